@@ -6,6 +6,9 @@
 #include <cmath>
 #include <span>
 
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -30,15 +33,15 @@ Result<void> check_sampling(const SamplingParams& sampling, int32_t vocab_size) 
   constexpr double kMax = 1e6;
   const Range ranges[] = {
       {"temperature", sampling.temperature, 0, kMax},
-      {"top_k", static_cast<double>(sampling.top_k), 0, 1e9},
+      {"top_k", as_double(sampling.top_k), 0, 1e9},
       {"top_p", sampling.top_p, 0, 1},
       {"min_p", sampling.min_p, 0, 1},
       {"typical_p", sampling.typical_p, 0, 1},
       {"repetition_penalty", sampling.repetition_penalty, 1e-6, kMax},
       {"presence_penalty", sampling.presence_penalty, -kMax, kMax},
       {"frequency_penalty", sampling.frequency_penalty, -kMax, kMax},
-      {"penalty_window", static_cast<double>(sampling.penalty_window), -1, 1e9},
-      {"logprobs", static_cast<double>(sampling.top_logprobs), -1, 1e9},
+      {"penalty_window", as_double(sampling.penalty_window), -1, 1e9},
+      {"logprobs", as_double(sampling.top_logprobs), -1, 1e9},
   };
   for (const Range& r : ranges) {
     if (r.value >= r.min && r.value <= r.max) continue;  // false for NaN
@@ -68,17 +71,16 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   if (request.max_tokens < 1) {
     return bad("max_tokens", fmt::format("is {}, want at least 1", request.max_tokens));
   }
-  if (request.constraint_prefix < 0 ||
-      static_cast<size_t>(request.constraint_prefix) > request.prompt.size()) {
+  if (request.constraint_prefix < 0 || request.constraint_prefix > size32(request.prompt)) {
     return bad("constraint_prefix", fmt::format("is {}, the prompt has {} tokens",
                                                 request.constraint_prefix, request.prompt.size()));
   }
-  if (request.resume.size() > static_cast<size_t>(request.n)) {
+  if (size32(request.resume) > request.n) {
     return bad("resume", fmt::format("has {} samples, n is {}", request.resume.size(), request.n));
   }
   for (const std::vector<int32_t>& sample : request.resume) {
     HEARTH_TRY(check_ids("resume", sample, vocab_size));
-    if (sample.size() > static_cast<size_t>(request.max_tokens)) {
+    if (size32(sample) > request.max_tokens) {
       return bad("resume",
                  fmt::format("has {} tokens, max_tokens is {}", sample.size(), request.max_tokens));
     }
@@ -88,10 +90,10 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
 
 void SpeculationCounts::add(int32_t drafted, int32_t accepted) {
   ++verifications;
-  drafted_tokens += static_cast<uint64_t>(drafted);
-  accepted_tokens += static_cast<uint64_t>(accepted);
+  drafted_tokens += drafted;
+  accepted_tokens += accepted;
   for (int32_t i = 0; i < drafted; ++i) {
-    const size_t at = std::min(static_cast<size_t>(i), kPositions - 1);
+    const size_t at = std::min<size_t>(i, kPositions - 1);
     ++drafted_at[at];
     if (i < accepted) ++accepted_at[at];
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/store/store_messages.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/result.h"
 #include "models/pooling.h"
 
@@ -199,9 +200,7 @@ struct SpeculationCounts {
   /// Adds the draft tokens of one sequence in one step.
   void add(int32_t drafted, int32_t accepted);
   double mean_accepted() const {
-    return verifications == 0
-               ? 0
-               : static_cast<double>(accepted_tokens) / static_cast<double>(verifications);
+    return verifications == 0 ? 0 : as_double(accepted_tokens) / as_double(verifications);
   }
 };
 

@@ -13,7 +13,7 @@ TensorView TensorView::columns(int64_t first, int64_t count) const {
   HEARTH_CHECK(first >= 0 && count >= 0 && first + count <= cols, "columns {}+{} of {}", first,
                count, cols);
   TensorView out = *this;
-  out.data = static_cast<std::byte*>(data) + bytes_of(dtype, static_cast<uint64_t>(first));
+  out.data = static_cast<std::byte*>(data) + bytes_of(dtype, first);
   out.cols = count;
   return out;
 }

@@ -39,10 +39,8 @@ Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::O
   for (const Family& family : kFamilies) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
   }
-  return Error{
-      ErrorCode::kUnsupported,
-      fmt::format("general.architecture: \"{}\", this build knows {}", printable(wanted), known),
-      ""};
+  return Error::unsupported(
+      fmt::format("general.architecture: \"{}\", this build knows {}", printable(wanted), known));
 }
 
 }  // namespace hearth::models

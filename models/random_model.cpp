@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "kernels/base/chars.h"
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
 #include "kernels/base/sizes.h"
@@ -59,7 +60,7 @@ bool is_searched(DType type) {
 
 uint64_t fnv_hash(std::string_view text) {  // FNV-1a
   uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
+  for (const char c : text) hash = (hash ^ byte_of(c)) * 0x100000001B3u;
   return hash;
 }
 
@@ -100,9 +101,7 @@ void set_vocabulary(GgufWriter* writer, int32_t size) {
 }
 
 void set_shape(GgufWriter* writer, const ModelShape& shape) {
-  const auto set = [writer](const char* key, int32_t value) {
-    writer->set_u32(key, static_cast<uint32_t>(value));
-  };
+  const auto set = [writer](const char* key, int32_t value) { writer->set_u32(key, value); };
   writer->set_string("general.architecture", "llama");
   writer->set_string("general.name", fmt::format("random {}", shape.name));
   set("llama.block_count", shape.layers);
@@ -169,7 +168,7 @@ std::span<const DType> weight_types() {
     for (uint32_t id = 0; id < 256; ++id) {
       const std::optional<DType> type = kernels::dtype_from_gguf(id);
       if (!type || !kernels::info(*type).usable_as_weight) continue;
-      const std::vector<float> block(static_cast<size_t>(kernels::info(*type).block_elements));
+      const std::vector<float> block(kernels::info(*type).block_elements);
       if (quantize_rows(*type, block, kernels::info(*type).block_elements)) out.push_back(*type);
     }
     return out;
@@ -213,8 +212,8 @@ Result<RandomModel> RandomModel::create(const ModelShape& shape, std::string_vie
     GgufTensor unmixed;
     unmixed.name = tensor.name;
     unmixed.num_dims = tensor.is_norm ? 1 : 2;
-    unmixed.dims[0] = static_cast<uint64_t>(tensor.cols);
-    unmixed.dims[1] = static_cast<uint64_t>(tensor.rows);
+    unmixed.dims[0] = tensor.cols;
+    unmixed.dims[1] = tensor.rows;
     unmixed.dtype = tensor.dtype;
     tensor.dtype = choose_type(mixed, about, unmixed);
   }
@@ -238,7 +237,7 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
                       info.name, info.block_elements),
           "type");
     }
-    const auto cols = static_cast<uint64_t>(tensor.cols), rows = static_cast<uint64_t>(tensor.rows);
+    const uint64_t cols = tensor.cols, rows = tensor.rows;
     tensor.bytes = kernels::bytes_of(tensor.dtype, rows * cols);
     model.parameters_ += rows * cols;
     const uint64_t dims[] = {cols, rows};
@@ -246,7 +245,7 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
                           tensor.dtype);
     const std::pair key(tensor.dtype, tensor.cols);
     if (!is_searched(tensor.dtype) || model.pools_.contains(key)) continue;
-    std::vector<float> values(kPoolBlocks * static_cast<size_t>(info.block_elements));
+    std::vector<float> values(kPoolBlocks * info.block_elements);
     Noise noise(splitmix(splitmix(seed ^ fnv_hash(info.name)) + cols));
     for (float& value : values) value = scale_of(tensor.cols) * noise.next();
     HEARTH_ASSIGN_OR_RETURN(model.pools_[key],
@@ -272,23 +271,23 @@ void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
   const uint64_t seed = splitmix(seed_ ^ fnv_hash(tensor.name));
   if (const auto pool = pools_.find({tensor.dtype, tensor.cols}); pool != pools_.end()) {
     const size_t block = pool->second.size() / kPoolBlocks;
-    const size_t row_bytes = tensor.bytes / static_cast<size_t>(tensor.rows);
-    HEARTH_CHECK(out.size() == static_cast<size_t>(count) * row_bytes, "{} bytes", out.size());
+    const size_t row_bytes = tensor.bytes / tensor.rows;
+    HEARTH_CHECK(out.size() == count * row_bytes, "{} bytes", out.size());
     std::byte* at = out.data();
     for (int64_t row = first; row < first + count; ++row) {
-      Noise noise(splitmix(seed + static_cast<uint64_t>(row)));
+      Noise noise(splitmix(seed + row));
       for (size_t byte = 0; byte < row_bytes; byte += block, at += block) {
         std::memcpy(at, pool->second.data() + (noise.bits() >> 32) % kPoolBlocks * block, block);
       }
     }
     return;
   }
-  std::vector<float> values(static_cast<size_t>(count * tensor.cols), 1.0f);
+  std::vector<float> values(count * tensor.cols, 1.0f);
   if (!tensor.is_norm) {
     const float scale = scale_of(tensor.cols);
     float* value = values.data();
     for (int64_t row = first; row < first + count; ++row) {
-      Noise noise(splitmix(seed + static_cast<uint64_t>(row)));
+      Noise noise(splitmix(seed + row));
       for (int64_t col = 0; col < tensor.cols; ++col) *value++ = scale * noise.next();
     }
   }
@@ -308,20 +307,19 @@ Result<void> write_random_model(const RandomModel& model, const std::filesystem:
   uint64_t done = model.header().size();
   std::vector<std::byte> buffer;
   for (const RandomModel::Tensor& tensor : model.tensors()) {
-    const auto row_bytes = tensor.bytes / static_cast<uint64_t>(tensor.rows);
+    const auto row_bytes = tensor.bytes / tensor.rows;
     const int64_t turn = std::max<int64_t>(1, kElements / tensor.cols);
     const int64_t batch = turn * num_threads * 4;
     for (int64_t first = 0; first < tensor.rows; first += batch) {
       if (progress && !progress(done, model.file_bytes())) {
-        return Error{ErrorCode::kCancelled, "interrupted; nothing was written", ""};
+        return Error::cancelled("interrupted; nothing was written");
       }
       const int64_t rows = std::min(batch, tensor.rows - first);
-      buffer.resize(static_cast<size_t>(rows) * row_bytes);
+      buffer.resize(rows * row_bytes);
       pool.run((rows + turn - 1) / turn, [&](int64_t item, int32_t) {
         const int64_t from = item * turn, count = std::min(turn, rows - from);
         model.fill(tensor, first + from, count,
-                   std::span(buffer).subspan(static_cast<size_t>(from) * row_bytes,
-                                             static_cast<size_t>(count) * row_bytes));
+                   std::span(buffer).subspan(from * row_bytes, count * row_bytes));
       });
       HEARTH_TRY(file.append(buffer));
       done += buffer.size();

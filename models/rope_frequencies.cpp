@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::models {
@@ -18,7 +19,7 @@ constexpr float kMaxFactor = 1e6f;
 // The (fractional) pair that makes `turns` full turns over `context` positions.
 double pair_of_turns(const RopeConfig& config, double turns) {
   return config.dim * std::log(config.original_context / (turns * 2 * std::numbers::pi)) /
-         (2 * std::log(static_cast<double>(config.base)));
+         (2 * std::log(double{config.base}));
 }
 
 // The share of pair i that keeps its frequency: 1 for fast pairs, 0 for slow ones, a ramp between.
@@ -100,13 +101,13 @@ Result<RopeConfig> RopeConfig::load(const GgufFile& file, std::string_view archi
 
 std::vector<float> rope_frequencies(const RopeConfig& config, std::span<const float> divisors) {
   const int32_t pairs = config.dim / 2;
-  HEARTH_CHECK(divisors.empty() || divisors.size() == static_cast<size_t>(pairs), "{} for {} pairs",
-               divisors.size(), pairs);
+  HEARTH_CHECK(divisors.empty() || size32(divisors) == pairs, "{} for {} pairs", divisors.size(),
+               pairs);
   std::vector<float> frequencies;
   for (int32_t i = 0; i < pairs; ++i) {
-    double frequency = std::pow(static_cast<double>(config.base), -2.0 * i / config.dim);
-    if (!divisors.empty()) frequency /= static_cast<double>(divisors[i]);
-    const double squeezed = frequency / static_cast<double>(config.factor);
+    double frequency = std::pow(double{config.base}, -2.0 * i / config.dim);
+    if (!divisors.empty()) frequency /= divisors[i];
+    const double squeezed = frequency / config.factor;
     switch (config.scaling) {
       case RopeConfig::Scaling::kNone: break;
       case RopeConfig::Scaling::kLinear: frequency = squeezed; break;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace hearth::models {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 bool has_shape(const GgufTensor& tensor, std::initializer_list<int64_t> dims) {
   size_t d = 0;
   for (const int64_t dim : dims) {
-    if (tensor.dims[d++] != static_cast<uint64_t>(dim)) return false;
+    if (std::cmp_not_equal(tensor.dims[d++], dim)) return false;
   }
   return std::all_of(tensor.dims.begin() + d, tensor.dims.end(), [](uint64_t n) { return n == 1; });
 }
@@ -32,9 +33,8 @@ Result<const GgufTensor*> TensorSet::want_if_present(std::string_view name,
   if (tensor == nullptr) return tensor;
   ignore(name);
   if (!has_shape(*tensor, dims)) {
-    return Error{
-        ErrorCode::kCorrupt,
-        fmt::format("{}: shape {}, want [{}]", name, tensor->shape(), fmt::join(dims, ",")), ""};
+    return Error::corrupt(
+        fmt::format("{}: shape {}, want [{}]", name, tensor->shape(), fmt::join(dims, ",")));
   }
   const bool is_vector = dims.size() == 1;
   if (!tensor->dtype || !kernels::info(*tensor->dtype).usable_as_weight ||
@@ -63,8 +63,8 @@ kernels::HostTensor host_tensor(const GgufTensor& tensor) {
   kernels::HostTensor out;
   out.name = tensor.name;
   out.dtype = *tensor.dtype;
-  out.cols = static_cast<int64_t>(tensor.dims[0]);
-  out.rows = static_cast<int64_t>(tensor.num_elements() / tensor.dims[0]);
+  out.cols = tensor.dims[0];
+  out.rows = tensor.num_elements() / tensor.dims[0];
   out.bytes = tensor.bytes;
   return out;
 }

@@ -59,7 +59,7 @@ Result<std::string> ask_cache(ipc::Client& client, const Command& command) {
   if (!command.target.empty()) request.names = {command.target};
   request.ttl_s = kPinS;
   HEARTH_ASSIGN_OR_RETURN(ipc::CacheReply reply, client.cache(request));
-  if (!reply.ok) return Error{ErrorCode::kInternal, std::move(reply.text), ""};
+  if (!reply.ok) return Error::internal(std::move(reply.text));
   return std::move(reply.text);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "monitor/panels.h"
 
 namespace hearth::monitor {
@@ -104,7 +105,7 @@ void App::keys() {
   ImGuiIO& io = ImGui::GetIO();
   if (io.WantTextInput) return;
   for (const ImWchar c : io.InputQueueCharacters) {
-    if (c >= '1' && c < '1' + kNumPanels) view_.panel = static_cast<Panel>(c - '1');
+    if (c >= '1' && c < '1' + kNumPanels) view_.panel = panel_at(c - '1');
     if (c == 't') set_dark(!view_.theme.dark);
     if (c == 'c') view_.blocks_by_request = !view_.blocks_by_request;
     if (c == 'q') quit_ = true;
@@ -161,7 +162,7 @@ void App::sidebar(float width) {
   ImGui::Dummy({0, 8 * scale});
   ImGui::PushStyleVar(ImGuiStyleVar_ItemSpacing, {0, 2 * scale});
   for (int i = 0; i < kNumPanels; ++i) {
-    const auto panel = static_cast<Panel>(i);
+    const auto panel = panel_at(i);
     const bool chosen = view_.panel == panel;
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float height = 30 * scale;
@@ -281,7 +282,7 @@ void App::frame() {
   if (view_.notice_us != 0 && snapshot_.now_us() - view_.notice_us < kNoticeUs) {
     put_text(view_, "notice", view_.notice, view_.notice_ok ? view_.theme.good : view_.theme.bad);
   }
-  kDraw[static_cast<size_t>(view_.panel)](snapshot_, view_);
+  kDraw[to_underlying(view_.panel)](snapshot_, view_);
   confirmation();
   help();
   ImGui::PopStyleColor();
@@ -305,7 +306,7 @@ Settings parse_settings(const std::string& text) {
     if (name == "theme") out.dark = value != "light";
     if (name == "panel") {
       for (int i = 0; i < kNumPanels; ++i) {
-        if (panel_name(static_cast<Panel>(i)) == value) out.panel = static_cast<Panel>(i);
+        if (panel_name(panel_at(i)) == value) out.panel = panel_at(i);
       }
     }
     if (name == "window_s") number(0.05, 600, out.batch_window_s);

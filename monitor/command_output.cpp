@@ -43,7 +43,7 @@ bool take(int fd, std::string& out, size_t max_bytes) {
   const ssize_t count = ::read(fd, bytes.data(), bytes.size());
   if (count < 0) return errno == EINTR;
   if (count == 0) return false;
-  const auto met = static_cast<size_t>(count);
+  const size_t met = count;
   if (out.size() <= max_bytes) out.append(bytes.data(), met);
   return true;
 }
@@ -55,7 +55,7 @@ Result<std::string> output_of(const std::filesystem::path& program,
                               const std::atomic<bool>& stop) {
   Pipe out, error;
   if (!out.open() || !error.open()) {
-    return Error{ErrorCode::kIo, fmt::format("pipe: {}", std::strerror(errno)), ""};
+    return Error::io(fmt::format("pipe: {}", std::strerror(errno)));
   }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -73,7 +73,7 @@ Result<std::string> output_of(const std::filesystem::path& program,
   out.close(1);
   error.close(1);
   if (problem != 0) {
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", name, std::strerror(problem)), ""};
+    return Error::io(fmt::format("{}: {}", name, std::strerror(problem)));
   }
   std::string text, complaint;
   bool killed = false;
@@ -92,13 +92,13 @@ Result<std::string> output_of(const std::filesystem::path& program,
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (text.size() > max_bytes) {
-    return Error{ErrorCode::kTooLarge, fmt::format("{} prints over {} bytes", name, max_bytes), ""};
+    return Error::too_large(fmt::format("{} prints over {} bytes", name, max_bytes));
   }
-  if (killed) return Error{ErrorCode::kCancelled, name + " was stopped", ""};
+  if (killed) return Error::cancelled(name + " was stopped");
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return text;
   while (!complaint.empty() && complaint.back() == '\n') complaint.pop_back();
   if (complaint.empty()) complaint = name + " failed";
-  return Error{ErrorCode::kInternal, ipc::to_valid_utf8(complaint), ""};
+  return Error::internal(ipc::to_valid_utf8(complaint));
 }
 
 }  // namespace hearth::monitor

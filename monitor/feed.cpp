@@ -85,7 +85,7 @@ void Feed::ask() {
     }
   };
   const auto post = [this](ipc::StreamMessage message) { (void)answers_.try_post(message); };
-  pause(static_cast<int>(kSilentUs / 1000));
+  pause(kSilentUs / 1000);
   for (uint64_t turn = 0; !stop_; ++turn) {
     if (heard_us_ != 0 && clock.now_us() - heard_us_ < kSilentUs) {
       pause(kAskEveryMs);

@@ -119,7 +119,7 @@ int take_picture(const Options& options, const Settings& settings) {
   if (!options.texts.empty()) app.view().drawn = &drawn;
   std::string texts;
   for (int i = 0; i < kNumPanels; ++i) {
-    const auto panel = static_cast<Panel>(i);
+    const auto panel = panel_at(i);
     if (options.panel != "all" && panel != settings.panel) continue;
     app.view().panel = panel;
     if (panel == Panel::kCache && options.replay.empty()) list_cache(options, app);
@@ -172,8 +172,8 @@ int run(int argc, char** argv) {
   if (!options.panel.empty() && options.panel != "all") {
     bool known = false;
     for (int i = 0; i < kNumPanels; ++i) {
-      if (panel_name(static_cast<Panel>(i)) != options.panel) continue;
-      settings.panel = static_cast<Panel>(i);
+      if (panel_name(panel_at(i)) != options.panel) continue;
+      settings.panel = panel_at(i);
       known = true;
     }
     if (!known) return fail(fmt::format("--panel: no panel {}", options.panel));

@@ -2,6 +2,8 @@
 
 #include <EGL/egl.h>
 #include <EGL/eglext.h>
+
+#include "monitor/pixels.h"
 #define GL_GLEXT_PROTOTYPES
 #include <GL/gl.h>
 #include <GL/glext.h>
@@ -31,8 +33,8 @@ class GlTextures final : public Textures {
     glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MAG_FILTER, GL_NEAREST);
     glPixelStorei(GL_UNPACK_ROW_LENGTH, 0);
     glTexImage2D(GL_TEXTURE_2D, 0, GL_RGBA8, width, height, 0, GL_RGBA, GL_UNSIGNED_BYTE, rgba);
-    glBindTexture(GL_TEXTURE_2D, static_cast<GLuint>(before));
-    return reinterpret_cast<ImTextureID>(static_cast<uintptr_t>(texture));
+    glBindTexture(GL_TEXTURE_2D, before);
+    return reinterpret_cast<ImTextureID>(uintptr_t{texture});
   }
 
  private:
@@ -40,10 +42,8 @@ class GlTextures final : public Textures {
 };
 
 Error unsupported(const char* what) {
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("no picture without a display: {} (EGL error {:#x})", what,
-                           static_cast<unsigned>(eglGetError())),
-               ""};
+  return Error::unsupported(
+      fmt::format("no picture without a display: {} (EGL error {:#x})", what, eglGetError()));
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ Result<std::unique_ptr<Offscreen>> Offscreen::create(int width, int height) {
   impl->imgui = true;
   ImGuiIO& io = ImGui::GetIO();
   io.IniFilename = nullptr;
-  io.DisplaySize = {static_cast<float>(width), static_cast<float>(height)};
+  io.DisplaySize = {pixels(width), pixels(height)};
   io.DeltaTime = 1.0f / 60;
   io.MousePos = {-1e6f, -1e6f};
   if (!ImGui_ImplOpenGL3_Init("#version 330")) return unsupported("Dear ImGui's OpenGL backend");
@@ -149,15 +149,14 @@ Picture Offscreen::draw(const std::function<void()>& frame, int frames) {
   for (int i = 0; i < frames; ++i) build_only(frame);
   raster();
   Picture picture{impl_->width, impl_->height, {}};
-  const auto width = static_cast<size_t>(impl_->width), height = static_cast<size_t>(impl_->height);
+  const size_t width = impl_->width, height = impl_->height;
   picture.rgba.resize(width * height);
   glPixelStorei(GL_PACK_ALIGNMENT, 4);
   glReadPixels(0, 0, impl_->width, impl_->height, GL_RGBA, GL_UNSIGNED_BYTE, picture.rgba.data());
   for (uint32_t& pixel : picture.rgba) pixel |= 0xFF000000u;
   for (size_t y = 0; y < height / 2; ++y) {  // OpenGL's first row is the lowest
-    std::swap_ranges(picture.rgba.begin() + static_cast<std::ptrdiff_t>(y * width),
-                     picture.rgba.begin() + static_cast<std::ptrdiff_t>((y + 1) * width),
-                     picture.rgba.begin() + static_cast<std::ptrdiff_t>((height - 1 - y) * width));
+    std::swap_ranges(picture.rgba.begin() + (y * width), picture.rgba.begin() + ((y + 1) * width),
+                     picture.rgba.begin() + ((height - 1 - y) * width));
   }
   return picture;
 }
@@ -173,7 +172,7 @@ Result<void> write_png(const Picture& picture, const std::filesystem::path& file
                      picture.width * 3) != 0) {
     return {};
   }
-  return Error{ErrorCode::kIo, fmt::format("{}: cannot be written", file.string()), ""};
+  return Error::io(fmt::format("{}: cannot be written", file.string()));
 }
 
 }  // namespace hearth::monitor

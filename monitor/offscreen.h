@@ -16,9 +16,7 @@ namespace hearth::monitor {
 struct Picture {
   int width = 0, height = 0;
   std::vector<uint32_t> rgba;  ///< top row first; bytes R, G, B, A
-  uint32_t at(int x, int y) const {
-    return rgba[static_cast<size_t>(y) * static_cast<size_t>(width) + static_cast<size_t>(x)];
-  }
+  uint32_t at(int x, int y) const { return rgba[int64_t{y} * width + x]; }
 };
 
 class Offscreen {

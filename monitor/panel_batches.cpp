@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/numbers.h"
 #include "monitor/panels.h"
+#include "monitor/pixels.h"
 #include "monitor/plot.h"
 
 namespace hearth::monitor {
@@ -22,9 +24,8 @@ std::string name_of(const Snapshot& snapshot, uint64_t number) {
 }
 
 void tell(const Snapshot& snapshot, const ipc::WatchedStep& step) {
-  std::string text =
-      fmt::format("step {}: {}\n{}", step.step,
-                  ms_text(static_cast<double>(step.duration_us) / 1000), step_in_words(step));
+  std::string text = fmt::format("step {}: {}\n{}", step.step, ms_text(us_as_ms(step.duration_us)),
+                                 step_in_words(step));
   for (size_t i = 0; i < step.prefills.size() && i < 8; ++i) {
     text += fmt::format("\n  {} tokens of {}", step.prefills[i].tokens,
                         name_of(snapshot, step.prefills[i].request));
@@ -38,13 +39,11 @@ struct Area {
   int64_t begin_us, end_us;
   double rows;  ///< at the top edge
   float x(int64_t time_us) const {
-    const double share = static_cast<double>(time_us - begin_us) /
-                         static_cast<double>(std::max<int64_t>(1, end_us - begin_us));
-    return min.x + static_cast<float>(share) * (max.x - min.x);
+    const double share =
+        as_double(time_us - begin_us) / as_double(std::max<int64_t>(1, end_us - begin_us));
+    return min.x + pixels(share) * (max.x - min.x);
   }
-  float height(double count) const {
-    return static_cast<float>(std::min(1.0, count / rows)) * (max.y - min.y);
-  }
+  float height(double count) const { return pixels(std::min(1.0, count / rows)) * (max.y - min.y); }
 };
 
 void draw_step(const View& view, const Area& area, const ipc::WatchedStep& step, float left,
@@ -75,7 +74,7 @@ void draw_column(const View& view, const Area& area, const StepColumn& column) {
   const auto add = [&](int64_t rows, ImU32 colour) {
     if (rows <= 0) return;
     const float top =
-        std::max(area.min.y, y - std::max(1.0f, area.height(static_cast<double>(rows) / steps)));
+        std::max(area.min.y, y - std::max(1.0f, area.height(as_double(rows) / steps)));
     draw->AddRectFilled({left, top}, {right, y}, colour);
     y = top;
   };
@@ -153,16 +152,15 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
   double rows = 8;
   if (raw) {
     for (auto step = first; step != last; ++step) {
-      rows = std::max(rows, static_cast<double>(step->decode_rows) +
-                                static_cast<double>(step->draft_rows) +
-                                static_cast<double>(prefill_of(*step)));
+      rows = std::max(rows, as_double(step->decode_rows) + as_double(step->draft_rows) +
+                                as_double(prefill_of(*step)));
     }
   } else {
     for (const StepColumn& column : model.columns) {
       if (column.begin_us < area.begin_us || column.begin_us > area.end_us) continue;
-      rows = std::max(rows, static_cast<double>(column.decode_rows + column.draft_rows +
-                                                column.prefill_tokens) /
-                                column.steps);
+      rows =
+          std::max(rows, as_double(column.decode_rows + column.draft_rows + column.prefill_tokens) /
+                             column.steps);
     }
   }
   area.rows = nice_ceiling(rows);
@@ -171,7 +169,7 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
   ImGui::PushFont(view.fonts.small);
   const int divisions = nice_divisions(area.rows, true);
   for (int i = 0; i <= divisions; ++i) {
-    const float share = static_cast<float>(i) / static_cast<float>(divisions);
+    const float share = pixels(i) / pixels(divisions);
     const float y = area.max.y - (area.max.y - area.min.y) * share;
     draw->AddLine({area.min.x, y}, {area.max.x, y}, i == 0 ? theme.line : theme.grid);
     const std::string text = with_unit(area.rows * i / divisions, "");
@@ -185,10 +183,10 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
     }
   }
   for (int i = 0; i <= 5; ++i) {
-    const double age_s = static_cast<double>(snapshot.now_us() - area.end_us) / 1e6 +
-                         view.batch_window_s * (5 - i) / 5;
+    const double age_s =
+        us_as_s(snapshot.now_us() - area.end_us) + view.batch_window_s * (5 - i) / 5;
     const std::string text = axis_age_text(age_s);
-    const float x = area.min.x + (area.max.x - area.min.x) * static_cast<float>(i) / 5;
+    const float x = area.min.x + (area.max.x - area.min.x) * pixels(i) / 5;
     const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
     const float left = std::min(x - extent.x / 2, area.max.x - extent.x);
     draw->AddText({left, area.max.y + 3 * scale}, theme.faint, text.c_str());
@@ -239,11 +237,10 @@ void in_words(const Snapshot& snapshot, View& view, const ModelView& model) {
   while (end != model.steps.begin() && ++lines <= 8) {
     --end;
     put_small(view, fmt::format("batches/words/{}/when", lines),
-              axis_age_text(static_cast<double>(snapshot.now_us() - end->end_us) / 1e6),
-              view.theme.faint);
+              axis_age_text(us_as_s(snapshot.now_us() - end->end_us)), view.theme.faint);
     ImGui::SameLine(90 * view.scale);
     put_small(view, fmt::format("batches/words/{}/took", lines),
-              ms_text(static_cast<double>(end->duration_us) / 1000), view.theme.accent);
+              ms_text(us_as_ms(end->duration_us)), view.theme.accent);
     ImGui::SameLine(170 * view.scale);
     put_small(view, fmt::format("batches/words/{}", lines), step_in_words(*end), view.theme.text);
   }

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 #include "monitor/panels.h"
+#include "monitor/pixels.h"
 #include "monitor/plot.h"
 
 namespace hearth::monitor {
@@ -13,17 +17,16 @@ ImU32 colour_of(const View& view, const BlockCell& cell) {
   if (view.blocks_by_request && cell.refs > 0) {
     return cell.refs > 1 ? view.theme.block[2] : view.theme.of_request(cell.request);
   }
-  return view.theme.block[static_cast<size_t>(cell.state)];
+  return view.theme.block[to_underlying(cell.state)];
 }
 
 /// Side of a cell in whole pixels, the same for every block; at least one.
 int side_of(size_t blocks, ImVec2 room) {
-  int side = std::max(
-      1, static_cast<int>(std::sqrt(static_cast<double>(room.x) * static_cast<double>(room.y) /
-                                    static_cast<double>(std::max<size_t>(1, blocks)))));
+  int side = std::max(1, static_cast<int>(std::sqrt(double{room.x} * room.y /
+                                                    as_double(std::max<size_t>(1, blocks)))));
   for (; side > 1; --side) {
-    const auto columns = static_cast<size_t>(room.x) / static_cast<size_t>(side);
-    const auto rows = static_cast<size_t>(room.y) / static_cast<size_t>(side);
+    const auto columns = static_cast<size_t>(room.x) / side;
+    const auto rows = static_cast<size_t>(room.y) / side;
     if (columns * rows >= blocks) break;
   }
   return std::min(side, 22);
@@ -44,58 +47,52 @@ void draw_map(const Snapshot& snapshot, View& view, const ModelView& model, cons
   if (room.x < 20 || room.y < 20 || view.textures == nullptr) return;
   const int side = side_of(pool.cells.size(), room);
   const int columns = std::max(1, static_cast<int>(room.x) / side);
-  const int rows = static_cast<int>((pool.cells.size() + static_cast<size_t>(columns) - 1) /
-                                    static_cast<size_t>(columns));
-  static Pixels pixels;
-  const bool same = pixels.pool == &pool && pixels.revision == pool.revision &&
-                    pixels.dark == view.theme.dark && pixels.by_request == view.blocks_by_request &&
-                    pixels.columns == columns && pixels.texture != nullptr;
+  const int rows = narrow<int>((pool.cells.size() + columns - 1) / columns);
+  static Pixels drawn;
+  const bool same = drawn.pool == &pool && drawn.revision == pool.revision &&
+                    drawn.dark == view.theme.dark && drawn.by_request == view.blocks_by_request &&
+                    drawn.columns == columns && drawn.texture != nullptr;
   if (!same) {
-    pixels = {&pool,   pool.revision, view.theme.dark,        view.blocks_by_request,
-              columns, rows,          std::move(pixels.rgba), nullptr};
-    pixels.rgba.assign(static_cast<size_t>(columns) * static_cast<size_t>(rows), 0);
+    drawn = {&pool,   pool.revision, view.theme.dark,       view.blocks_by_request,
+             columns, rows,          std::move(drawn.rgba), nullptr};
+    drawn.rgba.assign(int64_t{columns} * rows, 0);
     for (size_t i = 0; i < pool.cells.size(); ++i) {
-      pixels.rgba[i] = colour_of(view, pool.cells[i]);
+      drawn.rgba[i] = colour_of(view, pool.cells[i]);
     }
-    pixels.texture = view.textures->set(0, columns, rows, pixels.rgba.data());
+    drawn.texture = view.textures->set(0, columns, rows, drawn.rgba.data());
   }
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const ImVec2 min{std::floor(at.x), std::floor(at.y)};
-  const ImVec2 max{min.x + static_cast<float>(columns * side),
-                   min.y + static_cast<float>(rows * side)};
+  const ImVec2 max{min.x + pixels(columns * side), min.y + pixels(rows * side)};
   ImDrawList* draw = ImGui::GetWindowDrawList();
   const float bottom = std::min(max.y, at.y + room.y);
   ImGui::InvisibleButton("map", {max.x - min.x, std::max(1.0f, bottom - min.y)});
   draw->PushClipRect(min, {max.x, bottom}, true);
-  draw->AddImage(pixels.texture, min, max);
+  draw->AddImage(drawn.texture, min, max);
   if (side >= 6) {
     for (int x = 0; x <= columns; ++x) {
-      const float line = min.x + static_cast<float>(x * side);
+      const float line = min.x + pixels(x * side);
       draw->AddLine({line, min.y}, {line, max.y}, view.theme.panel);
     }
     for (int y = 0; y <= rows; ++y) {
-      const float line = min.y + static_cast<float>(y * side);
+      const float line = min.y + pixels(y * side);
       draw->AddLine({min.x, line}, {max.x, line}, view.theme.panel);
     }
   }
   view.map_min = min;
-  view.map_cell = static_cast<float>(side);
+  view.map_cell = pixels(side);
   view.map_columns = columns;
   if (ImGui::IsItemHovered()) {
     const ImVec2 mouse = ImGui::GetIO().MousePos;
     const int x = static_cast<int>(mouse.x - min.x) / side;
     const int y = static_cast<int>(mouse.y - min.y) / side;
-    const size_t block =
-        static_cast<size_t>(y) * static_cast<size_t>(columns) + static_cast<size_t>(x);
+    const size_t block = int64_t{y} * columns + x;
     if (x >= 0 && y >= 0 && x < columns && block < pool.cells.size()) {
       const BlockCell& cell = pool.cells[block];
-      const ImVec2 corner{min.x + static_cast<float>(x * side),
-                          min.y + static_cast<float>(y * side)};
-      draw->AddRect(corner,
-                    {corner.x + static_cast<float>(side), corner.y + static_cast<float>(side)},
-                    view.theme.text);
+      const ImVec2 corner{min.x + pixels(x * side), min.y + pixels(y * side)};
+      draw->AddRect(corner, {corner.x + pixels(side), corner.y + pixels(side)}, view.theme.text);
       std::string text = fmt::format("block {}: {}\nin memory{}", block,
-                                     kBlockStateNames[static_cast<size_t>(cell.state)],
+                                     kBlockStateNames[to_underlying(cell.state)],
                                      cell.on_disk ? " and on disk" : "");
       if (cell.request != 0) {
         const ipc::WatchedRequest* row = snapshot.find(cell.request);
@@ -114,7 +111,7 @@ void draw_map(const Snapshot& snapshot, View& view, const ModelView& model, cons
 }
 
 void figures(View& view, const Pool& pool) {
-  const double total = static_cast<double>(pool.cells.size());
+  const double total = as_double(pool.cells.size());
   for (size_t i = 0; i < pool.counts.size(); ++i) {
     const size_t state = (i + 1) % pool.counts.size();  // free comes last
     if (i > 0) ImGui::SameLine(0, 18 * view.scale);
@@ -122,18 +119,18 @@ void figures(View& view, const Pool& pool) {
     ImGui::SameLine(0, 5 * view.scale);
     put_text(view, fmt::format("blocks/count/{}", kBlockStateNames[state]),
              fmt::format("{} {}  ({:.1f} %)", pool.counts[state], kBlockStateNames[state],
-                         total > 0 ? 100.0 * static_cast<double>(pool.counts[state]) / total : 0),
+                         total > 0 ? 100.0 * as_double(pool.counts[state]) / total : 0),
              view.theme.muted);
   }
 }
 
 void note(const Snapshot& snapshot, View& view, const ModelView& model, const Pool& pool,
           size_t group) {
-  const double total = static_cast<double>(pool.cells.size());
+  const double total = as_double(pool.cells.size());
   ImGui::SameLine(0, 18 * view.scale);
   const auto& totals = model.stats.snapshot.kv_blocks_total;
   const double bytes =
-      group < totals.size() && total > 0 ? static_cast<double>(model.stats.snapshot.kv_bytes) : 0;
+      group < totals.size() && total > 0 ? as_double(model.stats.snapshot.kv_bytes) : 0;
   put_small(view, "blocks/note",
             fmt::format("{} tokens a block{}; {}", model.block_size,
                         totals.size() == 1 && bytes > 0
@@ -151,8 +148,8 @@ void draw_blocks(const Snapshot& snapshot, View& view) {
   if (model == nullptr || model->pools.empty()) {
     return nothing_yet(view, "no model in memory that reports its blocks");
   }
-  view.pool = std::clamp(view.pool, 0, static_cast<int>(model->pools.size()) - 1);
-  const Pool& pool = model->pools[static_cast<size_t>(view.pool)];
+  view.pool = std::clamp(view.pool, 0, size32(model->pools) - 1);
+  const Pool& pool = model->pools[view.pool];
   const float lower = 170 * view.scale;
   if (begin_card(view, "KV blocks", {0, ImGui::GetContentRegionAvail().y - lower},
                  "one cell per block, in the order of the pool")) {
@@ -162,12 +159,11 @@ void draw_blocks(const Snapshot& snapshot, View& view) {
     }
     for (size_t i = 0; model->pools.size() > 1 && i < model->pools.size(); ++i) {
       ImGui::SameLine();
-      if (ImGui::RadioButton(fmt::format("group {}", i).c_str(),
-                             view.pool == static_cast<int>(i))) {
-        view.pool = static_cast<int>(i);
+      if (ImGui::RadioButton(fmt::format("group {}", i).c_str(), std::cmp_equal(view.pool, i))) {
+        view.pool = narrow<int>(i);
       }
     }
-    note(snapshot, view, *model, pool, static_cast<size_t>(view.pool));
+    note(snapshot, view, *model, pool, view.pool);
     figures(view, pool);
     if (!pool.known) {
       nothing_yet(view, "a message was lost: the map is drawn again within five seconds");
@@ -183,7 +179,7 @@ void draw_blocks(const Snapshot& snapshot, View& view) {
                           {"pinned", &pool.history[4], view.theme.block[4]},
                           {"in transfer", &pool.history[5], view.theme.block[5]}};
     plot(view, "blocks/history", lines, snapshot.now_us(),
-         {.unit = "blocks", .window_s = 600, .max = static_cast<double>(pool.cells.size())},
+         {.unit = "blocks", .window_s = 600, .max = as_double(pool.cells.size())},
          ImGui::GetContentRegionAvail());
   }
   end_card();

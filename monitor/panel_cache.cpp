@@ -4,13 +4,14 @@
 #include <chrono>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 #include "monitor/panels.h"
+#include "monitor/pixels.h"
 #include "monitor/plot.h"
 
 namespace hearth::monitor {
 namespace {
-
-double as_double(uint64_t value) { return static_cast<double>(value); }
 
 void line(View& view, const char* place, const char* label, const std::string& value) {
   put_text(view, "", label, view.theme.muted);
@@ -118,10 +119,10 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
   ImGui::PushFont(view.fonts.small);
   ImGui::TableHeadersRow();
   ImGuiListClipper clipper;
-  clipper.Begin(static_cast<int>(lines.size()));
+  clipper.Begin(size32(lines));
   while (clipper.Step()) {
     for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
-      const PrefixLine& prefix = lines[static_cast<size_t>(i)];
+      const PrefixLine& prefix = lines[i];
       ImGui::PushID(i);
       ImGui::TableNextRow();
       for (int column = 0; column < kNumTreeColumns; ++column) {
@@ -131,7 +132,7 @@ void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
                                 ImGuiSelectableFlags_SpanAllColumns)) {
             view.chosen_prefix = prefix.name;
           }
-          ImGui::SameLine(0, static_cast<float>(std::min(prefix.depth, 16)) * 10 * view.scale);
+          ImGui::SameLine(0, pixels(std::min(prefix.depth, 16)) * 10 * view.scale);
           legend(view,
                  prefix.memory_blocks > 0 ? view.theme.block[prefix.used_blocks > 0 ? 1 : 3]
                                           : view.theme.prefill,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "kernels/base/chars.h"
 #include "monitor/panels.h"
 
 namespace hearth::monitor {
@@ -11,8 +12,7 @@ namespace {
 bool holds(const std::string& text, const char* part) {
   const std::string want = part;
   const auto same = [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) ==
-           std::tolower(static_cast<unsigned char>(b));
+    return std::tolower(byte_of(a)) == std::tolower(byte_of(b));
   };
   return std::search(text.begin(), text.end(), want.begin(), want.end(), same) != text.end();
 }

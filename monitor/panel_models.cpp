@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "monitor/panels.h"
 
 namespace hearth::monitor {
@@ -119,9 +120,9 @@ void plan(View& view) {
     for (size_t pair = 0; pair < 2; ++pair) {
       const size_t i = pair * rows + row;
       if (i >= lines.size()) continue;
-      ImGui::TableSetColumnIndex(static_cast<int>(pair * 2));
+      ImGui::TableSetColumnIndex(narrow<int>(pair * 2));
       put_small(view, "", lines[i].first, view.theme.muted);
-      ImGui::TableSetColumnIndex(static_cast<int>(pair * 2 + 1));
+      ImGui::TableSetColumnIndex(narrow<int>(pair * 2 + 1));
       put_small(view, fmt::format("models/plan/{}", lines[i].first), lines[i].second,
                 view.theme.text);
     }

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "monitor/panels.h"
+#include "monitor/pixels.h"
 #include "monitor/plot.h"
 
 namespace hearth::monitor {
@@ -23,14 +25,14 @@ Totals add_up(const Snapshot& snapshot) {
     const ipc::WorkerSnapshot& s = worker.snapshot;
     t.prefill += s.prefill_tokens_per_s;
     t.decode += s.decode_tokens_per_s;
-    t.prompt += static_cast<double>(s.prompt_tokens_total);
-    t.cached += static_cast<double>(s.prompt_tokens_cached);
-    t.restored += static_cast<double>(s.prompt_tokens_restored);
+    t.prompt += as_double(s.prompt_tokens_total);
+    t.cached += as_double(s.prompt_tokens_cached);
+    t.restored += as_double(s.prompt_tokens_restored);
     t.running += s.num_running;
     t.waiting += s.num_waiting;
     t.preempted += s.num_preempted;
-    t.drafted += static_cast<double>(s.speculation.drafted_tokens);
-    t.accepted += static_cast<double>(s.speculation.accepted_tokens);
+    t.drafted += as_double(s.speculation.drafted_tokens);
+    t.accepted += as_double(s.speculation.accepted_tokens);
     t.kv_bytes += s.kv_bytes;
   }
   return t;
@@ -125,7 +127,7 @@ void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& wor
     put_small(view, "now/memory/resident",
               fmt::format("the worker holds {}{}", ipc::human_bytes(told.resident_bytes),
                           told.power_mw > 0 ? fmt::format("; processors draw {:.1f} W",
-                                                          static_cast<double>(told.power_mw) / 1e3)
+                                                          as_double(told.power_mw) / 1e3)
                                             : ""),
               theme.muted);
   }
@@ -163,8 +165,7 @@ void memory(const Snapshot& snapshot, View& view, const ModelView* shown) {
     power.push_back({"GPU", &shown->gpu_power, view.theme.decode, power.empty()});
   }
   const int plots = (shown->memory.empty() ? 0 : 1) + (power.empty() ? 0 : 1);
-  const float height =
-      (room.y - gap * static_cast<float>(plots)) / static_cast<float>(std::max(1, plots));
+  const float height = (room.y - gap * pixels(plots)) / pixels(std::max(1, plots));
   if (plots == 0 || height < 74 * view.scale) return;
   if (!shown->memory.empty()) {
     const Line lines[] = {{"held", &shown->memory, view.theme.block[1], true}};
@@ -207,14 +208,13 @@ void waiting_list(const Snapshot& snapshot, View& view) {
     ImGui::SameLine(0, 6 * view.scale);
     put_text(view, fmt::format("now/waits/{}", shown), row.id);
     ImGui::SameLine();
-    put_small(
-        view, fmt::format("now/waits/{}/why", shown),
-        fmt::format("for {}{}, {}", row.waiting_for.empty() ? "its turn" : row.waiting_for,
-                    row.estimate_ms > 0
-                        ? fmt::format(" (about {})", ms_text(static_cast<double>(row.estimate_ms)))
-                        : "",
-                    ms_text(static_cast<double>(row.age_ms))),
-        view.theme.muted);
+    put_small(view, fmt::format("now/waits/{}/why", shown),
+              fmt::format("for {}{}, {}", row.waiting_for.empty() ? "its turn" : row.waiting_for,
+                          row.estimate_ms > 0
+                              ? fmt::format(" (about {})", ms_text(as_double(row.estimate_ms)))
+                              : "",
+                          ms_text(as_double(row.age_ms))),
+              view.theme.muted);
   }
   if (shown == 0) put_small(view, "now/waits/none", "none waiting", view.theme.good);
   if (shown > 6) {

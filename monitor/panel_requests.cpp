@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 #include "monitor/panels.h"
+#include "monitor/pixels.h"
 
 namespace hearth::monitor {
 namespace {
@@ -17,14 +20,13 @@ std::string waits_for(const ipc::WatchedRequest& row) {
   std::string out = row.waiting_for;
   if (row.queue_position > 0) out += fmt::format(", {} ahead", row.queue_position);
   if (row.estimate_ms > 0) {
-    out += fmt::format(", ~{}", ms_text(static_cast<double>(row.estimate_ms)));
+    out += fmt::format(", ~{}", ms_text(as_double(row.estimate_ms)));
   }
   return out;
 }
 
 double acceptance(const ipc::WatchedRequest& row) {
-  return row.drafted_tokens > 0 ? static_cast<double>(row.accepted_tokens) / row.drafted_tokens
-                                : -1;
+  return row.drafted_tokens > 0 ? as_double(row.accepted_tokens) / row.drafted_tokens : -1;
 }
 
 std::string cell_text(const RequestView& request, int column) {
@@ -42,7 +44,7 @@ std::string cell_text(const RequestView& request, int column) {
                  : fmt::format("{}", row.prompt_tokens);
     case 7: return fmt::format("{}", row.cached_tokens);
     case 8: return fmt::format("{}", row.output_tokens);
-    case 9: return row.ttft_us < 0 ? "–" : ms_text(static_cast<double>(row.ttft_us) / 1000);
+    case 9: return row.ttft_us < 0 ? "–" : ms_text(us_as_ms(row.ttft_us));
     case 10: return request.tokens_per_s > 0 ? fmt::format("{:.1f}", request.tokens_per_s) : "–";
     case 11: return acceptance(row) < 0 ? "–" : percent_text(acceptance(row));
     default: return "";
@@ -117,10 +119,10 @@ void table(const Snapshot& snapshot, View& view, ImVec2 size) {
   }
   const std::vector<const RequestView*> rows = listed(snapshot, view);
   ImGuiListClipper clipper;
-  clipper.Begin(static_cast<int>(rows.size()));
+  clipper.Begin(size32(rows));
   while (clipper.Step()) {
     for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
-      const RequestView& request = *rows[static_cast<size_t>(i)];
+      const RequestView& request = *rows[i];
       const ipc::WatchedRequest& row = request.row;
       ImGui::PushID(static_cast<int>(row.number));
       ImGui::TableNextRow();
@@ -159,14 +161,13 @@ void gantt(View& view, const RequestView& request) {
   const int64_t begin = request.received_us;
   const int64_t end =
       std::max(begin + 1000, request.life.empty() ? begin : request.life.back().end_us);
-  const double span_ms = static_cast<double>(end - begin) / 1000;
-  put_small(view, "requests/life/what",
-            fmt::format("{} of {} on {}: {} so far; waited {}, first token after {}, {} preempted",
-                        row.id, row.owner, row.model, ms_text(span_ms),
-                        ms_text(static_cast<double>(row.queue_us) / 1000),
-                        row.ttft_us < 0 ? "–" : ms_text(static_cast<double>(row.ttft_us) / 1000),
-                        row.preemptions),
-            theme.muted);
+  const double span_ms = as_double(end - begin) / 1000;
+  put_small(
+      view, "requests/life/what",
+      fmt::format("{} of {} on {}: {} so far; waited {}, first token after {}, {} preempted",
+                  row.id, row.owner, row.model, ms_text(span_ms), ms_text(us_as_ms(row.queue_us)),
+                  row.ttft_us < 0 ? "–" : ms_text(us_as_ms(row.ttft_us)), row.preemptions),
+      theme.muted);
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float width = ImGui::GetContentRegionAvail().x;
   const float height = 22 * view.scale;
@@ -174,9 +175,7 @@ void gantt(View& view, const RequestView& request) {
   draw->AddRectFilled(at, {at.x + width, at.y + height}, theme.raised, 3 * view.scale);
   for (const LifeSegment& part : request.life) {
     const auto x_of = [&](int64_t time_us) {
-      return at.x + static_cast<float>(static_cast<double>(time_us - begin) /
-                                       static_cast<double>(end - begin)) *
-                        width;
+      return at.x + pixels(as_double(time_us - begin) / as_double(end - begin)) * width;
     };
     const float left = x_of(part.begin_us);
     const float right = std::max(left + 2, x_of(part.end_us));
@@ -184,13 +183,13 @@ void gantt(View& view, const RequestView& request) {
                         3 * view.scale);
     if (ImGui::IsMouseHoveringRect({left, at.y}, {right, at.y + height})) {
       ImGui::SetTooltip("%s for %s", part.state.c_str(),
-                        ms_text(static_cast<double>(part.end_us - part.begin_us) / 1000).c_str());
+                        ms_text(us_as_ms(part.end_us - part.begin_us)).c_str());
     }
   }
   ImGui::PushFont(view.fonts.small);
   // Seconds since the request arrived.
   for (int i = 0; i <= 5; ++i) {
-    const float x = at.x + width * static_cast<float>(i) / 5;
+    const float x = at.x + width * pixels(i) / 5;
     const std::string text = ms_text(span_ms * i / 5);
     const float wide = ImGui::CalcTextSize(text.c_str()).x;
     const float left = std::clamp(x - wide / 2, at.x, at.x + width - wide);
@@ -218,10 +217,10 @@ void keys(const Snapshot& snapshot, View& view) {
     const auto at = std::ranges::find_if(
         rows, [&view](const RequestView* row) { return row->row.number == view.selected; });
     if (rows.empty()) return;
-    const auto last = static_cast<std::ptrdiff_t>(rows.size()) - 1;
+    const std::ptrdiff_t last = std::ssize(rows) - 1;
     const auto next =
         at == rows.end() ? 0 : std::clamp<std::ptrdiff_t>(at - rows.begin() + by, 0, last);
-    view.selected = rows[static_cast<size_t>(next)]->row.number;
+    view.selected = rows[next]->row.number;
   }
   if (!pressed(ImGuiKey_Delete) || !view.ask) return;
   const auto found = snapshot.requests().find(view.selected);

@@ -8,7 +8,9 @@
 #include <cmath>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "monitor/panels.h"
+#include "monitor/pixels.h"
 
 namespace hearth::monitor {
 namespace {
@@ -22,17 +24,17 @@ struct Point {
 std::vector<Point> points_of(const ModelView& model, const ipc::ModelEntry& entry) {
   std::vector<Point> points;
   const ipc::ExpertUse experts = entry.experts.value_or(ipc::ExpertUse{});
-  const auto parameters = static_cast<double>(
-      entry.num_parameters - std::min(entry.num_parameters, experts.unused_parameters));
+  const auto parameters =
+      as_double(entry.num_parameters - std::min(entry.num_parameters, experts.unused_parameters));
   for (auto step = model.steps.rbegin(); step != model.steps.rend() && points.size() < 600;
        ++step) {
-    double rows = static_cast<double>(step->decode_rows) + step->draft_rows;
+    double rows = as_double(step->decode_rows) + step->draft_rows;
     const bool decode = step->prefills.empty();
     for (const ipc::WatchedChunk& chunk : step->prefills) rows += chunk.tokens;
     if (rows <= 0 || step->duration_us <= 0) continue;
     const double bytes = std::max(1.0, step_weight_bytes(entry, rows));
     const double ops = 2 * parameters * rows;
-    points.push_back({ops / bytes, ops / static_cast<double>(step->duration_us) / 1e3, decode});
+    points.push_back({ops / bytes, ops / as_double(step->duration_us) / 1e3, decode});
   }
   return points;
 }
@@ -41,7 +43,7 @@ std::vector<Point> points_of(const ModelView& model, const ipc::ModelEntry& entr
 std::string power_of_ten(double power) {
   constexpr const char* kPrefixes[] = {"", " k", " M", " G", " T", " P"};
   const auto thousands = static_cast<size_t>(std::clamp(std::floor(power / 3), 0.0, 5.0));
-  return fmt::format("{:g}{}", std::pow(10, power - 3 * static_cast<double>(thousands)),
+  return fmt::format("{:g}{}", std::pow(10, power - 3 * as_double(thousands)),
                      kPrefixes[thousands]);
 }
 
@@ -110,12 +112,11 @@ void draw_roofline(const Snapshot& snapshot, View& view) {
   const double top = std::max(best_gops, view.ceilings.gop_per_s);
   const double y1 = std::ceil(std::log10(top) + 0.1), y0 = y1 - 5;
   const auto x_of = [&](double intensity) {
-    return min.x + static_cast<float>((std::log10(std::max(intensity, 1e-6)) - x0) / (x1 - x0)) *
-                       (max.x - min.x);
+    return min.x +
+           pixels((std::log10(std::max(intensity, 1e-6)) - x0) / (x1 - x0)) * (max.x - min.x);
   };
   const auto y_of = [&](double gops) {
-    return max.y - static_cast<float>((std::log10(std::max(gops, 1e-9)) - y0) / (y1 - y0)) *
-                       (max.y - min.y);
+    return max.y - pixels((std::log10(std::max(gops, 1e-9)) - y0) / (y1 - y0)) * (max.y - min.y);
   };
   ImDrawList* draw = ImGui::GetWindowDrawList();
   ImGui::PushFont(view.fonts.small);

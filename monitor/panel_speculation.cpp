@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/base/numbers.h"
 #include "monitor/panels.h"
+#include "monitor/pixels.h"
 #include "monitor/plot.h"
 
 namespace hearth::monitor {
@@ -16,7 +18,7 @@ void by_position(View& view, const ipc::SpeculationStats& stats) {
   double most = 1;
   for (size_t i = 0; i < stats.drafted_at.size() && i < 16; ++i) {
     if (stats.drafted_at[i] > 0) places = i + 1;
-    most = std::max(most, static_cast<double>(stats.drafted_at[i]));
+    most = std::max(most, as_double(stats.drafted_at[i]));
   }
   if (places == 0) return nothing_yet(view, "no token was drafted yet");
   const ImVec2 at = ImGui::GetCursorScreenPos();
@@ -26,16 +28,15 @@ void by_position(View& view, const ipc::SpeculationStats& stats) {
   const float top = at.y + 18 * scale, bottom = at.y + room.y - label;
   ImDrawList* draw = ImGui::GetWindowDrawList();
   draw->AddLine({left, bottom}, {right, bottom}, theme.line);
-  const float step = (right - left) / static_cast<float>(places);
+  const float step = (right - left) / pixels(places);
   ImGui::PushFont(view.fonts.small);
   for (size_t i = 0; i < places; ++i) {
-    const double drafted = static_cast<double>(stats.drafted_at[i]);
-    const double accepted =
-        i < stats.accepted_at.size() ? static_cast<double>(stats.accepted_at[i]) : 0;
-    const float x = left + step * static_cast<float>(i);
+    const double drafted = as_double(stats.drafted_at[i]);
+    const double accepted = i < stats.accepted_at.size() ? as_double(stats.accepted_at[i]) : 0;
+    const float x = left + step * pixels(i);
     const float width = std::min(step * 0.7f, 60 * scale);
     const auto y_of = [&](double count) {
-      return bottom - static_cast<float>(std::clamp(count / most, 0.0, 1.0)) * (bottom - top);
+      return bottom - pixels(std::clamp(count / most, 0.0, 1.0)) * (bottom - top);
     };
     draw->AddRectFilled({x, y_of(drafted)}, {x + width, bottom}, with_alpha(theme.draft, 0.35f),
                         2 * scale);
@@ -58,9 +59,9 @@ void draw_speculation(const Snapshot& snapshot, View& view) {
   const ModelView* model = view.shown_model(snapshot);
   if (model == nullptr) return nothing_yet(view, "no model in memory");
   const ipc::SpeculationStats& stats = model->stats.snapshot.speculation;
-  const double drafted = static_cast<double>(stats.drafted_tokens);
-  const double accepted = static_cast<double>(stats.accepted_tokens);
-  const double verified = static_cast<double>(stats.verifications);
+  const double drafted = as_double(stats.drafted_tokens);
+  const double accepted = as_double(stats.accepted_tokens);
+  const double verified = as_double(stats.verifications);
   const float gap = ImGui::GetStyle().ItemSpacing.x;
   const float width = (ImGui::GetContentRegionAvail().x - 3 * gap) / 4;
   const Theme& theme = view.theme;

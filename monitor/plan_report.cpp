@@ -45,7 +45,7 @@ Result<PlanReport> parse_plan(std::string_view plan) {
   HEARTH_ASSIGN_OR_RETURN(const Json json, ipc::parse_json_object(plan, {.max_bytes = 1u << 20}));
   const Json* memory = member(json, "memory");
   if (memory == nullptr || !memory->is_object()) {
-    return Error{ErrorCode::kProtocol, "plan: no memory in it", ""};
+    return Error::protocol("plan: no memory in it");
   }
   PlanReport out;
   out.model = text(json, "model");

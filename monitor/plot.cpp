@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
+#include "monitor/pixels.h"
+
 namespace hearth::monitor {
 namespace {
 
@@ -60,9 +64,9 @@ void draw_marks(View& view, const char* place, const std::deque<Mark>& marks, in
   float words_begin = max.x;
   for (auto each = marks.rbegin(); each != marks.rend(); ++each) {
     const Mark& mark = *each;
-    const double age_s = static_cast<double>(now_us - mark.time_us) / 1e6;
+    const double age_s = us_as_s(now_us - mark.time_us);
     if (age_s > window_s) continue;
-    const float x = max.x - static_cast<float>(age_s / window_s) * (max.x - min.x);
+    const float x = max.x - pixels(age_s / window_s) * (max.x - min.x);
     draw->AddLine({x, min.y}, {x, max.y}, with_alpha(view.theme.text, 0.45f));
     const float width = ImGui::CalcTextSize(mark.text.c_str()).x;
     const float behind = x + 4 * view.scale, front = x - width - 4 * view.scale;
@@ -134,7 +138,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
     for (const Line& line : lines) {
       for (size_t i = 0; i < line.series->size(); ++i) {
         const Series::Point point = (*line.series)[i];
-        if (static_cast<double>(now_us - point.time_us) / 1e6 <= options.window_s) {
+        if (us_as_s(now_us - point.time_us) <= options.window_s) {
           max = std::max(max, point.value);
         }
       }
@@ -151,11 +155,11 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
     return;
   }
   const auto x_of = [&](int64_t time_us) {
-    const double age_s = static_cast<double>(now_us - time_us) / 1e6;
-    return right - static_cast<float>(age_s / options.window_s) * (right - left);
+    const double age_s = us_as_s(now_us - time_us);
+    return right - pixels(age_s / options.window_s) * (right - left);
   };
   const auto y_of = [&](double value) {
-    return lower - static_cast<float>(std::clamp(value / max, 0.0, 1.0)) * (lower - upper);
+    return lower - pixels(std::clamp(value / max, 0.0, 1.0)) * (lower - upper);
   };
   const bool many = lower - upper > 90 * scale;
   // A given top may be any number, so use halves and quarters.
@@ -175,7 +179,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
     }
   }
   for (double age = 0; age <= options.window_s; age += tick_step_s(options.window_s)) {
-    const float x = right - static_cast<float>(age / options.window_s) * (right - left);
+    const float x = right - pixels(age / options.window_s) * (right - left);
     draw->AddLine({x, lower}, {x, lower + 3 * scale}, theme.line);
     const std::string text = axis_age_text(age);
     const ImVec2 extent = ImGui::CalcTextSize(text.c_str());
@@ -205,8 +209,7 @@ void plot(View& view, const char* place, std::span<const Line> lines, int64_t no
     columns_of(series, x_of, left, columns);
     const auto stroke = [&] {
       if (points.size() > 1) {
-        draw->AddPolyline(points.data(), static_cast<int>(points.size()), line.colour, 0,
-                          1.6f * scale);
+        draw->AddPolyline(points.data(), size32(points), line.colour, 0, 1.6f * scale);
       } else if (points.size() == 1) {
         draw->AddCircleFilled(points[0], 2 * scale, line.colour);
       }

@@ -18,7 +18,7 @@ int64_t whole_member(const ipc::Json& entry, const char* key) {
   const auto found = entry.find(key);
   if (found == entry.end() || !found->is_number_integer()) return 0;
   if (found->is_number_unsigned()) {
-    return static_cast<int64_t>(std::min<uint64_t>(found->get<uint64_t>(), INT64_MAX));
+    return std::min<uint64_t>(found->get<uint64_t>(), INT64_MAX);
   }
   return std::max<int64_t>(0, found->get<int64_t>());
 }
@@ -72,11 +72,11 @@ Result<std::vector<StoredPrefix>> parse_cache_list(std::string_view list) {
                           ipc::parse_json_object(fmt::format("{{\"all\":{}}}", list), limits));
   const ipc::Json& all = whole.begin().value();
   if (whole.size() != 1 || !all.is_array()) {
-    return Error{ErrorCode::kProtocol, "cache ls: want a list", ""};
+    return Error::protocol("cache ls: want a list");
   }
   std::vector<StoredPrefix> out;
   for (const ipc::Json& entry : all) {
-    if (!entry.is_object()) return Error{ErrorCode::kProtocol, "cache ls: want objects", ""};
+    if (!entry.is_object()) return Error::protocol("cache ls: want objects");
     if (out.size() == kMaxStoredPrefixes) break;
     StoredPrefix each;
     each.model = text_member(entry, "model");
@@ -85,7 +85,7 @@ Result<std::vector<StoredPrefix>> parse_cache_list(std::string_view list) {
     each.parent = text_member(entry, "parent");
     each.first_token = whole_member(entry, "first_token");
     each.end_token = whole_member(entry, "end_token");
-    each.bytes = static_cast<uint64_t>(whole_member(entry, "bytes"));
+    each.bytes = whole_member(entry, "bytes");
     each.hits = whole_member(entry, "hits");
     each.used_s = whole_member(entry, "used_s");
     each.pinned_until_s = whole_member(entry, "pinned_until_s");

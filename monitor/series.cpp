@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::monitor {
 
 void Series::add(int64_t time_us, double value) {
@@ -28,14 +30,13 @@ void Series::add(int64_t time_us, double value) {
 
 Series::Point Series::operator[](size_t index) const {
   const Bucket& bucket = points_[(first_ + index) % points_.size()];
-  return {bucket.number * kBucketUs + kBucketUs / 2,
-          bucket.sum / static_cast<double>(bucket.count)};
+  return {bucket.number * kBucketUs + kBucketUs / 2, bucket.sum / as_double(bucket.count)};
 }
 
 double percentile(std::vector<double>& values, double share) {
   if (values.empty()) return 0;
-  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  const auto at = static_cast<size_t>(share * as_double(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + at, values.end());
   return values[at];
 }
 

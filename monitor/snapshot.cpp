@@ -8,6 +8,7 @@
 
 #include "ipc/text/shown_text.h"
 #include "ipc/wire/codec.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::monitor {
 namespace {
@@ -29,7 +30,6 @@ int32_t not_negative(int32_t value) { return std::max(0, value); }
 double share(double part, double whole) {
   return whole > 0 ? std::clamp(part / whole, 0.0, 1.0) : 0;
 }
-double as_double(uint64_t value) { return static_cast<double>(value); }
 
 }  // namespace
 
@@ -56,7 +56,7 @@ void RecentGaps::add(int64_t now_us, const std::vector<ipc::WatchedGaps>& gaps) 
 
 double RecentGaps::ms(double share) const {
   if (count_ == 0) return 0;
-  const auto wanted = static_cast<uint64_t>(share * static_cast<double>(count_ - 1));
+  const auto wanted = static_cast<uint64_t>(share * as_double(count_ - 1));
   uint64_t below = 0;
   for (uint32_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     below += buckets_[bucket];
@@ -169,7 +169,7 @@ void Snapshot::on_stats(const ipc::StatsReply& reply) {
     view->preempted.add(now_us_, s.num_preempted);
     view->step_ms.add(now_us_, s.step_ms_recent);
     if (s.gpu && s.gpu->power_mw >= 0) {
-      view->gpu_power.add(now_us_, static_cast<double>(s.gpu->power_mw) / 1e3);
+      view->gpu_power.add(now_us_, as_double(s.gpu->power_mw) / 1e3);
     }
     view->hit_rate.add(now_us_,
                        share(as_double(s.prompt_tokens_cached), as_double(s.prompt_tokens_total)));
@@ -266,7 +266,7 @@ void Snapshot::on_watch(const std::string& model, const ipc::WatchUpdate& update
     view->memory.add(now_us_, as_double(update.resident_bytes) / (1 << 30));
   }
   view->power_mw = std::max<int64_t>(0, update.power_mw);
-  if (view->power_mw > 0) view->power.add(now_us_, static_cast<double>(view->power_mw) / 1e3);
+  if (view->power_mw > 0) view->power.add(now_us_, as_double(view->power_mw) / 1e3);
 }
 
 void Snapshot::add_gaps(ModelView& view, const ipc::WatchUpdate& update) {
@@ -317,16 +317,16 @@ void Snapshot::add_step(ModelView& view, const ipc::WatchedStep& met) {
 }
 
 void Snapshot::add_pool(ModelView& view, const ipc::PoolUpdate& update) {
-  const auto group = static_cast<size_t>(update.group);
+  const size_t group = update.group;
   if (view.pools.size() <= group) view.pools.resize(group + 1);
   Pool& pool = view.pools[group];
-  size_t cells = static_cast<size_t>(update.num_blocks);
+  size_t cells = update.num_blocks;
   for (const auto& [name, other] : views_) {
     for (const Pool& each : other.pools) cells += &each == &pool ? 0 : each.cells.size();
   }
   if (cells > kMaxCells) return;
-  if (pool.cells.size() != static_cast<size_t>(update.num_blocks)) {
-    pool.cells.assign(static_cast<size_t>(update.num_blocks), {});
+  if (std::cmp_not_equal(pool.cells.size(), update.num_blocks)) {
+    pool.cells.assign(update.num_blocks, {});
     pool.cells.shrink_to_fit();
     pool.counts = {};
     pool.counts[0] = update.num_blocks;
@@ -344,10 +344,10 @@ void Snapshot::add_pool(ModelView& view, const ipc::PoolUpdate& update) {
   for (const ipc::BlockRun& run : update.runs) {
     for (uint32_t i = 0; i < run.count; ++i) {
       BlockCell& cell = pool.cells[run.first + i];
-      --pool.counts[static_cast<size_t>(cell.state)];
-      ++pool.counts[static_cast<size_t>(run.state)];
+      --pool.counts[to_underlying(cell.state)];
+      ++pool.counts[to_underlying(run.state)];
       const bool held = run.request != 0;
-      cell = {run.request, run.position + static_cast<int32_t>(held ? i : 0), run.state, run.refs,
+      cell = {run.request, run.position + narrow<int32_t>(held ? i : 0), run.state, run.refs,
               run.on_disk};
     }
   }
@@ -356,7 +356,7 @@ void Snapshot::add_pool(ModelView& view, const ipc::PoolUpdate& update) {
     ++revision_;
   }
   for (size_t state = 0; state < pool.counts.size(); ++state) {
-    pool.history[state].add(now_us_, static_cast<double>(pool.counts[state]));
+    pool.history[state].add(now_us_, as_double(pool.counts[state]));
   }
 }
 
@@ -422,10 +422,10 @@ void Snapshot::on_requests(const ipc::WatchUpdate& update) {
     }
     if (!request.life.empty()) request.life.back().end_us = now_us_;
     if (row.ttft_us >= 0) {
-      const double seconds = static_cast<double>(row.age_ms * 1000 - row.ttft_us) / 1e6;
+      const double seconds = us_as_s(row.age_ms * 1000 - row.ttft_us);
       if (seconds > 0.02) request.tokens_per_s = std::max(0, row.output_tokens - 1) / seconds;
       if (!had_token || fresh) {
-        ttfts_ms_.push_back(static_cast<double>(row.ttft_us) / 1000);
+        ttfts_ms_.push_back(us_as_ms(row.ttft_us));
         if (ttfts_ms_.size() > kMaxTtfts) ttfts_ms_.pop_front();
         std::vector<double> values(ttfts_ms_.begin(), ttfts_ms_.end());
         ttft_p50_ = percentile(values, 0.5);

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/numbers.h"
+#include "monitor/pixels.h"
+
 namespace hearth::monitor {
 namespace {
 
@@ -15,8 +18,8 @@ constexpr std::string_view kTitles[kNumPanels] = {
 
 }  // namespace
 
-std::string_view panel_name(Panel panel) { return kNames[static_cast<size_t>(panel)]; }
-std::string_view panel_title(Panel panel) { return kTitles[static_cast<size_t>(panel)]; }
+std::string_view panel_name(Panel panel) { return kNames[to_underlying(panel)]; }
+std::string_view panel_title(Panel panel) { return kTitles[to_underlying(panel)]; }
 
 const ModelView* View::shown_model(const Snapshot& snapshot) const {
   const auto& views = snapshot.model_views();
@@ -102,7 +105,7 @@ void stacked_bar(View& view, std::span<const BarPart> parts, double total, ImVec
   float x = at.x;
   for (const BarPart& part : parts) {
     if (total <= 0 || part.value <= 0) continue;
-    const float width = static_cast<float>(std::clamp(part.value / total, 0.0, 1.0)) * size.x;
+    const float width = pixels(std::clamp(part.value / total, 0.0, 1.0)) * size.x;
     const float end = std::min(x + width, at.x + size.x);
     draw->AddRectFilled({x, at.y}, {end, at.y + size.y}, part.colour,
                         width > 2 * round ? round : 0);
@@ -162,8 +165,8 @@ void prompt_tiers(View& view, const char* place, double prompt, double memory, d
 double step_weight_bytes(const ipc::ModelEntry& entry, double rows) {
   const ipc::ExpertUse experts = entry.experts.value_or(ipc::ExpertUse{});
   const double unread =
-      static_cast<double>(experts.bytes) * std::pow(1 - std::clamp(experts.share, 0.0, 1.0), rows);
-  return std::max(0.0, static_cast<double>(entry.weight_bytes) - unread);
+      as_double(experts.bytes) * std::pow(1 - std::clamp(experts.share, 0.0, 1.0), rows);
+  return std::max(0.0, as_double(entry.weight_bytes) - unread);
 }
 
 double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model) {
@@ -182,7 +185,7 @@ double read_bytes_per_s(const Snapshot& snapshot, const ModelView& model) {
     bytes += step_weight_bytes(*entry, step->decode_rows + step->draft_rows);
     ++steps;
   }
-  return busy_us > 0 ? bytes / (static_cast<double>(busy_us) / 1e6) : 0;
+  return busy_us > 0 ? bytes / us_as_s(busy_us) : 0;
 }
 
 std::string with_unit(double value, std::string_view unit) {

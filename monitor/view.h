@@ -34,6 +34,7 @@ enum class Panel {
   kLog
 };
 inline constexpr int kNumPanels = 9;
+constexpr Panel panel_at(int index) { return static_cast<Panel>(index); }
 /// "now", "batches", ...: the name used by --panel and the settings.
 std::string_view panel_name(Panel panel);
 std::string_view panel_title(Panel panel);

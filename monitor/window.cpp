@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/numbers.h"
 #include "monitor/actions.h"
 #include "monitor/feed.h"
 #include "monitor/offscreen.h"
@@ -94,9 +95,8 @@ Result<Settings> run_window(const WindowOptions& options) {
       [](int code, const char* text) { glfw_problem = fmt::format("{} ({:#x})", text, code); });
   Glfw glfw;
   if (glfwInit() != GLFW_TRUE) {
-    return Error{
-        ErrorCode::kUnsupported,
-        fmt::format("no window: {}; pictures need none: --screenshot FILE.png", glfw_problem), ""};
+    return Error::unsupported(
+        fmt::format("no window: {}; pictures need none: --screenshot FILE.png", glfw_problem));
   }
   glfw.started = true;
   glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
@@ -105,7 +105,7 @@ Result<Settings> run_window(const WindowOptions& options) {
   glfw.window =
       glfwCreateWindow(options.settings.width, options.settings.height, "hearth", nullptr, nullptr);
   if (glfw.window == nullptr) {
-    return Error{ErrorCode::kUnsupported, fmt::format("no window: {}", glfw_problem), ""};
+    return Error::unsupported(fmt::format("no window: {}", glfw_problem));
   }
   glfwMakeContextCurrent(glfw.window);
   glfwSwapInterval(1);
@@ -152,8 +152,7 @@ Result<Settings> run_window(const WindowOptions& options) {
     if (actions != nullptr) {
       for (const Answer& answer : actions->answers()) app.answer(answer);
     }
-    if (options.exit_after_s > 0 &&
-        static_cast<double>(clock.now_us() - begin_us) / 1e6 > options.exit_after_s) {
+    if (options.exit_after_s > 0 && us_as_s(clock.now_us() - begin_us) > options.exit_after_s) {
       break;
     }
     if (glfwGetWindowAttrib(glfw.window, GLFW_ICONIFIED) != 0) continue;

@@ -119,12 +119,10 @@ int run(int argc, char** argv) {
   const char* insists = std::getenv("HEARTH_ALLOW_ROOT");
   const bool allowed = flags.allow_root || (insists != nullptr && std::string_view(insists) == "1");
   if (::geteuid() == 0 && !allowed) {
-    return fail(
-        Error{ErrorCode::kForbidden,
-              "refusing to run as root: reading models and answering programs needs no such "
-              "rights. The service has a user of its own (systemctl start hearth); any other "
-              "user will do; --allow-root (or HEARTH_ALLOW_ROOT=1) insists",
-              ""});
+    return fail(Error::forbidden(
+        "refusing to run as root: reading models and answering programs needs no such "
+        "rights. The service has a user of its own (systemctl start hearth); any other "
+        "user will do; --allow-root (or HEARTH_ALLOW_ROOT=1) insists"));
   }
   ::signal(SIGPIPE, SIG_IGN);
   raise_limits();

@@ -17,8 +17,8 @@
 namespace hearth::http {
 namespace {
 
-Error bad(ErrorCode code, std::string_view field, std::string_view what) {
-  return Error{code, fmt::format("{}: {}", field, what), std::string(field)};
+Error invalid(std::string_view field, std::string_view what) {
+  return Error::invalid(fmt::format("{}: {}", field, what), std::string(field));
 }
 
 // A list of numbers that parse back to exactly the same floats.
@@ -55,10 +55,10 @@ Result<void> take_input(const Json& input, Json& request) {
       return {};
     }
   }
-  return bad(ErrorCode::kInvalidArgument, "input",
-             fmt::format("met {}, want a text, a list of texts, a list of token ids or a list of "
-                         "such lists",
-                         ipc::describe(input)));
+  return invalid(
+      "input", fmt::format("met {}, want a text, a list of texts, a list of token ids or a list of "
+                           "such lists",
+                           ipc::describe(input)));
 }
 
 }  // namespace
@@ -76,22 +76,21 @@ Result<EmbeddingsCall> parse_embeddings(std::string_view body) {
       request[key] = value;
     } else if (key == "encoding_format") {
       if (value != "float" && value != "base64") {
-        return bad(ErrorCode::kInvalidArgument, key,
-                   fmt::format("met {}, want float or base64", ipc::describe(value)));
+        return invalid(key, fmt::format("met {}, want float or base64", ipc::describe(value)));
       }
       call.base64 = value == "base64";
     } else if (key == "dimensions") {
-      return bad(ErrorCode::kUnsupported, key,
-                 "is not supported: no model file declares that its vectors may be cut");
+      return Error::unsupported(
+          "dimensions: is not supported: no model file declares that its vectors may be cut", key);
     } else if (key == "user") {  // identifies an end user; does not change the answer
-      if (!value.is_string()) return bad(ErrorCode::kInvalidArgument, key, "want a string");
+      if (!value.is_string()) return invalid(key, "want a string");
     } else {
       const std::string name = ipc::printable(key);
-      return bad(ErrorCode::kUnknownField, name, "is not a parameter that hearth knows");
+      return Error::unknown_field(name + ": is not a parameter that hearth knows", name);
     }
   }
   if (!request.contains("texts") && !request.contains("ids")) {
-    return bad(ErrorCode::kInvalidArgument, "input", "absent, want a text or a list");
+    return invalid("input", "absent, want a text or a list");
   }
   Result<ipc::ClientRequest> decoded = ipc::decode_request(ipc::dump_json(request));
   if (!decoded) {
@@ -132,7 +131,7 @@ Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body) {
   for (const char* key : {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences",
                           "metadata", "service_tier"}) {
     if (!object.contains(key)) continue;
-    return bad(ErrorCode::kUnknownField, key, "is not a parameter of counting");
+    return Error::unknown_field(fmt::format("{}: is not a parameter of counting", key), key);
   }
   // Parse it as a full request, so that the prompt or the refusal is the same.
   object["max_tokens"] = 1;

@@ -12,13 +12,13 @@ Result<Call> parse_call(Api api, std::string_view body) {
     case Api::kResponses: return parse_responses(object);
     case Api::kMessages: return parse_messages(object);
   }
-  return Error{ErrorCode::kInternal, "an API without a case", ""};
+  return Error::internal("an API without a case");
 }
 
 Result<ipc::TokenizeRequest> parse_tokenize(std::string_view body) {
   HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson request, ipc::parse_json_object(body, kBodyLimits));
   if (request.contains("verb")) {
-    return Error{ErrorCode::kUnknownField, "verb: is not a parameter that hearth knows", "verb"};
+    return Error::unknown_field("verb: is not a parameter that hearth knows", "verb");
   }
   request["verb"] = "tokenize";
   HEARTH_ASSIGN_OR_RETURN(ipc::ClientRequest decoded, ipc::decode_request(ipc::dump_json(request)));

@@ -37,10 +37,10 @@ int64_t take_cache_control(Members& in) {
   }
   Members inner(*control, in.path_of("cache_control") + ".");
   if (inner.text("type").value_or("") != "ephemeral") {
-    inner.fail("type", ErrorCode::kInvalidArgument, "want ephemeral");
+    inner.invalid("type", "want ephemeral");
   }
   const std::optional<int64_t> seconds = seconds_of(inner.text("ttl").value_or("5m"));
-  if (!seconds) inner.fail("ttl", ErrorCode::kInvalidArgument, "want a time such as 5m or 1h");
+  if (!seconds) inner.invalid("ttl", "want a time such as 5m or 1h");
   inner.check_unknown();
   in.take_error_of(inner);
   return seconds.value_or(0);
@@ -51,7 +51,7 @@ void take_retention(Members& in, Json& request) {
   const auto retention = in.text("prompt_cache_retention");
   if (!retention || *retention == "in_memory" || *retention == "in-memory") return;
   if (*retention != "24h") {
-    return in.fail("prompt_cache_retention", ErrorCode::kInvalidArgument, "want in_memory or 24h");
+    return in.invalid("prompt_cache_retention", "want in_memory or 24h");
   }
   request["cache_keep_s"] = 24 * 3600;
 }

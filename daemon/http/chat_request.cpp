@@ -15,12 +15,12 @@ Json take_call(Members& in, const Json& call, const std::string& path) {
   const Json* function = from.take("function");
   Json out;
   if (function == nullptr || !function->is_object()) {
-    from.fail("function", ErrorCode::kInvalidArgument, "absent, want an object");
+    from.invalid("function", "absent, want an object");
   } else {
     Members inner(*function, path + ".function.");
     const auto name = inner.text("name");
     const Json* arguments = inner.take("arguments");
-    if (!name) inner.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+    if (!name) inner.invalid("name", "absent, want a string");
     if (arguments != nullptr && !arguments->is_string() && !arguments->is_object()) {
       inner.wrong("arguments", *arguments, "the text of a JSON object");
     }
@@ -37,7 +37,7 @@ Json take_call(Members& in, const Json& call, const std::string& path) {
 void take_chat_messages(Members& in, Json& request) {
   const Json* messages = in.take("messages");
   if (messages == nullptr) {
-    return in.fail("messages", ErrorCode::kInvalidArgument, "absent, want a list");
+    return in.invalid("messages", "absent, want a list");
   }
   if (!messages->is_array() || messages->empty()) {
     return in.wrong("messages", *messages, "a list of messages");
@@ -52,8 +52,7 @@ void take_chat_messages(Members& in, Json& request) {
     std::string role = message.text("role").value_or("");
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
-      message.fail("role", ErrorCode::kInvalidArgument,
-                   "want system, developer, user, assistant or tool");
+      message.invalid("role", "want system, developer, user, assistant or tool");
     }
     to["role"] = role;
     Kept kept;
@@ -65,7 +64,7 @@ void take_chat_messages(Members& in, Json& request) {
     } else if (role == "assistant" && calls != nullptr) {
       to["content"] = "";
     } else {
-      message.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
+      message.invalid("content", "absent, want a string");
     }
     if (calls != nullptr) {
       if (role != "assistant" || !calls->is_array()) {
@@ -107,8 +106,7 @@ Result<Call> parse_chat(const Json& body) {
   request["max_tokens"] = 0;
   const bool old_name = in.take("max_tokens") != nullptr;
   if (old_name && in.take("max_completion_tokens") != nullptr) {
-    in.fail("max_tokens", ErrorCode::kInvalidArgument,
-            "met both it and max_completion_tokens, want one");
+    in.invalid("max_tokens", "met both it and max_completion_tokens, want one");
   }
   const std::string_view most_name = old_name ? "max_tokens" : "max_completion_tokens";
   take_max_tokens(in, "max_tokens", request);
@@ -119,7 +117,7 @@ Result<Call> parse_chat(const Json& body) {
   if (in.flag("logprobs", false)) {
     request["logprobs"] = alternatives == nullptr ? Json(0) : *alternatives;
   } else if (alternatives != nullptr) {
-    in.fail("top_logprobs", ErrorCode::kInvalidArgument, "met it without logprobs");
+    in.invalid("top_logprobs", "met it without logprobs");
   }
   if (const Json* format = in.take("response_format")) {
     take_format(in, "response_format", *format, true, request);

@@ -21,7 +21,7 @@ class ChunkStream final : public AnswerWriter {
       : call_(call),
         chat_(call.api == Api::kChat),
         head_(std::move(head)),
-        choices_(static_cast<size_t>(call.request.n)) {}
+        choices_(call.request.n) {}
 
   void started(const ipc::StartedEvent& event, std::string* out) override {
     head_.model = event.model;
@@ -100,7 +100,7 @@ class ChunkStream final : public AnswerWriter {
   }
 
   void sample_done(const ipc::SampleDoneEvent& event, std::string* out) override {
-    *out += choices_.at(static_cast<size_t>(event.sample)).begin;
+    *out += choices_.at(event.sample).begin;
     *out += chat_ ? R"("delta":{})" : R"("text":"")";
     *out += fmt::format(R"(,"logprobs":null,"finish_reason":"{}"}})", finish_reason(event.reason));
     *out += end_;

@@ -14,7 +14,7 @@ Result<Call> parse_completions(const Json& body) {
   request["max_tokens"] = 16;
   const Json* prompt = in.take("prompt");
   if (prompt == nullptr) {
-    in.fail("prompt", ErrorCode::kInvalidArgument, "absent, want a string or token ids");
+    in.invalid("prompt", "absent, want a string or token ids");
   } else {
     const Json* one = prompt;
     const bool wrapped = prompt->is_array() && !prompt->empty() &&
@@ -28,8 +28,8 @@ Result<Call> parse_completions(const Json& body) {
     } else if (const size_t most = ipc::find_field(ipc::Verb::kGenerate, "prompt_ids")->max_items;
                one->is_array() && one->size() > most) {
       // Here, before the list is copied.
-      in.fail("prompt", ErrorCode::kTooLarge,
-              fmt::format("met a list of {}, want at most {} token ids", one->size(), most));
+      in.too_large("prompt",
+                   fmt::format("met a list of {}, want at most {} token ids", one->size(), most));
     } else {
       request[one->is_string() ? "prompt" : "prompt_ids"] = *one;
     }

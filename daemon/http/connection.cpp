@@ -10,6 +10,8 @@
 #include "daemon/http/api_embeddings.h"
 #include "daemon/http/metrics.h"
 #include "kernels/base/log.h"
+#include "kernels/base/match.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::http {
 namespace {
@@ -237,8 +239,7 @@ void Connection::handle(HttpRequest request) {
     case Action::kModel: {
       std::string body = model_body(host_.backend().models(), route_.model);
       if (!body.empty()) return respond({.body = std::move(body)});
-      return respond_error(route_.api,
-                           Error{ErrorCode::kNotFound, "no model has this name", "model"});
+      return respond_error(route_.api, Error::not_found("no model has this name", "model"));
     }
     case Action::kHealth: {
       const ipc::HealthReply health = host_.backend().health();
@@ -292,23 +293,28 @@ void Connection::begin(ParsedBody body) {
   const Api api = body.route.api;
   if (!body.asked) return respond_error(api, body.asked.error());
   Exchange exchange{.number = host_.new_exchange(), .api = api};
-  if (auto* tokenize = std::get_if<ipc::TokenizeRequest>(&*body.asked)) {
-    exchange.counts = body.route.action == Action::kCountTokens;
-    return submit(std::move(*tokenize), body.bytes, std::move(exchange));
-  }
-  if (auto* embeddings = std::get_if<EmbeddingsCall>(&*body.asked)) {
-    exchange.embeds = true;
-    exchange.base64 = embeddings->base64;
-    return submit(std::move(embeddings->request), body.bytes, std::move(exchange));
-  }
-  Call& call = std::get<Call>(*body.asked);
-  exchange.api = call.api;
-  exchange.stream = call.stream;
-  exchange.chunked = body.may_chunk;
-  exchange.writer = make_answer_writer(
-      call, fmt::format("{}-{}", host_.config().instance, exchange.number), seconds_since_1970());
-  if (call.stream && !body.may_chunk) last_ = true;
-  submit(std::move(call.request), body.bytes, std::move(exchange));
+  ipc::ComputeRequest request = match(
+      *body.asked,
+      [&](ipc::TokenizeRequest& tokenize) -> ipc::ComputeRequest {
+        exchange.counts = body.route.action == Action::kCountTokens;
+        return std::move(tokenize);
+      },
+      [&](EmbeddingsCall& embeddings) -> ipc::ComputeRequest {
+        exchange.embeds = true;
+        exchange.base64 = embeddings.base64;
+        return std::move(embeddings.request);
+      },
+      [&](Call& call) -> ipc::ComputeRequest {
+        exchange.api = call.api;
+        exchange.stream = call.stream;
+        exchange.chunked = body.may_chunk;
+        exchange.writer =
+            make_answer_writer(call, fmt::format("{}-{}", host_.config().instance, exchange.number),
+                               seconds_since_1970());
+        if (call.stream && !body.may_chunk) last_ = true;
+        return std::move(call.request);
+      });
+  submit(std::move(request), body.bytes, std::move(exchange));
 }
 
 void Connection::submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange) {
@@ -334,7 +340,7 @@ void Connection::set_deadline() {
     ms = config.body_timeout_ms;
   }
   // A client that sends slowly gains no time: only a new phase sets a new deadline.
-  const int phase = lingering_ ? 9 : static_cast<int>(reader_.state());
+  const int phase = lingering_ ? 9 : to_underlying(reader_.state());
   if (phase == phase_ && deadline_ms_ != kNever && phase != 0) return;
   phase_ = phase;
   deadline_ms_ = now_ms() + ms;

@@ -54,14 +54,20 @@ void write_delta(const ipc::Answer& answer, AnswerWriter& writer, std::string* e
   for (const ipc::DeltaPart& part : *parts) write_part(sample, part, writer, events);
 }
 
+Error error_of(const Refusal& refusal) {
+  switch (refusal.status) {
+    case 403: return Error::forbidden(refusal.message);
+    case 413:
+    case 431: return Error::too_large(refusal.message);
+    default: return Error::protocol(refusal.message);
+  }
+}
+
 }  // namespace
 
 Response refused(Api api, const Refusal& refusal) {
   Response out{.status = refusal.status, .body = {}};
-  ErrorCode code = ErrorCode::kProtocol;
-  if (refusal.status == 403) code = ErrorCode::kForbidden;
-  if (refusal.status == 413 || refusal.status == 431) code = ErrorCode::kTooLarge;
-  out.body = error_body(api, refusal.status, Error{code, refusal.message, ""});
+  out.body = error_body(api, refusal.status, error_of(refusal));
   if (!refusal.allow.empty()) out.fields = fmt::format("Allow: {}\r\n", refusal.allow);
   if (refusal.status == 401) out.fields = "WWW-Authenticate: Bearer\r\n";
   return out;
@@ -77,10 +83,9 @@ void Connection::respond(const Response& response) {
   if (bytes > host_.config().inline_bytes) {
     const size_t charged = answers_charged_ + bytes;
     if (!host_.charge_answers(peer_uid_, answers_charged_, charged)) {
-      return respond_error(
-          route_.api,
-          Error{ErrorCode::kBusy, "your connections do not read the long answers they have", ""},
-          kRetryMs);
+      return respond_error(route_.api,
+                           Error::busy("your connections do not read the long answers they have"),
+                           kRetryMs);
     }
     answers_charged_ = charged;
   }
@@ -195,10 +200,8 @@ void Connection::read_aside(std::string_view json) {
   const size_t most =
       exchange_->writer || exchange_->embeds ? max_bytes : std::min(max_bytes, kTokenizeReplyBytes);
   if (json.size() > most) {
-    return fail(Error{
-        ErrorCode::kTooLarge,
-        fmt::format("the answer has {} bytes, at most {} are sent over HTTP", json.size(), most),
-        ""});
+    return fail(Error::too_large(
+        fmt::format("the answer has {} bytes, at most {} are sent over HTTP", json.size(), most)));
   }
   struct Work {
     std::string json;
@@ -279,7 +282,7 @@ void Connection::on_event(const ipc::Event& event) {
   } else if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) {
     if (const char* why = abnormal_end(*done)) {
       const bool late = std::string_view(why).find("deadline") != std::string_view::npos;
-      return fail(Error{late ? ErrorCode::kDeadline : ErrorCode::kCancelled, why, ""});
+      return fail(late ? Error::deadline(why) : Error::cancelled(why));
     }
     exchange.writer->done(*done, &out);
     if (exchange.stream) {

@@ -8,6 +8,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
+
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::http {
 namespace {
@@ -18,9 +22,7 @@ constexpr size_t kMaxKeyBytes = 256;
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
+  for (char& c : out) c = ascii_lower(c);
   return out;
 }
 
@@ -32,8 +34,7 @@ bool visible(std::string_view text) {
 bool equal_secret(std::string_view given, std::string_view secret) {
   unsigned difference = given.size() == secret.size() ? 0 : 1;
   for (size_t i = 0; i < given.size(); ++i) {
-    difference |= static_cast<unsigned char>(given[i]) ^
-                  static_cast<unsigned char>(secret[i % secret.size()]);
+    difference |= byte_of(given[i]) ^ byte_of(secret[i % secret.size()]);
   }
   return difference == 0;
 }
@@ -54,8 +55,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
-    return Error{ErrorCode::kInvalidArgument, fmt::format("http.listen is \"{}\": {}", text, why),
-                 "http.listen"};
+    return Error::invalid(fmt::format("http.listen is \"{}\": {}", text, why), "http.listen");
   };
   constexpr std::string_view kWant = "want 127.0.0.1:PORT or [::1]:PORT";
   const size_t colon = text.rfind(':');
@@ -115,28 +115,30 @@ bool origin_allowed(const std::vector<std::string>& origins, std::string_view fe
 }
 
 Result<Keys> Keys::load(const std::filesystem::path& file) {
-  const auto refused = [&](ErrorCode code, std::string_view why) {
-    return Error{code, fmt::format("http.keys_file {}: {}", file.string(), why), "http.keys_file"};
+  constexpr const char* kField = "http.keys_file";
+  const auto about = [&](std::string_view why) {
+    return fmt::format("{} {}: {}", kField, file.string(), why);
   };
   const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return refused(ErrorCode::kIo, "cannot be opened");
+  if (fd < 0) return Error::io(about("cannot be opened"), kField);
   std::string text;
   struct stat info {};
   Error error;
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    error = refused(ErrorCode::kInvalidArgument, "is not a file");
+    error = Error::invalid(about("is not a file"), kField);
   } else if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-    error = refused(ErrorCode::kForbidden, "belongs to another user");
+    error = Error::forbidden(about("belongs to another user"), kField);
   } else if ((info.st_mode & 077) != 0) {
-    error = refused(ErrorCode::kForbidden,
-                    fmt::format("has mode {:03o}, want 600: no other user may read or write it",
-                                static_cast<unsigned>(info.st_mode) & 0777u));
-  } else if (static_cast<size_t>(info.st_size) > kMaxKeyFileBytes) {
-    error = refused(ErrorCode::kTooLarge, "has more than 1 MiB");
+    error = Error::forbidden(
+        about(fmt::format("has mode {:03o}, want 600: no other user may read or write it",
+                          info.st_mode & 0777)),
+        kField);
+  } else if (std::cmp_greater(info.st_size, kMaxKeyFileBytes)) {
+    error = Error::too_large(about("has more than 1 MiB"), kField);
   } else {
-    text.resize(static_cast<size_t>(info.st_size));
+    text.resize(info.st_size);
     const ssize_t n = ::read(fd, text.data(), text.size());
-    if (n != info.st_size) error = refused(ErrorCode::kIo, "cannot be read");
+    if (n != info.st_size) error = Error::io(about("cannot be read"), kField);
   }
   ::close(fd);
   if (!error.message.empty()) return error;
@@ -151,8 +153,7 @@ Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (words.empty() || words.front().front() == '#') continue;
     const auto wrong = [&](std::string_view why) {
-      return Error{ErrorCode::kInvalidArgument, fmt::format("{}:{}: {}", source, number, why),
-                   "http.keys_file"};
+      return Error::invalid(fmt::format("{}:{}: {}", source, number, why), "http.keys_file");
     };
     if (words.size() != 3) return wrong("want NAME SCOPES KEY");
     Key key{.name = std::string(words[0]), .secret = std::string(words[2])};
@@ -169,9 +170,9 @@ Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
       if (!all && scope != "generate" && scope != "read" && scope != "metrics") {
         return wrong("want scopes of generate, read, metrics, all");
       }
-      if (all || scope == "generate") key.scopes[static_cast<int>(Scope::kGenerate)] = true;
-      if (all || scope == "read") key.scopes[static_cast<int>(Scope::kRead)] = true;
-      if (all || scope == "metrics") key.scopes[static_cast<int>(Scope::kMetrics)] = true;
+      if (all || scope == "generate") key.scopes[to_underlying(Scope::kGenerate)] = true;
+      if (all || scope == "read") key.scopes[to_underlying(Scope::kRead)] = true;
+      if (all || scope == "metrics") key.scopes[to_underlying(Scope::kMetrics)] = true;
     }
     for (const Key& other : keys.keys_) {
       if (other.name == key.name) return wrong("a key of this name stands above");
@@ -180,8 +181,7 @@ Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
     keys.keys_.push_back(std::move(key));
   }
   if (keys.keys_.empty()) {
-    return Error{ErrorCode::kInvalidArgument, fmt::format("{}: no key in it", source),
-                 "http.keys_file"};
+    return Error::invalid(fmt::format("{}: no key in it", source), "http.keys_file");
   }
   return keys;
 }
@@ -191,7 +191,7 @@ Keys::Verdict Keys::check(std::string_view key, Scope scope) const {
   for (const Key& known : keys_) {  // compare all keys, for constant time
     const bool same = equal_secret(key, known.secret);
     if (same) {
-      verdict = known.scopes[static_cast<int>(scope)] ? Verdict::kAdmitted : Verdict::kOutOfScope;
+      verdict = known.scopes[to_underlying(scope)] ? Verdict::kAdmitted : Verdict::kOutOfScope;
     }
   }
   return verdict;

@@ -9,6 +9,7 @@
 
 #include "ipc/wire/codec.h"
 #include "ipc/wire/json_text.h"
+#include "kernels/base/chars.h"
 
 namespace hearth::http {
 namespace {
@@ -56,7 +57,7 @@ void append_bytes(std::string_view text, std::string* out) {
       append(value);
     }
   } else {
-    for (const char c : text) append(static_cast<unsigned char>(c));
+    for (const char c : text) append(byte_of(c));
   }
   out->back() == '[' ? out->push_back(']') : void(out->back() = ']');
 }
@@ -149,8 +150,7 @@ void CompletionLogprobs::add(const ipc::LogprobText& own, const ipc::LogprobText
   offsets_ += std::to_string(offset_);
   const std::string_view text = unquoted(own.text, &text_);
   if (text.starts_with(kBytesMark)) return;
-  offset_ += static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  offset_ += std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
 }
 
 void CompletionLogprobs::append_to(std::string* out) const {

@@ -21,14 +21,14 @@ void take_blocks(const Json& blocks, const std::string& role, const std::string&
     const int64_t keep_s = take_cache_control(block);
     if (type == "text") {
       const auto piece = block.text("text");
-      if (!piece) block.fail("text", ErrorCode::kInvalidArgument, "absent, want a string");
+      if (!piece) block.invalid("text", "absent, want a string");
       block.only("citations", {Json::array()});
       text += piece.value_or("");
       kept.add(keep_s, text.size());
       any = true;
     } else if (type == "tool_result" && role == "user") {
       const auto id = block.text("tool_use_id");
-      if (!id) block.fail("tool_use_id", ErrorCode::kInvalidArgument, "absent, want a string");
+      if (!id) block.invalid("tool_use_id", "absent, want a string");
       std::optional<std::string> result;
       if (const Json* content = block.take("content")) {
         result = text_of(*content, {"text"}, at + ".content", in);
@@ -41,8 +41,8 @@ void take_blocks(const Json& blocks, const std::string& role, const std::string&
       mark.write_to(messages.back());
     } else if (type == "tool_use" && role == "assistant") {
       const auto id = block.text("id"), name = block.text("name");
-      if (!id) block.fail("id", ErrorCode::kInvalidArgument, "absent, want a string");
-      if (!name) block.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+      if (!id) block.invalid("id", "absent, want a string");
+      if (!name) block.invalid("name", "absent, want a string");
       const Json* input = block.take("input");
       if (input != nullptr && !input->is_object()) block.wrong("input", *input, "an object");
       message["tool_calls"].push_back(made_call(id.value_or(""), name.value_or(""),
@@ -93,11 +93,11 @@ Result<Call> parse_messages(const Json& body) {
       Members message((*list)[i], path + ".");
       const std::string role = message.text("role").value_or("");
       if (role != "user" && role != "assistant") {
-        message.fail("role", ErrorCode::kInvalidArgument, "want user or assistant");
+        message.invalid("role", "want user or assistant");
       }
       const Json* content = message.take("content");
       if (content == nullptr) {
-        message.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
+        message.invalid("content", "absent, want a string");
       } else if (content->is_array()) {
         take_blocks(*content, role, path + ".content", in, messages);
       } else if (const auto text = text_of(*content, {"text"}, path + ".content", in)) {
@@ -119,7 +119,7 @@ Result<Call> parse_messages(const Json& body) {
   in.copy("model", request);
   take_max_tokens(in, "max_tokens", request);
   if (!request.contains("max_tokens")) {
-    in.fail("max_tokens", ErrorCode::kInvalidArgument, "absent, want an integer");
+    in.invalid("max_tokens", "absent, want an integer");
   }
   in.copy("temperature", request);
   in.copy("top_p", request);

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::http {
 namespace {
 
@@ -57,7 +59,7 @@ void add_gpus(Page& page, const ipc::StatsReply& stats) {
     }
   };
   const auto scaled = [](auto value, double unit) {
-    return value < 0 ? -1.0 : static_cast<double>(value) * unit;
+    return value < 0 ? -1.0 : as_double(value) * unit;
   };
   of_gpus("gpu_memory_bytes", "Memory of the model's GPU.",
           [&](const Gpu& gpu) { return scaled(gpu.memory_total_bytes, 1); });
@@ -86,7 +88,7 @@ std::string metrics_text(const ipc::StatsReply& stats) {
   page.metric("info", "gauge", "Version of the daemon.");
   page.value(1, fmt::format("{{version=\"{}\"}}", label(stats.version)));
   page.metric("uptime_seconds", "gauge", "Since the daemon started.");
-  page.value(static_cast<double>(stats.uptime_ms) / 1000.0);
+  page.value(as_double(stats.uptime_ms) / 1000.0);
   page.metric("requests_live", "gauge", "Requests that wait or run.");
   page.value(stats.requests_live);
   page.metric("requests_total", "counter", "Requests admitted.");

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 namespace hearth::http {
 namespace {
@@ -41,15 +42,15 @@ std::optional<uint32_t> ask(int netlink, const Question& question) {
   sockaddr_nl kernel{};
   kernel.nl_family = AF_NETLINK;
   if (::sendto(netlink, &question, sizeof question, 0, reinterpret_cast<const sockaddr*>(&kernel),
-               sizeof kernel) != static_cast<ssize_t>(sizeof question)) {
+               sizeof kernel) != ssize_t{sizeof question}) {
     return std::nullopt;
   }
   alignas(nlmsghdr) char answer[8192];
   const ssize_t n = ::recv(netlink, answer, sizeof answer, 0);
-  if (n < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg)))) return std::nullopt;
+  if (n < ssize_t{NLMSG_LENGTH(sizeof(inet_diag_msg))}) return std::nullopt;
   nlmsghdr header{};
   std::memcpy(&header, answer, sizeof header);
-  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || header.nlmsg_len > static_cast<size_t>(n)) {
+  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || std::cmp_greater(header.nlmsg_len, n)) {
     return std::nullopt;  // NLMSG_ERROR: no such socket
   }
   inet_diag_msg found{};

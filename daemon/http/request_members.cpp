@@ -17,8 +17,8 @@ void take_logit_bias(Members& in, Json& request) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc{} || end != key.data() + key.size() || id < 0) {
-      return in.fail("logit_bias", ErrorCode::kInvalidArgument,
-                     fmt::format("met the key '{}', want token ids", ipc::printable(key)));
+      return in.invalid("logit_bias",
+                        fmt::format("met the key '{}', want token ids", ipc::printable(key)));
     }
     pairs.push_back(Json::array({id, value}));
   }
@@ -90,7 +90,7 @@ void take_stream(Members& in, Call& call) {
   if (options == nullptr) return;
   if (!options->is_object()) return in.wrong("stream_options", *options, "an object");
   if (!call.stream) {
-    return in.fail("stream_options", ErrorCode::kInvalidArgument, "met it without stream");
+    return in.invalid("stream_options", "met it without stream");
   }
   Members inner(*options, "stream_options.");
   call.include_usage = inner.flag("include_usage", false);
@@ -120,7 +120,7 @@ std::optional<std::string> text_of(const Json& content, const std::vector<std::s
                        fmt::format("'{}' is not supported, only text is", ipc::printable(type)));
     }
     const std::optional<std::string> piece = part.text("text");
-    if (!piece) part.fail("text", ErrorCode::kInvalidArgument, "absent, want a string");
+    if (!piece) part.invalid("text", "absent, want a string");
     const int64_t keep_s = take_cache_control(part);
     if (kept != nullptr) kept->add(keep_s, text.size() + piece.value_or("").size());
     part.only("annotations", {Json::array()});
@@ -144,7 +144,7 @@ void take_format(Members& in, std::string_view name, const Json& format, bool ne
     request["json_schema"] = R"({"type":"object"})";
   } else if (type == "json_schema") {
     if (holder == nullptr || !holder->is_object()) {
-      inner.fail("json_schema", ErrorCode::kInvalidArgument, "want an object with a schema");
+      inner.invalid("json_schema", "want an object with a schema");
     } else {
       Members schema(*holder, std::string(name) + (nested ? ".json_schema." : "."));
       if (!nested) schema.take("type");
@@ -153,7 +153,7 @@ void take_format(Members& in, std::string_view name, const Json& format, bool ne
       schema.flag("strict", true);  // output follows the schema exactly either way
       const Json* value = schema.take("schema");
       if (value == nullptr || !value->is_object()) {
-        schema.fail("schema", ErrorCode::kInvalidArgument, "absent, want an object");
+        schema.invalid("schema", "absent, want an object");
       } else {
         request["json_schema"] = ipc::dump_json(*value);
       }
@@ -161,7 +161,7 @@ void take_format(Members& in, std::string_view name, const Json& format, bool ne
       in.take_error_of(schema);
     }
   } else if (type != "text") {
-    inner.fail("type", ErrorCode::kInvalidArgument, "want text, json_object or json_schema");
+    inner.invalid("type", "want text, json_object or json_schema");
   }
   if (nested) inner.check_unknown();
   in.take_error_of(inner);

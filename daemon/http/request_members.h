@@ -38,16 +38,16 @@ class Members {
     if (found == object_.end() || found->is_null()) return nullptr;
     return &*found;
   }
-  void fail(std::string_view name, ErrorCode code, std::string_view what) {
-    if (error_) return;
-    const std::string field = path_ + std::string(name);
-    error_ = Error{code, fmt::format("{}: {}", field, what), field};
-  }
-  void wrong(std::string_view name, const Json& met, std::string_view want) {
-    fail(name, ErrorCode::kInvalidArgument, fmt::format("met {}, want {}", describe(met), want));
+  // The first error stays.
+  void invalid(std::string_view name, std::string_view what) { fail(Error::invalid, name, what); }
+  void too_large(std::string_view name, std::string_view what) {
+    fail(Error::too_large, name, what);
   }
   void unsupported(std::string_view name, std::string_view what = "is not supported") {
-    fail(name, ErrorCode::kUnsupported, what);
+    fail(Error::unsupported, name, what);
+  }
+  void wrong(std::string_view name, const Json& met, std::string_view want) {
+    invalid(name, fmt::format("met {}, want {}", describe(met), want));
   }
   bool flag(std::string_view name, bool otherwise) {
     const Json* value = take(name);
@@ -89,11 +89,17 @@ class Members {
     for (const auto& [key, value] : object_.items()) {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       const std::string name = ipc::printable(key);
-      return fail(name, ErrorCode::kUnknownField, "is not a parameter that hearth knows");
+      return fail(Error::unknown_field, name, "is not a parameter that hearth knows");
     }
   }
 
  private:
+  void fail(Error (*make)(std::string, std::string), std::string_view name, std::string_view what) {
+    if (error_) return;
+    const std::string field = path_of(name);
+    error_ = make(fmt::format("{}: {}", field, what), field);
+  }
+
   const Json& object_;
   std::string path_;
   std::vector<std::string> known_;

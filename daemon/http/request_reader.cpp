@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::http {
 namespace {
 
@@ -72,7 +74,7 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
   std::size_t on_body_impl(beast::string_view body, error_code&) override {
     // Untouched memory costs nothing, and growing would hold the bytes twice for a moment.
     if (request.body.size() + body.size() > kShortBodyBytes) {
-      request.body.reserve(static_cast<size_t>(content_length().value_or(0)));
+      request.body.reserve(content_length().value_or(0));
     }
     request.body.append(body.data(), body.size());
     return body.size();
@@ -100,7 +102,7 @@ size_t RequestReader::held_bytes() const {
 
 size_t RequestReader::declared_bytes() const {
   if (state_ != State::kBody) return 0;
-  const auto bytes = static_cast<size_t>(parser_->content_length().value_or(0));
+  const size_t bytes = parser_->content_length().value_or(0);
   return bytes > kShortBodyBytes ? bytes : 0;
 }
 
@@ -131,7 +133,7 @@ void RequestReader::parse() {
   if (!parser_) {
     parser_ = std::make_unique<Parser>();
     // Bounds are checked below, because Beast's depend on how the bytes were split.
-    parser_->header_limit(static_cast<std::uint32_t>(limits_.header_bytes + 8));
+    parser_->header_limit(narrow<std::uint32_t>(limits_.header_bytes + 8));
     parser_->body_limit(limits_.body_bytes);
     parser_->eager(true);
   }

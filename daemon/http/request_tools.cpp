@@ -12,7 +12,7 @@ Json take_function(Members& from, std::string_view schema, bool forced) {
   if (const auto name = from.text("name")) {
     out["name"] = *name;
   } else {
-    from.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+    from.invalid("name", "absent, want a string");
   }
   if (const auto description = from.text("description")) out["description"] = *description;
   if (const Json* parameters = from.take(schema)) {
@@ -44,7 +44,7 @@ Json take_tool(Members& in, const Json& tool, size_t index, ToolWords words, boo
   if (words == ToolWords::kChat) {
     const Json* inner = from.take("function");
     if (inner == nullptr || !inner->is_object()) {
-      from.fail("function", ErrorCode::kInvalidArgument, "absent, want an object");
+      from.invalid("function", "absent, want an object");
     } else {
       Members members(*inner, path + ".function.");
       function = take_function(members, "parameters", forced);
@@ -87,7 +87,7 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
     if (type == "none") out = "none";
     if (type == "tool") out = from.text("name").value_or("");
     if (type != "auto" && type != "any" && type != "none" && type != "tool") {
-      from.fail("type", ErrorCode::kInvalidArgument, "want auto, any, none or tool");
+      from.invalid("type", "want auto, any, none or tool");
     }
   } else if (type == "function") {
     const Json* holder = words == ToolWords::kChat ? from.take("function") : choice;
@@ -98,7 +98,7 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
   } else {
     from.unsupported("type", "only function is supported");
   }
-  if (out.empty()) from.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+  if (out.empty()) from.invalid("name", "absent, want a string");
   from.check_unknown();
   in.take_error_of(from);
   return out;
@@ -125,7 +125,7 @@ void take_tools(Members& in, ToolWords words, Json& request) {
   if (tools != nullptr && !tools->is_array()) return in.wrong("tools", *tools, "a list");
   if (tools == nullptr || tools->empty()) {
     if (choice != "auto" && choice != "none") {
-      in.fail("tool_choice", ErrorCode::kInvalidArgument, "met it without tools");
+      in.invalid("tool_choice", "met it without tools");
     }
     return;
   }

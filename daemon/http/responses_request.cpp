@@ -18,14 +18,14 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
   std::string role = item.text("role").value_or("");
   if (role == "developer") role = "system";
   if (role != "system" && role != "user" && role != "assistant") {
-    item.fail("role", ErrorCode::kInvalidArgument, "want system, developer, user or assistant");
+    item.invalid("role", "want system, developer, user or assistant");
   }
   Kept kept;
   std::optional<std::string> text;
   if (const Json* content = item.take("content")) {
     text = text_of(*content, {"input_text", "output_text", "text"}, path + ".content", in, &kept);
   } else {
-    item.fail("content", ErrorCode::kInvalidArgument, "absent, want a string");
+    item.invalid("content", "absent, want a string");
   }
   // Text that follows reasoning belongs to the same message; otherwise it is a new one.
   const bool continued =
@@ -42,7 +42,7 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
 void take_input(Members& in, Json& messages) {
   const Json* input = in.take("input");
   if (input == nullptr) {
-    return in.fail("input", ErrorCode::kInvalidArgument, "absent, want a string or a list");
+    return in.invalid("input", "absent, want a string or a list");
   }
   if (input->is_string()) {
     messages.push_back({{"role", "user"}, {"content", *input}});
@@ -61,19 +61,19 @@ void take_input(Members& in, Json& messages) {
     } else if (type == "function_call") {
       const auto id = item.text("call_id"), name = item.text("name");
       const auto arguments = item.text("arguments");
-      if (!id) item.fail("call_id", ErrorCode::kInvalidArgument, "absent, want a string");
-      if (!name) item.fail("name", ErrorCode::kInvalidArgument, "absent, want a string");
+      if (!id) item.invalid("call_id", "absent, want a string");
+      if (!name) item.invalid("name", "absent, want a string");
       Json& message = assistant_message(messages);
       message["tool_calls"].push_back(
           made_call(id.value_or(""), name.value_or(""), arguments.value_or("{}")));
     } else if (type == "function_call_output") {
       const auto id = item.text("call_id");
-      if (!id) item.fail("call_id", ErrorCode::kInvalidArgument, "absent, want a string");
+      if (!id) item.invalid("call_id", "absent, want a string");
       std::optional<std::string> text;
       if (const Json* output = item.take("output")) {
         text = text_of(*output, {"input_text", "output_text", "text"}, path + ".output", in);
       } else {
-        item.fail("output", ErrorCode::kInvalidArgument, "absent, want a string");
+        item.invalid("output", "absent, want a string");
       }
       messages.push_back(
           {{"role", "tool"}, {"tool_call_id", id.value_or("")}, {"content", text.value_or("")}});

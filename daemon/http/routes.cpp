@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::http {
 namespace {
 
@@ -29,12 +31,8 @@ constexpr std::array kRoutes = {
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 bool equal_no_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    const auto low = [](char c) {
-      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    };
-    return low(x) == low(y);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
 }
 
 // application/json, with or without charset=utf-8.

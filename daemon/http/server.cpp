@@ -89,7 +89,7 @@ class Server final : public HttpServer, public ConnectionHost {
   }
   bool charge(uint32_t peer_uid, size_t before, size_t bytes) override {
     Peer& peer = peers_[peer_uid];
-    const size_t most = static_cast<size_t>(config_.max_body_bytes) + kShareBytes;
+    const size_t most = config_.max_body_bytes + kShareBytes;
     if (bytes > before && peer.incoming - before + bytes > most) return false;
     peer.incoming = peer.incoming - before + bytes;
     if (bytes < before && !peer.waiting.empty()) wake(std::exchange(peer.waiting, {}));
@@ -98,7 +98,7 @@ class Server final : public HttpServer, public ConnectionHost {
   bool claim(uint32_t peer_uid, size_t before, size_t bytes, uint64_t number) override {
     Peer& peer = peers_[peer_uid];
     // Not all of the share, so that other requests still come in.
-    const size_t most = static_cast<size_t>(config_.max_body_bytes) + kShareBytes / 2;
+    const size_t most = config_.max_body_bytes + kShareBytes / 2;
     if (peer.incoming - before + bytes <= most) return charge(peer_uid, before, bytes);
     peer.waiting.push_back(number);
     return false;
@@ -184,14 +184,13 @@ class Server final : public HttpServer, public ConnectionHost {
 };
 
 Error cannot(std::string_view what, const error_code& error) {
-  return Error{ErrorCode::kIo, fmt::format("{}: {}", what, error.message()), ""};
+  return Error::io(fmt::format("{}: {}", what, error.message()));
 }
 
 Result<void> Server::listen_unix() {
   if (config_.socket.native().size() > 107) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: a socket's path has at most 107 bytes", config_.socket.string()),
-                 ""};
+    return Error::invalid(
+        fmt::format("{}: a socket's path has at most 107 bytes", config_.socket.string()));
   }
   // This daemon holds the lock of the runtime directory, so an existing socket is stale.
   std::error_code ignored;
@@ -204,7 +203,7 @@ Result<void> Server::listen_unix() {
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return cannot(config_.socket.string(), error);
   if (::chmod(config_.socket.c_str(), 0660) != 0) {
-    return Error{ErrorCode::kIo, fmt::format("chmod {}", config_.socket.string()), ""};
+    return Error::io(fmt::format("chmod {}", config_.socket.string()));
   }
   return {};
 }
@@ -309,7 +308,7 @@ void Server::admit(int fd, bool tcp) {
 }
 
 bool Server::has_room(uint32_t peer_uid, bool other_user) {
-  const auto most = static_cast<size_t>(config_.max_connections);
+  const size_t most = config_.max_connections;
   size_t share = std::max<size_t>(most / 2, 1);
   if (other_user || peer_uid == kNobody) share = std::min(share, kStrangers);
   return connections_.size() < most && peers_[peer_uid].connections < share &&

@@ -12,10 +12,7 @@ namespace {
 class WholeAnswer final : public AnswerWriter {
  public:
   WholeAnswer(const Call& call, Head head)
-      : call_(call),
-        head_(std::move(head)),
-        samples_(static_cast<size_t>(call.request.n)),
-        logprobs_(samples_.size()) {}
+      : call_(call), head_(std::move(head)), samples_(call.request.n), logprobs_(samples_.size()) {}
 
   void started(const ipc::StartedEvent& event, std::string*) override { head_.model = event.model; }
   // Convert log probabilities to JSON as they arrive: converting all at the end would delay all
@@ -43,7 +40,7 @@ class WholeAnswer final : public AnswerWriter {
     samples_[sample].calls.back().arguments += json;
   }
   void sample_done(const ipc::SampleDoneEvent& event, std::string*) override {
-    const auto sample = static_cast<size_t>(event.sample);
+    const size_t sample = event.sample;
     if (sample >= samples_.size()) return;
     samples_[sample].reason = event.reason;
     samples_[sample].stop = event.stop;

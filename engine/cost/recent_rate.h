@@ -5,13 +5,15 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 
 /// Events per second of busy time. Both sums decay with busy time, by 1/e in two seconds.
 class RecentRate {
  public:
   void add(double count, int64_t busy_us) {
-    const double seconds = static_cast<double>(busy_us) * 1e-6;
+    const double seconds = as_double(busy_us) * 1e-6;
     const double fade = std::exp(-seconds / 2.0);
     count_ = count_ * fade + count;
     seconds_ = seconds_ * fade + seconds;
@@ -46,7 +48,7 @@ class RecentThroughput {
   static constexpr double kLeast = 0.5;
   static constexpr double kNothing = 0.05;
   static double seconds_between(int64_t from_us, int64_t to_us) {
-    return std::max(0.0, static_cast<double>(to_us - from_us) * 1e-6);
+    return std::max(0.0, as_double(to_us - from_us) * 1e-6);
   }
   double faded(int64_t now_us) const {
     return count_ * std::exp(-seconds_between(last_us_, now_us) / kFade);

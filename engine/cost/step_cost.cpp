@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -34,13 +36,13 @@ double moved_average(double known, double seen, double weight = 1) {
 }  // namespace
 
 int StepCost::row_class(int32_t rows) {
-  const auto width = std::bit_width(static_cast<uint32_t>(std::max(1, rows) - 1));
-  return std::min(kRowClasses - 1, static_cast<int>(width));
+  const int width = std::bit_width(static_cast<uint32_t>(std::max(1, rows) - 1));
+  return std::min(kRowClasses - 1, width);
 }
 
 int StepCost::position_class(int32_t position) {
-  const auto width = std::bit_width(static_cast<uint32_t>(std::max(0, position) / kFirstClass));
-  return std::min(kPositionClasses - 1, static_cast<int>(width));
+  const int width = std::bit_width(static_cast<uint32_t>(std::max(0, position) / kFirstClass));
+  return std::min(kPositionClasses - 1, width);
 }
 
 int64_t StepCost::class_end(int position_class) { return int64_t{kFirstClass} << position_class; }
@@ -51,7 +53,7 @@ void StepCost::for_each_class(const PrefillRun& run, const Fn& fn) {
   const int64_t end = at + run.count;
   for (int c = position_class(run.first); at < end && c < kPositionClasses; ++c) {
     const int64_t next = c + 1 < kPositionClasses ? std::min(end, class_end(c)) : end;
-    fn(c, static_cast<int32_t>(next - at));
+    fn(c, narrow<int32_t>(next - at));
     at = next;
   }
 }
@@ -78,7 +80,7 @@ double StepCost::decode_us(int32_t rows) const {
 
 size_t StepCost::point_of(int32_t rows) {
   rows = std::max(1, rows);
-  return static_cast<size_t>(rows <= kExactRows ? rows - 1 : kExactRows + row_class(rows));
+  return rows <= kExactRows ? rows - 1 : kExactRows + row_class(rows);
 }
 
 void StepCost::measure_point(int32_t rows, double us) {
@@ -146,7 +148,7 @@ double StepCost::base_us(int32_t decode_rows) const {
 
 double StepCost::prefill_room_us(int32_t decode_rows, double stretch, int64_t step_us) const {
   if (decode_rows > 0) return (stretch - 1) * decode_us(decode_rows);
-  return std::max(static_cast<double>(step_us), stretch * base_us(0)) - base_us(0);
+  return std::max(as_double(step_us), stretch * base_us(0)) - base_us(0);
 }
 
 int32_t StepCost::tokens_within(double room_us, int32_t first) const {
@@ -196,7 +198,7 @@ void StepCost::restore(const MeasuredCosts& prices) {
 }
 
 void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill, int64_t step_us) {
-  const double us = std::max<double>(1, static_cast<double>(step_us));
+  const double us = std::max<double>(1, as_double(step_us));
   std::array<int32_t, kPositionClasses> tokens{};
   int32_t num_tokens = 0;
   for (const PrefillRun& run : prefill) {
@@ -214,14 +216,14 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
   if (decode_rows > 0) ++decode.unmeasured;
 
   double expected_us = 0;
-  for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * price(static_cast<int>(c));
+  for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * price(narrow<int>(c));
   const bool any = std::exchange(measured_prefill_, true);
   // How much more these tokens cost than expected. One step cannot separate its classes, so each
   // class changes by its share of the tokens.
   const double ratio = (us - base_us(decode_rows)) / expected_us;
   for (size_t c = 0; c < tokens.size(); ++c) {
     if (tokens[c] == 0) continue;
-    const double known = price(static_cast<int>(c));
+    const double known = price(narrow<int>(c));
     Token& token = tokens_[c];
     token.known = token.known || (any && 4 * tokens[c] >= num_tokens);
     if (!any && token.measures == 0) {

@@ -69,8 +69,7 @@ class CallGrammarWriter {
       std::vector<PiecePtr> ways;
       CharRanges named;
       for (size_t k = 0; k < chars.size(); ++k) {
-        if (std::find(chars.begin(), chars.begin() + static_cast<std::ptrdiff_t>(k), chars[k]) !=
-            chars.begin() + static_cast<std::ptrdiff_t>(k)) {
+        if (std::find(chars.begin(), chars.begin() + k, chars[k]) != chars.begin() + k) {
           continue;  // once each
         }
         const uint32_t code = models::jinja::first_char(chars[k]).code;
@@ -87,12 +86,10 @@ class CallGrammarWriter {
   /// Characters of the mark that stand at the end of its first `matched` and `next`.
   static size_t matched_after(const std::vector<std::string>& mark, size_t matched,
                               const std::string& next) {
-    std::vector<std::string> text(mark.begin(),
-                                  mark.begin() + static_cast<std::ptrdiff_t>(matched));
+    std::vector<std::string> text(mark.begin(), mark.begin() + matched);
     text.push_back(next);
     for (size_t n = std::min(text.size(), mark.size()); n > 0; --n) {
-      if (std::equal(mark.begin(), mark.begin() + static_cast<std::ptrdiff_t>(n),
-                     text.end() - static_cast<std::ptrdiff_t>(n))) {
+      if (std::equal(mark.begin(), mark.begin() + n, text.end() - n)) {
         return n;
       }
     }

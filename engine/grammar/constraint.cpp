@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "kernels/base/chars.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -12,6 +13,10 @@ constexpr int32_t kUnknown = -2;
 /// Places looked at for one state; a grammar that needs more is as good as too large.
 constexpr size_t kMaxPlaces = 50'000;
 constexpr size_t kMaxStacks = 1 << 20;
+
+uint64_t pair_key(int32_t high, int32_t low) {
+  return uint64_t{static_cast<uint32_t>(high)} << 32 | static_cast<uint32_t>(low);
+}
 
 }  // namespace
 
@@ -33,7 +38,7 @@ Constraint::Constraint(Grammar grammar, std::shared_ptr<const TokenTrie> trie, b
     if (number == kStart) number = plain;
   }
   advance_byte(kStart, ' ');  // makes the row
-  (*states_.front().steps)[static_cast<uint8_t>(' ')] = plain;
+  (*states_.front().steps)[byte_of(' ')] = plain;
 }
 
 int32_t Constraint::push(int32_t node, int32_t stack) {
@@ -46,7 +51,7 @@ int32_t Constraint::push(int32_t node, int32_t stack) {
     at = edges[0].to;
   }
   if (grammar_.is_end(at)) return stack;
-  const uint64_t key = static_cast<uint64_t>(node) << 32 | static_cast<uint32_t>(stack);
+  const uint64_t key = pair_key(node, stack);
   const auto [found, is_new] = stack_numbers_.emplace(key, size32(stacks_));
   if (is_new) stacks_.push_back({node, stack});
   return found->second;
@@ -56,9 +61,7 @@ int32_t Constraint::state_of(const std::vector<Place>& from) {
   std::vector<Place> todo, places;
   std::unordered_set<uint64_t> known;
   const auto add = [&known, &todo](Place place) {
-    const uint64_t key =
-        static_cast<uint64_t>(place.node) << 32 | static_cast<uint32_t>(place.stack);
-    if (known.insert(key).second) todo.push_back(place);
+    if (known.insert(pair_key(place.node, place.stack)).second) todo.push_back(place);
   };
   for (const Place& place : from) add(place);
   bool accepts = false;
@@ -130,7 +133,7 @@ int32_t Constraint::advance(int32_t state, int32_t token) {
   if (piece.empty()) return kDead;
   for (const char c : piece) {
     if (state == kDead) break;
-    state = advance_byte(state, static_cast<uint8_t>(c));
+    state = advance_byte(state, byte_of(c));
   }
   return state;
 }
@@ -138,7 +141,7 @@ int32_t Constraint::advance(int32_t state, int32_t token) {
 const Constraint::Mask& Constraint::mask(int32_t state) {
   const auto found = masks_.find(state);
   if (found != masks_.end()) return *found->second;
-  const size_t words = (static_cast<size_t>(trie_->vocab_size()) + 63) / 64;
+  const size_t words = (trie_->vocab_size() + 63) / 64;
   if (mask_bytes_ + words * 8 > kMaxMaskBytes) {
     masks_.clear();
     mask_bytes_ = 0;
@@ -153,12 +156,12 @@ const Constraint::Mask& Constraint::mask(int32_t state) {
     const TokenTrie::Node& node = nodes[i];
     const int32_t next = advance_byte(at[node.depth], node.byte);
     if (next == kDead) {
-      i = static_cast<size_t>(node.after);
+      i = node.after;
       continue;
     }
     at[node.depth + 1u] = next;
     for (int32_t t = node.tokens_begin; t < node.tokens_end; ++t) {
-      const auto id = static_cast<size_t>(tokens[t]);
+      const size_t id = tokens[t];
       mask->bits[id / 64] |= uint64_t{1} << (id % 64);
       ++mask->count;
     }

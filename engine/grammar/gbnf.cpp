@@ -35,7 +35,7 @@ class GbnfReader {
       if (!take("::=")) return fail("want ::=");
       blanks(true);
       HEARTH_ASSIGN_OR_RETURN(PiecePtr body, alternatives(0));
-      const auto number = static_cast<size_t>(rule_of(name));
+      const size_t number = rule_of(name);
       if (rules_[number] != nullptr) return fail(fmt::format("the rule '{}' twice", name));
       rules_[number] = std::move(body);
       if (at_ < text_.size() && now() != '\n' && now() != '\r') return fail("want the line's end");
@@ -148,7 +148,7 @@ class GbnfReader {
     if (read.ec != std::errc() || out < 0 || out > kMaxGrammarRepeat) {
       return fail(fmt::format("want a number of times up to {}", kMaxGrammarRepeat));
     }
-    at_ += static_cast<size_t>(read.ptr - begin);
+    at_ += read.ptr - begin;
     return out;
   }
 
@@ -189,7 +189,7 @@ class GbnfReader {
       case '[':
       case ']':
       case '-':
-      case '^': return static_cast<uint32_t>(c);
+      case '^': return c;
       case 'x': digits = 2; break;
       case 'u': digits = 4; break;
       case 'U': digits = 8; break;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/chars.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -145,7 +146,7 @@ class Grammar::Builder {
         int32_t at = from;
         for (size_t i = 0; i < p.text.size(); ++i) {
           const int32_t next = i + 1 == p.text.size() ? to : node();
-          const auto byte = static_cast<uint8_t>(p.text[i]);
+          const auto byte = byte_of(p.text[i]);
           edge(at, {Edge::Type::kBytes, byte, byte, 0, next});
           at = next;
         }
@@ -290,7 +291,7 @@ Result<void> check_left_recursion(const std::vector<PiecePtr>& rules,
         way.pop_back();
         continue;
       }
-      const auto next = static_cast<size_t>(begins[rule][at++]);
+      const size_t next = begins[rule][at++];
       if (state[next] == 1) {
         return Error::unsupported(
             fmt::format("the rule '{}' begins with itself: not supported",

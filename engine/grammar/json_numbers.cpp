@@ -5,19 +5,20 @@
 #include <string>
 
 #include "engine/grammar/json_pieces.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace {
 
 PiecePtr digits(size_t count) {
-  const auto n = static_cast<int32_t>(count);
+  const auto n = narrow<int32_t>(count);
   return repeat_piece(digit_piece(), n, n);
 }
 
 /// Digits of one length, not below (above) those of `bound` from `at` on.
 PiecePtr from_bound(std::string_view bound, size_t at, bool up) {
   if (at == bound.size()) return nothing_piece();
-  const auto here = static_cast<uint32_t>(bound[at]);
+  const uint32_t here = bound[at];
   std::vector<PiecePtr> out = {
       seq_piece({chars_piece({{here, here}}), from_bound(bound, at + 1, up)})};
   if (up ? here < '9' : here > '0') {
@@ -29,7 +30,7 @@ PiecePtr from_bound(std::string_view bound, size_t at, bool up) {
 
 PiecePtr between(std::string_view low, std::string_view high, size_t at) {
   if (at == low.size()) return nothing_piece();
-  const auto a = static_cast<uint32_t>(low[at]), b = static_cast<uint32_t>(high[at]);
+  const uint32_t a = low[at], b = high[at];
   if (a == b) return seq_piece({chars_piece({{a, a}}), between(low, high, at + 1)});
   std::vector<PiecePtr> out = {seq_piece({chars_piece({{a, a}}), from_bound(low, at + 1, true)}),
                                seq_piece({chars_piece({{b, b}}), from_bound(high, at + 1, false)})};
@@ -44,8 +45,7 @@ PiecePtr natural_range(int64_t low, int64_t high) {
   std::vector<PiecePtr> out;
   while (low <= high) {
     const std::string a = std::to_string(low);
-    const int64_t same_length =
-        static_cast<int64_t>(std::pow(10.0, static_cast<double>(a.size()))) - 1;
+    const int64_t same_length = static_cast<int64_t>(std::pow(10.0, as_double(a.size()))) - 1;
     const int64_t last = std::min(high, same_length);
     out.push_back(between(a, std::to_string(last), 0));
     low = last + 1;

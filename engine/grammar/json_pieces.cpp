@@ -47,7 +47,7 @@ PiecePtr in_json_string(const CharRanges& chars) {
   static constexpr std::pair<char, char> kShort[] = {
       {'"', '"'}, {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}};
   for (const auto& [c, letter] : kShort) {
-    if (has(static_cast<uint32_t>(c))) out.push_back(text_piece(std::string{'\\', letter}));
+    if (has(c)) out.push_back(text_piece(std::string{'\\', letter}));
   }
   for (uint32_t c = 0; c < 0x20; ++c) {
     const bool has_short = (c >= 8 && c <= 10) || c == 12 || c == 13;

@@ -54,7 +54,9 @@ Result<PiecePtr> SchemaReader::constant(const Value& value) {
 }
 
 Result<PiecePtr> SchemaReader::schema(const Value& s, int depth) {
-  if (depth > kMaxSchemaDepth) return wrong("nested too deeply", ErrorCode::kTooLarge);
+  if (depth > kMaxSchemaDepth) {
+    return Error::too_large("json_schema: nested too deeply", "json_schema");
+  }
   if (s.kind() == Kind::kBool) {
     if (s.as_int() != 0) return json_.any_value();
     return unsupported("the schema false here");

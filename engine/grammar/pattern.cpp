@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/grammar/grammar.h"
+#include "kernels/base/chars.h"
 #include "models/template/text.h"
 
 namespace hearth::engine {
@@ -172,8 +173,8 @@ class PatternReader {
       default: break;
     }
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (letter || static_cast<unsigned char>(c) >= 0x80) return fail(fmt::format("\\{}", c));
-    const auto code = static_cast<uint32_t>(c);
+    if (letter || byte_of(c) >= 0x80) return fail(fmt::format("\\{}", c));
+    const uint32_t code = c;
     return CharRanges{{code, code}};
   }
 

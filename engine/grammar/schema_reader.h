@@ -48,11 +48,11 @@ class SchemaReader {
   Result<PiecePtr> read(std::string_view text);
 
  private:
-  static Error wrong(const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) {
-    return {code, "json_schema: " + what, "json_schema"};
+  static Error wrong(const std::string& what) {
+    return Error::invalid("json_schema: " + what, "json_schema");
   }
   static Error unsupported(const std::string& what) {
-    return wrong(what + " is not supported", ErrorCode::kUnsupported);
+    return Error::unsupported("json_schema: " + what + " is not supported", "json_schema");
   }
 
   /// A constant as its JSON text.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/grammar/schema_reader.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "models/template/json.h"
 #include "models/template/text.h"
@@ -87,7 +88,7 @@ Result<SchemaReader::Bound> SchemaReader::bound(const Dict& d, bool lower, bool 
     const double x = value->as_float();
     const bool whole = std::floor(x) == x;
     if (!whole && !integer) return unsupported(fmt::format("{} that is not whole", word));
-    if (std::abs(x) > static_cast<double>(kMostInteger)) {
+    if (std::abs(x) > as_double(kMostInteger)) {
       return unsupported(fmt::format("{} of more than 15 digits", word));
     }
     auto at = static_cast<int64_t>(lower ? std::ceil(x) : std::floor(x));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/base/chars.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -40,7 +41,7 @@ TokenTrie::TokenTrie(std::span<const std::string_view> pieces) : vocab_size_(siz
     const auto at = size32(tokens_);
     for (size_t i = common; i < now.size(); ++i) {
       open.push_back(size32(nodes_));
-      nodes_.push_back({static_cast<uint8_t>(now[i]), static_cast<uint16_t>(i), 0, at, at});
+      nodes_.push_back({byte_of(now[i]), static_cast<uint16_t>(i), 0, at, at});
     }
     tokens_.push_back(id);
     nodes_[open.back()].tokens_end = at + 1;

@@ -28,7 +28,7 @@ class TokenTrie {
   std::span<const Node> nodes() const { return nodes_; }
   std::span<const int32_t> tokens() const { return tokens_; }
   std::string_view piece(int32_t token) const {
-    const auto at = static_cast<size_t>(token);
+    const size_t at = token;
     return {text_.data() + begins_[at], begins_[at + 1] - begins_[at]};
   }
 

@@ -4,6 +4,7 @@
 
 #include "engine/kv/prefix_value.h"
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -36,8 +37,8 @@ std::optional<int32_t> BlockPool::allocate(int32_t owner_list) {
 }
 
 void BlockPool::put_on(int32_t block, int32_t owner_list) {
-  HEARTH_CHECK(owner_list >= 0 && static_cast<size_t>(owner_list) < owner_lists_.size(),
-               "owner list {}", owner_list);
+  HEARTH_CHECK(owner_list >= 0 && std::cmp_less(owner_list, owner_lists_.size()), "owner list {}",
+               owner_list);
   at(block).owner_list = static_cast<uint8_t>(owner_list);
   ++owner_list_of(block).held;
 }
@@ -134,7 +135,7 @@ void BlockPool::take_out(int32_t block) {
   Block& b = at(block);
   if (b.place == kNone) return;
   std::vector<int32_t>& heap = owner_list_of(block).heap;
-  const auto place = static_cast<size_t>(std::exchange(b.place, kNone));
+  const size_t place = std::exchange(b.place, kNone);
   const int32_t last = heap.back();
   heap.pop_back();
   if (last == block) return;
@@ -147,7 +148,7 @@ void BlockPool::sift(std::vector<int32_t>& heap, size_t place) {
   const int32_t block = heap[place];
   const auto put = [&](size_t where, int32_t what) {
     heap[where] = what;
-    at(what).place = static_cast<int32_t>(where);
+    at(what).place = narrow<int32_t>(where);
   };
   while (place > 0 && goes_before(block, heap[(place - 1) / 2])) {
     put(place, heap[(place - 1) / 2]);
@@ -192,7 +193,7 @@ void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
     const std::vector<int32_t>& heap = owner_lists_[i].heap;
     for (size_t place = 0; place < heap.size(); ++place) {
       const Block& b = at(heap[place]);
-      HEARTH_CHECK(b.owner_list == i && b.place == static_cast<int32_t>(place) &&
+      HEARTH_CHECK(b.owner_list == i && std::cmp_equal(b.place, place) &&
                        (place == 0 || !goes_before(heap[place], heap[(place - 1) / 2])),
                    "block {} at {} of owner list {}: place={} owner_list={}", heap[place], place, i,
                    b.place, b.owner_list);

@@ -6,6 +6,7 @@
 
 #include "engine/cost/step_cost.h"
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -44,7 +45,7 @@ void KvCache::find(NodeId root, std::span<const int32_t> tokens, int32_t max_tok
   nodes.clear();
   if (root == kNoNode) return;
   const int32_t max_blocks = std::min(max_tokens, size32(tokens)) / block_size_;
-  const auto block_size = static_cast<size_t>(block_size_);
+  const size_t block_size = block_size_;
   NodeId node = root;
   const auto next = [&] {
     node = index_.find_child(node, tokens.subspan(nodes.size() * block_size, block_size));
@@ -100,8 +101,7 @@ void KvCache::begin_private(SequenceBlocks& seq) {
 bool KvCache::can_adopt(const SequenceBlocks& seq) const {
   if (seq.tip == kNoNode || seq.num_tokens != seq.num_indexed * block_size_) return false;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    if (groups_[group].window != 0 ||
-        seq.tables[group].size() != static_cast<size_t>(seq.num_indexed)) {
+    if (groups_[group].window != 0 || size32(seq.tables[group]) != seq.num_indexed) {
       return false;
     }
   }
@@ -111,10 +111,9 @@ bool KvCache::can_adopt(const SequenceBlocks& seq) const {
 int32_t KvCache::adopt(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t max_tokens) {
   if (!can_adopt(seq)) return 0;
   const int32_t before = seq.num_tokens;
-  const auto block_size = static_cast<size_t>(block_size_);
+  const size_t block_size = block_size_;
   while (seq.num_tokens + block_size_ <= max_tokens) {
-    const NodeId node =
-        index_.find_child(seq.tip, tokens.subspan(static_cast<size_t>(seq.num_tokens), block_size));
+    const NodeId node = index_.find_child(seq.tip, tokens.subspan(seq.num_tokens, block_size));
     if (node == kNoNode) break;
     bool complete = true;
     for (int32_t group = 0; group < num_groups(); ++group) {
@@ -158,7 +157,7 @@ int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t
       std::max(0, missing_blocks(seq, group, num_tokens) - num_ahead(seq, group));
   if (groups_[group].window == 0) return missing;
   const std::vector<int32_t>& table = seq.tables[group];
-  const auto held = static_cast<int32_t>(
+  const auto held = narrow<int32_t>(
       std::ranges::count_if(table, [](int32_t block) { return block != kNoBlock; }));
   return std::min(missing, std::max(0, peak_blocks(group, num_tokens, step_tokens) - held));
 }
@@ -166,7 +165,7 @@ int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t
 int32_t KvCache::num_ahead(const SequenceBlocks& seq, int32_t group) const {
   if (seq.ahead.blocks.empty()) return 0;
   const std::vector<int32_t>& blocks = seq.ahead.blocks[group];
-  return static_cast<int32_t>(
+  return narrow<int32_t>(
       std::ranges::count_if(blocks, [](int32_t block) { return block != kNoBlock; }));
 }
 
@@ -175,7 +174,7 @@ int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) cons
   const std::vector<int32_t>& table = seq.tables[group];
   const auto of_table = std::ranges::count_if(
       table, [&](int32_t block) { return block != kNoBlock && pool(group).ref_count(block) == 1; });
-  return static_cast<int32_t>(of_table) + num_ahead(seq, group);
+  return narrow<int32_t>(of_table) + num_ahead(seq, group);
 }
 
 int32_t KvCache::owner_list_of(NodeId tip) const {
@@ -254,8 +253,8 @@ bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<Block
 }
 
 void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) {
-  const auto depth = static_cast<size_t>(seq.num_indexed);
-  const auto block_size = static_cast<size_t>(block_size_);
+  const size_t depth = seq.num_indexed;
+  const size_t block_size = block_size_;
   const NodeId node = add_child(seq.tip, tokens.subspan(depth * block_size, block_size));
   if (node == kNoNode) {
     stop_indexing(seq);
@@ -289,7 +288,7 @@ void KvCache::stop_indexing(SequenceBlocks& seq) {
 }
 
 void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens) {
-  HEARTH_CHECK(num_tokens >= seq.num_tokens && static_cast<size_t>(num_tokens) <= tokens.size(),
+  HEARTH_CHECK(num_tokens >= seq.num_tokens && std::cmp_less_equal(num_tokens, tokens.size()),
                "stored {}, now {} of {}", seq.num_tokens, num_tokens, tokens.size());
   seq.num_tokens = num_tokens;
   while (seq.tip != kNoNode && (seq.num_indexed + 1) * block_size_ <= num_tokens) {
@@ -323,13 +322,13 @@ int32_t KvCache::share_partial(const SequenceBlocks& of, std::span<const int32_t
                                SequenceBlocks& seq, std::span<const int32_t> tokens,
                                int32_t max_tokens) {
   if (of.tables.empty() || seq.num_tokens % block_size_ != 0) return 0;
-  const auto depth = static_cast<size_t>(seq.num_tokens / block_size_);
-  const auto most = static_cast<size_t>(
-      std::max(0, std::min({of.num_tokens, max_tokens, seq.num_tokens + block_size_ - 1})));
+  const size_t depth = seq.num_tokens / block_size_;
+  const size_t most =
+      std::max(0, std::min({of.num_tokens, max_tokens, seq.num_tokens + block_size_ - 1}));
   const size_t compared = std::min({most, tokens_of.size(), tokens.size()});
-  const auto equal = static_cast<int32_t>(
-      std::ranges::mismatch(tokens_of.first(compared), tokens.first(compared)).in1 -
-      tokens_of.begin());
+  const auto equal =
+      narrow<int32_t>(std::ranges::mismatch(tokens_of.first(compared), tokens.first(compared)).in1 -
+                      tokens_of.begin());
   if (equal <= seq.num_tokens) return 0;
   for (int32_t group = 0; group < num_groups(); ++group) {
     const std::vector<int32_t>& theirs = of.tables[group];
@@ -381,9 +380,9 @@ void KvCache::release(SequenceBlocks& seq) {
 int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
                         int32_t first_block, int32_t count, std::span<const uint64_t> present,
                         std::vector<BlockWrite>& writes) {
-  const auto block_size = static_cast<size_t>(block_size_);
+  const size_t block_size = block_size_;
   HEARTH_CHECK(present.size() == groups_.size() && first_block >= 0 && count >= 0 &&
-                   static_cast<size_t>(first_block + count) * block_size <= tokens.size(),
+                   (first_block + count) * block_size <= tokens.size(),
                "groups={} first={} count={} tokens={}", present.size(), first_block, count,
                tokens.size());
   // The chain is held while it grows, like a sequence's: none of its blocks is evicted to make room
@@ -409,7 +408,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     return true;
   };
   const auto tokens_of = [&](int32_t depth) {
-    return tokens.subspan(static_cast<size_t>(depth) * block_size, block_size);
+    return tokens.subspan(depth * block_size, block_size);
   };
   int32_t taken = 0;
   // If all groups slide, only the blocks of the window are kept: the nodes before them have no
@@ -457,7 +456,7 @@ int32_t KvCache::insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t 
     ahead.first = ahead.end = end_block;
   }
   if (ahead.end != end_block || first_block + count != ahead.first) return 0;
-  const auto begin = static_cast<ptrdiff_t>(writes.size());
+  const ptrdiff_t begin = writes.size();
   int32_t taken = 0;
   for (; taken < count && ahead.first > seq.num_tokens / block_size_; ++taken) {
     const int32_t index = count - 1 - taken;
@@ -550,7 +549,7 @@ std::vector<bool> KvCache::cached_blocks(std::string_view scope, std::span<const
                                          int32_t group, int32_t num_blocks) const {
   std::vector<bool> out;
   NodeId node = index_.find_root(scope);
-  const auto block_size = static_cast<size_t>(block_size_);
+  const size_t block_size = block_size_;
   while (node != kNoNode && size32(out) < num_blocks) {
     node = index_.find_child(node, tokens.subspan(out.size() * block_size, block_size));
     if (node != kNoNode) out.push_back(index_.block(node, group) != kNoBlock);
@@ -561,9 +560,9 @@ std::vector<bool> KvCache::cached_blocks(std::string_view scope, std::span<const
 int32_t KvCache::continuations(std::string_view scope, std::span<const int32_t> tokens,
                                int32_t num_blocks) const {
   NodeId node = index_.find_root(scope);
-  const auto block_size = static_cast<size_t>(block_size_);
+  const size_t block_size = block_size_;
   for (int32_t i = 0; i < num_blocks && node != kNoNode; ++i) {
-    node = index_.find_child(node, tokens.subspan(static_cast<size_t>(i) * block_size, block_size));
+    node = index_.find_child(node, tokens.subspan(i * block_size, block_size));
   }
   return node == kNoNode ? 0 : index_.num_children(node);
 }
@@ -571,7 +570,7 @@ int32_t KvCache::continuations(std::string_view scope, std::span<const int32_t> 
 void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const {
   index_.check_integrity();
   for (int32_t group = 0; group < num_groups(); ++group) {
-    std::vector<int32_t> refs(static_cast<size_t>(pool(group).num_blocks()), 0);
+    std::vector<int32_t> refs(pool(group).num_blocks(), 0);
     for (const SequenceBlocks* seq : live) {
       if (seq->tables.empty()) continue;
       for (const int32_t block : seq->tables[group]) {

@@ -7,6 +7,8 @@
 #include <limits>
 #include <string>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -60,7 +62,7 @@ double useful_contexts(const MemoryPlan& plan) {
   return std::min(few, plan.max_seqs / 2.0);
 }
 
-int32_t ceil_div(int64_t a, int64_t b) { return static_cast<int32_t>((a + b - 1) / b); }
+int32_t ceil_div(int64_t a, int64_t b) { return narrow<int32_t>((a + b - 1) / b); }
 
 /// Blocks that one sequence with a full context needs while it is computed. As
 /// KvCache::peak_blocks.
@@ -77,7 +79,7 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
   IndexLayout layout;
   const auto place = [&layout](int64_t count) {
     const size_t offset = layout.bytes;
-    const size_t bytes = static_cast<size_t>(count) * sizeof(int32_t);
+    const size_t bytes = count * sizeof(int32_t);
     layout.bytes += (bytes + kAlign - 1) / kAlign * kAlign;
     return offset;
   };
@@ -115,8 +117,8 @@ EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info
                          int64_t{config.scheduler.max_seqs} * config.block_size;
   config.kv_bytes = 0;
   for (const models::LayerGroup& group : info.groups) {
-    config.kv_bytes += static_cast<uint64_t>(group.block_bytes(config.kv_type, config.block_size)) *
-                       static_cast<uint64_t>(tokens / std::max(1, config.block_size) + 1);
+    config.kv_bytes += group.block_bytes(config.kv_type, config.block_size) *
+                       (tokens / std::max(1, config.block_size) + 1);
   }
   return config;
 }
@@ -145,18 +147,17 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
     out.block_bytes = group.block_bytes(config.kv_type, config.block_size);
     out.max_blocks = ceil_div(plan.context_length, plan.block_size);
     full_blocks.push_back(full_context_blocks(group, plan));
-    full_bytes += static_cast<double>(out.block_bytes) * full_blocks.back();
+    full_bytes += as_double(out.block_bytes) * full_blocks.back();
     // A sliding group's window always fits, so that only full groups limit how long a sequence
     // may become.
     const int32_t least = group.kind == models::LayerGroup::Kind::kFull ? 1 : full_blocks.back();
-    least_bytes += static_cast<uint64_t>(out.block_bytes) * static_cast<uint64_t>(least);
+    least_bytes += out.block_bytes * least;
   }
-  double kv_bytes = static_cast<double>(config.kv_bytes);
+  double kv_bytes = as_double(config.kv_bytes);
   if (config.kv_bytes == 0) {
-    kv_bytes =
-        std::min(full_bytes * useful_contexts(plan), static_cast<double>(device_free_bytes) / 4);
+    kv_bytes = std::min(full_bytes * useful_contexts(plan), as_double(device_free_bytes) / 4);
     // At least one sequence with a full context, if the model generates text.
-    kv_bytes = std::max(kv_bytes, std::min(full_bytes, static_cast<double>(device_free_bytes) / 2));
+    kv_bytes = std::max(kv_bytes, std::min(full_bytes, as_double(device_free_bytes) / 2));
   }
   const double share = kv_bytes / full_bytes;
   for (size_t i = 0; i < plan.groups.size(); ++i) {
@@ -166,8 +167,7 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
     const bool full = info.groups[i].kind == models::LayerGroup::Kind::kFull;
     plan.groups[i].num_blocks =
         std::max(full ? 0 : full_blocks[i], static_cast<int32_t>(std::min(most, blocks)));
-    plan.kv_bytes += static_cast<uint64_t>(plan.groups[i].num_blocks) *
-                     static_cast<uint64_t>(plan.groups[i].block_bytes);
+    plan.kv_bytes += plan.groups[i].num_blocks * plan.groups[i].block_bytes;
     if (plan.groups[i].num_blocks > 0) continue;
     return Error::out_of_memory(
         fmt::format("{} bytes for KV blocks, want at least {} (one block per layer "
@@ -178,8 +178,7 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
   }
   plan.index = lay_out_index(plan);
   plan.index_bytes = plan.index.bytes;
-  plan.logits_bytes = static_cast<uint64_t>(plan.max_outputs) *
-                      static_cast<uint64_t>(info.generates ? info.vocab_size : 1) * sizeof(float);
+  plan.logits_bytes = sizeof(float) * plan.max_outputs * (info.generates ? info.vocab_size : 1);
   plan.activation_bytes = model.activation_bytes(plan.max_step_tokens, plan.max_outputs);
   return plan;
 }

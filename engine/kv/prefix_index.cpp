@@ -1,21 +1,23 @@
 #include "engine/kv/prefix_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
 PrefixIndex::PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks)
-    : block_size_(static_cast<size_t>(block_size)), num_groups_(num_blocks.size()) {
+    : block_size_(block_size), num_groups_(num_blocks.size()) {
   for (const int32_t count : num_blocks) {
-    node_of_block_.emplace_back(static_cast<size_t>(count), kNoNode);
+    node_of_block_.emplace_back(count, kNoNode);
   }
 }
 
 const PrefixIndex::Node& PrefixIndex::at(NodeId node) const {
-  HEARTH_CHECK(node >= 0 && static_cast<size_t>(node) < nodes_.size() && nodes_[node].alive,
-               "node={}", node);
+  HEARTH_CHECK(node >= 0 && node < end_node() && nodes_[node].alive, "node={}", node);
   return nodes_[node];
 }
 
@@ -25,16 +27,14 @@ PrefixIndex::Node& PrefixIndex::at(NodeId node) {
 
 std::span<const int32_t> PrefixIndex::tokens(NodeId node) const {
   if (at(node).is_root) return {};
-  return {tokens_.data() + static_cast<size_t>(node) * block_size_, block_size_};
+  return {tokens_.data() + node * block_size_, block_size_};
 }
 
-int32_t* PrefixIndex::blocks_of(NodeId node) {
-  return blocks_.data() + static_cast<size_t>(node) * num_groups_;
-}
+int32_t* PrefixIndex::blocks_of(NodeId node) { return blocks_.data() + node * num_groups_; }
 
 int32_t PrefixIndex::block(NodeId node, int32_t group) const {
   HEARTH_CHECK(at(node).alive);
-  return blocks_[static_cast<size_t>(node) * num_groups_ + static_cast<size_t>(group)];
+  return blocks_[node * num_groups_ + group];
 }
 
 NodeId PrefixIndex::node_of(int32_t group, int32_t block) const {
@@ -43,7 +43,7 @@ NodeId PrefixIndex::node_of(int32_t group, int32_t block) const {
 
 NodeId PrefixIndex::take_node() {
   if (unused_.empty()) {
-    unused_.push_back(static_cast<NodeId>(nodes_.size()));
+    unused_.push_back(narrow<NodeId>(nodes_.size()));
     nodes_.emplace_back();
     tokens_.resize(tokens_.size() + block_size_);
     blocks_.resize(blocks_.size() + num_groups_);
@@ -101,8 +101,7 @@ NodeId PrefixIndex::find_or_add_child(NodeId parent, std::span<const int32_t> to
   at(node).owner_list = at(parent).owner_list;
   at(node).depth = at(parent).depth + 1;
   ++at(parent).num_children;
-  std::copy(tokens.begin(), tokens.end(),
-            tokens_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(node) * block_size_));
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin() + (node * block_size_));
   by_hash_.emplace(hash, node);
   return node;
 }
@@ -116,7 +115,7 @@ NodeId PrefixIndex::unpin(NodeId node) {
 }
 
 bool PrefixIndex::has(NodeId node, const Hash128& hash) const {
-  const auto i = static_cast<size_t>(node);
+  const size_t i = node;
   return node >= 0 && i < nodes_.size() && nodes_[i].alive && nodes_[i].hash == hash;
 }
 
@@ -174,7 +173,7 @@ void PrefixIndex::check_integrity() const {
   int32_t alive = 0;
   int32_t roots = 0;
   size_t attached = 0;
-  for (NodeId node = 0; node < static_cast<NodeId>(nodes_.size()); ++node) {
+  for (NodeId node = 0; node < end_node(); ++node) {
     const Node& n = nodes_[node];
     if (!n.alive) continue;
     ++alive;
@@ -189,31 +188,29 @@ void PrefixIndex::check_integrity() const {
       HEARTH_CHECK(by_hash_.at(n.hash) == node, "node {}", node);
     }
     int32_t blocks = 0;
-    for (size_t group = 0; group < num_groups_; ++group) {
-      const int32_t b = block(node, static_cast<int32_t>(group));
+    for (int32_t group = 0; std::cmp_less(group, num_groups_); ++group) {
+      const int32_t b = block(node, group);
       if (b == kNoBlock) continue;
       ++blocks;
-      HEARTH_CHECK(node_of(static_cast<int32_t>(group), b) == node, "block {} of group {}", b,
-                   group);
+      HEARTH_CHECK(node_of(group, b) == node, "block {} of group {}", b, group);
     }
     HEARTH_CHECK(blocks == n.num_attached, "node {}: {} of {} blocks", node, blocks,
                  n.num_attached);
-    attached += static_cast<size_t>(blocks);
+    attached += blocks;
   }
-  for (NodeId node = 0; node < static_cast<NodeId>(nodes_.size()); ++node) {
+  for (NodeId node = 0; node < end_node(); ++node) {
     const Node& n = nodes_[node];
     HEARTH_CHECK(!n.alive || n.num_children == children[node], "node {}: {} children, {} exist",
                  node, n.num_children, children[node]);
   }
   size_t owned = 0;
   for (const std::vector<NodeId>& group : node_of_block_) {
-    owned += static_cast<size_t>(
-        std::ranges::count_if(group, [](NodeId node) { return node != kNoNode; }));
+    owned += std::ranges::count_if(group, [](NodeId node) { return node != kNoNode; });
   }
   HEARTH_CHECK(owned == attached, "owned={} attached={}", owned, attached);
-  HEARTH_CHECK(alive == num_nodes_ && static_cast<size_t>(roots) == roots_.size() &&
-                   by_hash_.size() + roots_.size() == static_cast<size_t>(alive),
-               "alive={} counted={} roots={}", num_nodes_, alive, roots);
+  HEARTH_CHECK(
+      alive == num_nodes_ && roots == size32(roots_) && size32(by_hash_) + size32(roots_) == alive,
+      "alive={} counted={} roots={}", num_nodes_, alive, roots);
 }
 
 }  // namespace hearth::engine

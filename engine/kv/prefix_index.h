@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "engine/kv/chain_hash.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -81,7 +82,7 @@ class PrefixIndex {
   /// Nodes alive, roots included.
   int32_t num_nodes() const { return num_nodes_; }
   /// All node numbers are below this.
-  NodeId end_node() const { return static_cast<NodeId>(nodes_.size()); }
+  NodeId end_node() const { return size32(nodes_); }
   bool alive(NodeId node) const { return nodes_[node].alive; }
   bool is_root(NodeId node) const { return at(node).is_root; }
 
@@ -104,7 +105,7 @@ class PrefixIndex {
     uint8_t owner_list = 0;
   };
   struct HashOfHash {
-    size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
+    size_t operator()(const Hash128& hash) const { return hash.low; }
   };
 
   const Node& at(NodeId node) const;

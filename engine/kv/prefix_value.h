@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 
 /// Uses counted at most. A piece that was popular once is evicted after that many turnovers of its
@@ -29,7 +31,7 @@ inline constexpr int64_t kMaxUsesCounted = 32;
 /// Source: GreedyDual-Size with Frequency, Cherkasova 1998 (HPL-98-69R1); the bound on uses is
 /// ours.
 inline double prefix_value(double age, int64_t uses, double recompute_us, double bytes) {
-  const auto counted = static_cast<double>(std::clamp<int64_t>(uses, 0, kMaxUsesCounted));
+  const auto counted = as_double(std::clamp<int64_t>(uses, 0, kMaxUsesCounted));
   return age + counted * recompute_us / std::max(bytes, 1.0);
 }
 

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 
 /// One layer group as block bookkeeping sees it.
@@ -33,8 +35,8 @@ int32_t usable_prefix(std::span<const KvGroup> groups, int32_t block_size, int32
   int32_t usable = 0;
   for (int32_t num_blocks = 1; num_blocks <= max_blocks && next(); ++num_blocks) {
     bool complete = true;
-    for (size_t group = 0; group < groups.size(); ++group) {
-      run[group] = has(static_cast<int32_t>(group)) ? run[group] + 1 : 0;
+    for (int32_t group = 0; group < size32(groups); ++group) {
+      run[group] = has(group) ? run[group] + 1 : 0;
       const int32_t position = num_blocks * block_size;
       const int32_t first = first_visible_block(groups[group], block_size, position);
       if (run[group] >= num_blocks - first) continue;

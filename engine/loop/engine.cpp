@@ -10,6 +10,8 @@
 #include "engine/kv/memory_plan.h"
 #include "engine/loop/engine_impl.h"
 #include "kernels/base/match.h"
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -81,7 +83,7 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
       sampler(runner->info().vocab_size),
       speculator(config.speculation, std::move(proposer)),
       recorder(engine_clock),
-      inbox(static_cast<size_t>(config.scheduler.max_queue) + kInboxSlack),
+      inbox(config.scheduler.max_queue + kInboxSlack),
       outbox(kOutboxMessages, true) {
   if (store == nullptr || !config.prefix_cache) return;
   disk = std::make_unique<SlowTier>(layout_of(scope_prefix, runner->memory_plan(), runner->info()),
@@ -139,7 +141,7 @@ bool Engine::Impl::advance() {
     const int64_t begin_us = clock.now_us();
     speculator.propose(decoding, scheduler.cost(), scheduler.prefill_wanted());
     now_us = clock.now_us();  // a draft model's time is not the step's
-    counters.add_draft_us(static_cast<double>(now_us - begin_us));
+    counters.add_draft_us(as_double(now_us - begin_us));
   }
   const StepPlan& plan = next_plan();
   const bool computed = !plan.empty();
@@ -283,8 +285,7 @@ void Engine::Impl::handle(Request& request) {
   live.next_progress_us = now_us;
   if (disk != nullptr) disk->restorer.look_up(live, scheduler.cost(), now_us);
   const std::vector<std::vector<int32_t>>& resume = live.request.resume;
-  if (live.forked && !resume.empty() &&
-      resume.front().size() == static_cast<size_t>(live.request.max_tokens)) {
+  if (live.forked && !resume.empty() && size32(resume.front()) == live.request.max_tokens) {
     end_sample(*live.samples.front(), FinishReason::kLength);
   }
 }

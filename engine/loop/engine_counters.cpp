@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 
 void EngineCounters::request_started(const LiveRequest& live) {
-  totals_.prompt_tokens_total += static_cast<uint64_t>(live.prompt_size());
-  totals_.prompt_tokens_cached += static_cast<uint64_t>(live.stats.cached_tokens);
-  totals_.prompt_tokens_restored += static_cast<uint64_t>(live.stats.disk_tokens);
+  totals_.prompt_tokens_total += live.prompt_size();
+  totals_.prompt_tokens_cached += live.stats.cached_tokens;
+  totals_.prompt_tokens_restored += live.stats.disk_tokens;
 }
 
 void EngineCounters::add_joined_tokens(uint64_t tokens) {
@@ -18,7 +20,7 @@ void EngineCounters::add_joined_tokens(uint64_t tokens) {
 void EngineCounters::request_done(const RequestStats& stats, int64_t now_us) {
   if (!stats.started_us.has_value()) return;
   constexpr double kGain = 0.25;
-  const auto took_us = static_cast<double>(now_us - *stats.started_us);
+  const auto took_us = as_double(now_us - *stats.started_us);
   service_us_ = service_us_ > 0 ? service_us_ + kGain * (took_us - service_us_) : took_us;
 }
 
@@ -31,8 +33,8 @@ void EngineCounters::step_computed(const StepPlan& plan, const StepCost& cost, i
   const int32_t rows = plan.num_decode_rows + plan.num_drafted;
   const bool prefills = plan.num_tokens > rows;
   // Drafting that led to no draft is charged to the next step that has some.
-  drafted_us_ = std::exchange(uncharged_draft_us_, 0) +
-                (prefills ? cost.rows_us(rows) : static_cast<double>(step_us));
+  drafted_us_ =
+      std::exchange(uncharged_draft_us_, 0) + (prefills ? cost.rows_us(rows) : as_double(step_us));
 }
 
 void EngineCounters::verified(RequestStats& stats, int32_t drafted, int32_t accepted,
@@ -49,10 +51,10 @@ void EngineCounters::step_done(const StepPlan& plan, bool ahead, int64_t begin_u
   const int32_t decoded = plan.num_decode_rows + accepted_in_step_;
   ++totals_.num_steps;
   if (ahead) ++totals_.num_steps_ahead;
-  totals_.prefill_tokens_total += static_cast<uint64_t>(prefilled);
-  totals_.decode_tokens_total += static_cast<uint64_t>(decoded);
+  totals_.prefill_tokens_total += prefilled;
+  totals_.decode_tokens_total += decoded;
   if (has_drafts_) {
-    const double per_sequence = static_cast<double>(decoded) / plan.num_decode_rows;
+    const double per_sequence = as_double(decoded) / plan.num_decode_rows;
     totals_.speculation.saved_us += per_sequence * plain_us_ - drafted_us_;
   }
   prefill_rate_.add(prefilled, begin_us, end_us);

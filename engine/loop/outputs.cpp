@@ -124,8 +124,7 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
   for (int32_t position = rows.first_output; position < end; ++position) {
     if (position != size32(known)) continue;
     const int32_t row = first_row + position - rows.first_output;
-    Result<float> logprob = sampler.logprob(runner->logits(row),
-                                            live.request.prompt[static_cast<size_t>(position) + 1]);
+    Result<float> logprob = sampler.logprob(runner->logits(row), live.request.prompt[position + 1]);
     if (!logprob.ok()) {
       fail(live, logprob.take_error());
       return false;
@@ -148,12 +147,12 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
   const Request& request = seq.request->request;
   Constraint& constraint = *request.constraint;
   // A fork's text begins inside its prompt.
-  const size_t prompt = request.prompt.size() - static_cast<size_t>(request.constraint_prefix);
+  const size_t prompt = request.prompt.size() - request.constraint_prefix;
   const int32_t last = index + request.constraint_prefix;
   for (; seq.constraint_tokens < last && seq.constraint_state != Constraint::kDead;
        ++seq.constraint_tokens) {
-    seq.constraint_state = constraint.advance(
-        seq.constraint_state, seq.tokens[prompt + static_cast<size_t>(seq.constraint_tokens)]);
+    seq.constraint_state =
+        constraint.advance(seq.constraint_state, seq.tokens[prompt + seq.constraint_tokens]);
   }
   if (seq.constraint_state == Constraint::kDead) {
     return Error::internal("the text has left what its schema or grammar allows");
@@ -163,11 +162,13 @@ Result<void> Engine::Impl::constrain(Sequence& seq, int32_t index, SampleArgs& a
   // min_tokens holds as long as any token can continue the text.
   const bool ends = may_end && (index >= request.min_tokens || mask.count == 0);
   if (mask.count == 0 && (!ends || request.stop_ids.empty())) {
-    return Error{constraint.full() ? ErrorCode::kTooLarge : ErrorCode::kUnsupported,
-                 constraint.full()
-                     ? "json_schema or grammar: its texts have more states than are kept"
-                     : "json_schema or grammar: no token of the model can continue the text so far",
-                 "json_schema"};
+    if (constraint.full()) {
+      return Error::too_large("json_schema or grammar: its texts have more states than are kept",
+                              "json_schema");
+    }
+    return Error::unsupported(
+        "json_schema or grammar: no token of the model can continue the text so far",
+        "json_schema");
   }
   args.mask = mask.bits;
   args.banned = {};
@@ -190,7 +191,7 @@ void Engine::Impl::plan_draws(const StepPlan& plan) {
     const Sequence& seq = *rows.seq;
     const Request& request = seq.request->request;
     const int32_t end = rows.first + rows.count;
-    next_row += static_cast<size_t>(end - rows.first_output);
+    next_row += end - rows.first_output;
     const auto num_tokens = size32(seq.tokens);
     const bool drawn_alone = seq.request->forked || request.n == 1;
     if (end < num_tokens || !drawn_alone || request.constraint != nullptr) continue;
@@ -199,7 +200,7 @@ void Engine::Impl::plan_draws(const StepPlan& plan) {
     for (int32_t i = 0; i <= rows.num_drafted; ++i) {
       const int32_t position = num_tokens + i;
       if (position - seq.request->prompt_size() < request.min_tokens) continue;
-      RowWish& row = wishes[next_row - 1 - static_cast<size_t>(rows.num_drafted - i)];
+      RowWish& row = wishes[next_row - 1 - (rows.num_drafted - i)];
       row = *wish;
       row.draw.sample = seq.sample;
       row.draw.position = position;
@@ -267,19 +268,18 @@ void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
 
 void Engine::Impl::end_request(LiveRequest& live, FinishReason reason) {
   const std::vector<std::vector<int32_t>>& resume = live.request.resume;
-  for (size_t sample = 0; sample < static_cast<size_t>(live.request.n); ++sample) {
+  for (int32_t sample = 0; sample < live.request.n; ++sample) {
     // Samples that do not exist yet end too, each with its own event.
-    size_t num_tokens = sample < resume.size() ? resume[sample].size() : 0;
+    int32_t num_tokens = sample < size32(resume) ? size32(resume[sample]) : 0;
     if (live.forked) {
-      num_tokens = live.samples[sample]->tokens.size() - live.request.prompt.size();
+      num_tokens = size32(live.samples[sample]->tokens) - live.prompt_size();
     }
-    if (sample < live.samples.size()) {
+    if (sample < size32(live.samples)) {
       Sequence& seq = *live.samples[sample];
       if (seq.state == Sequence::State::kFinished) continue;
       scheduler.finish(seq, reason);
     }
-    events.emplace_back(SampleDoneEvent{live.request.id, static_cast<int32_t>(sample), reason,
-                                        static_cast<int32_t>(num_tokens)});
+    events.emplace_back(SampleDoneEvent{live.request.id, sample, reason, num_tokens});
   }
   report_done(live);
 }

@@ -4,6 +4,7 @@
 
 #include "engine/kv/memory_plan.h"
 #include "engine/loop/engine_impl.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace {
@@ -72,8 +73,8 @@ void Engine::Impl::report_done(LiveRequest& live) {
     done.ttft_us = *stats.first_token_us - received_us;
   }
   if (stats.sample0_tokens > 1) {
-    done.tpot_us = static_cast<double>(stats.sample0_last_us - stats.sample0_first_us) /
-                   (stats.sample0_tokens - 1);
+    done.tpot_us =
+        as_double(stats.sample0_last_us - stats.sample0_first_us) / (stats.sample0_tokens - 1);
   }
   counters.request_done(stats, now_us);
   events.emplace_back(done);
@@ -122,7 +123,7 @@ EngineSnapshot Engine::Impl::snapshot() const {
     out.kv_blocks_cached.push_back(kv.pool(group).num_cached());
     const int64_t held = kv.pool(group).num_used() + kv.pool(group).num_cached();
     const GroupPlan& plan = runner->memory_plan().groups[group];
-    out.kv_bytes_used += static_cast<uint64_t>(held * plan.block_bytes);
+    out.kv_bytes_used += held * plan.block_bytes;
   }
   out.kv_bytes = runner->memory_plan().kv_bytes;
   out.preemptions_total = scheduler.preemptions_total();

@@ -9,6 +9,7 @@
 #include "engine/loop/engine_impl.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -90,13 +91,11 @@ void Engine::Impl::pack_weights(int64_t for_us) {
 bool Engine::Impl::touch_memory() {
   if (disk->link.warm_up()) return true;
   const std::vector<GroupPlan>& groups = runner->memory_plan().groups;
-  const auto of_all_groups = std::accumulate(
-      groups.begin(), groups.end(), uint64_t{1}, [](uint64_t sum, const GroupPlan& group) {
-        return sum + static_cast<uint64_t>(group.block_bytes);
-      });
-  const auto wanted = static_cast<int32_t>(kTouchedBytes / of_all_groups);
-  const auto end = std::min<int64_t>(
-      wanted, touched_blocks + static_cast<int64_t>(kTouchedAtOnce / of_all_groups) + 1);
+  const auto of_all_groups =
+      std::accumulate(groups.begin(), groups.end(), uint64_t{1},
+                      [](uint64_t sum, const GroupPlan& group) { return sum + group.block_bytes; });
+  const auto wanted = narrow<int32_t>(kTouchedBytes / of_all_groups);
+  const auto end = std::min<int64_t>(wanted, touched_blocks + (kTouchedAtOnce / of_all_groups) + 1);
   for (; touched_blocks < end; ++touched_blocks) {
     for (int32_t group = 0; group < kv.num_groups(); ++group) {
       const BlockPool& pool = kv.pool(group);
@@ -137,7 +136,7 @@ bool Engine::Impl::run_warm_up(const WarmUpPart& part) {
   Request request;
   request.id = kWarmUpId;
   request.max_tokens = part.outputs;
-  request.prompt.assign(static_cast<size_t>(std::clamp(context - part.outputs, 1, part.prompt)), 0);
+  request.prompt.assign(std::clamp(context - part.outputs, 1, part.prompt), 0);
   request.use_prefix_cache = false;
   request.sampling.temperature = 0;
   if (!runner->info().generates) {

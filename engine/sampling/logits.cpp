@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -41,7 +43,7 @@ bool any_not_finite(std::span<const float> values) {
   uint32_t any = 0;
   for (const float value : values) {
     const uint32_t exponent = std::bit_cast<uint32_t>(value) & 0x7f800000u;
-    any |= static_cast<uint32_t>(exponent == 0x7f800000u);
+    any |= (exponent == 0x7f800000u);
   }
   return any != 0;
 }
@@ -77,7 +79,7 @@ float largest(std::span<const float> logits) {
   return *std::max_element(lanes, lanes + kLanes);
 }
 
-size_t argmax(std::span<const float> logits) {
+int32_t argmax(std::span<const float> logits) {
   float best = logits[0];
   size_t best_begin = 0;
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
@@ -86,9 +88,8 @@ size_t argmax(std::span<const float> logits) {
     best = run;
     best_begin = begin;
   }
-  const auto found =
-      std::find(logits.begin() + static_cast<ptrdiff_t>(best_begin), logits.end(), best);
-  return static_cast<size_t>(found - logits.begin());
+  const auto found = std::find(logits.begin() + best_begin, logits.end(), best);
+  return narrow<int32_t>(found - logits.begin());
 }
 
 double exp_negative(double x) { return exp_of(x); }
@@ -171,7 +172,7 @@ double sum_weights(std::span<const float> logits, float max, double inverse_temp
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const std::span<const float> run = run_at(logits, begin);
     for (size_t i = 0; i < run.size(); ++i) {
-      values[i] = exp_of((static_cast<double>(run[i]) - top) * inverse_temperature);
+      values[i] = exp_of((run[i] - top) * inverse_temperature);
     }
     for (size_t i = run.size(); i < kLogitRun; ++i) values[i] = 0;
     for (size_t i = 0; i < kLogitRun; i += kLanes) {

@@ -18,7 +18,7 @@ size_t first_not_finite(std::span<const float> logits);
 float largest(std::span<const float> logits);
 
 /// Index of the largest, the first of equals. `logits` is not empty.
-size_t argmax(std::span<const float> logits);
+int32_t argmax(std::span<const float> logits);
 
 /// e^x within 4 units in the last place, for x <= 0; below -708 it stays at e^-708.
 double exp_negative(double x);

@@ -6,9 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "engine/sampling/logits.h"
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/ops/draw.h"
 
 namespace hearth::engine {
@@ -17,10 +19,8 @@ namespace {
 Result<void> check_finite(std::span<const float> logits) {
   const size_t bad = first_not_finite(logits);
   if (bad == logits.size()) return {};
-  return Error{ErrorCode::kInternal,
-               fmt::format("the model computed the logit {} for token {}, want a finite number",
-                           logits[bad], bad),
-               ""};
+  return Error::internal(fmt::format(
+      "the model computed the logit {} for token {}, want a finite number", logits[bad], bad));
 }
 
 /// log of the sum of exp(logits).
@@ -56,7 +56,7 @@ struct Best {
 
 /// Whether every token stays a candidate.
 bool keeps_all(const SamplingParams& params, size_t vocab_size) {
-  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < vocab_size;
+  const bool top_k = params.top_k > 0 && std::cmp_less(params.top_k, vocab_size);
   return !top_k && params.top_p >= 1 && params.min_p <= 0 && params.typical_p >= 1;
 }
 
@@ -70,7 +70,7 @@ std::vector<TokenLogprob> best_logprobs(std::span<const float> logits, double lo
   if (n == 0) return best;
   best.reserve(n + 1);
   for (size_t i = 0; i < logits.size(); ++i) {
-    const TokenLogprob entry{static_cast<int32_t>(i), logits[i]};
+    const TokenLogprob entry{narrow<int32_t>(i), logits[i]};
     if (best.size() == n && !better(entry, best.front())) continue;
     best.push_back(entry);
     std::ranges::push_heap(best, better);
@@ -91,7 +91,7 @@ uint64_t noise_bits(uint64_t seed, int32_t sample, int32_t position, int32_t tok
 
 double gumbel(uint64_t bits) { return -std::log(-std::log(kernels::noise_uniform(bits))); }
 
-Sampler::Sampler(int32_t vocab_size) : counts_(static_cast<size_t>(vocab_size), 0) {
+Sampler::Sampler(int32_t vocab_size) : counts_(vocab_size, 0) {
   HEARTH_CHECK(vocab_size > 0, "vocab_size={}", vocab_size);
 }
 
@@ -101,7 +101,7 @@ Result<float> Sampler::logprob(std::span<const float> logits, int32_t token) con
 }
 
 std::vector<TokenLogprob> Sampler::best(std::span<const float> logits, int32_t count) const {
-  return best_logprobs(logits, log_sum_exp(logits), static_cast<size_t>(count));
+  return best_logprobs(logits, log_sum_exp(logits), count);
 }
 
 Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args) {
@@ -112,13 +112,13 @@ Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args)
   double log_sum = 0;
   if (params.top_logprobs >= 0) {
     log_sum = log_sum_exp(logits);
-    out.top_logprobs = best_logprobs(logits, log_sum, static_cast<size_t>(params.top_logprobs));
+    out.top_logprobs = best_logprobs(logits, log_sum, params.top_logprobs);
   }
   apply_bias_and_penalties(logits, args);
   if (!args.mask.empty()) {
     out.token = draw_masked(logits, args);
   } else if (params.temperature <= 0) {
-    out.token = static_cast<int32_t>(argmax(logits));
+    out.token = argmax(logits);
   } else if (keeps_all(params, logits.size())) {
     out.token = draw_from_all(logits, args);
   } else if (const auto token = draw_then_cut(logits, args)) {
@@ -159,7 +159,7 @@ Result<void> Sampler::probabilities(std::span<float> logits, const SampleArgs& a
   out->clear();
   apply_bias_and_penalties(logits, args);
   if (args.params->temperature <= 0) {
-    out->push_back({static_cast<int32_t>(argmax(logits)), 1.0});
+    out->push_back({argmax(logits), 1.0});
   } else {
     collect(logits, *args.params);
     truncate(*args.params);
@@ -206,7 +206,7 @@ void Sampler::apply_bias_and_penalties(std::span<float> logits, const SampleArgs
   if (params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
       params.frequency_penalty != 0.0f) {
     std::span<const int32_t> window = args.history;
-    if (params.penalty_window >= 0 && static_cast<size_t>(params.penalty_window) < window.size()) {
+    if (params.penalty_window >= 0 && std::cmp_less(params.penalty_window, window.size())) {
       window = window.last(params.penalty_window);
     }
     for (const int32_t id : window) ++counts_[id];
@@ -240,8 +240,8 @@ void append_run(std::vector<Candidate>* out, std::span<const float> logits, size
   Candidate run[kLogitRun + 1];
   size_t count = 0;
   for (size_t i = begin; i < end; ++i) {
-    run[count] = {logits[i] / temperature, static_cast<int32_t>(i)};
-    count += static_cast<size_t>(wanted(i));
+    run[count] = {logits[i] / temperature, narrow<int32_t>(i)};
+    count += wanted(i);
   }
   out->insert(out->end(), run, run + count);
 }
@@ -250,8 +250,8 @@ void append_run(std::vector<Candidate>* out, std::span<const float> logits, size
 
 void Sampler::collect(std::span<const float> logits, const SamplingParams& params) {
   const double temperature = params.temperature;
-  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size()) {
-    return collect_top_k(logits, static_cast<size_t>(params.top_k), temperature);
+  if (params.top_k > 0 && std::cmp_less(params.top_k, logits.size())) {
+    return collect_top_k(logits, params.top_k, temperature);
   }
   if (params.top_p < 1) return collect_top_p(logits, params.top_p, temperature);
   float floor = -std::numeric_limits<float>::infinity();
@@ -271,28 +271,29 @@ int32_t Sampler::draw_masked(std::span<const float> logits, const SampleArgs& ar
   candidates_.clear();
   num_sorted_ = 0;
   const auto add = [&](size_t id) {
-    if (std::ranges::find(args.banned, static_cast<int32_t>(id)) != args.banned.end()) return;
-    candidates_.push_back({logits[id] / temperature, static_cast<int32_t>(id)});
+    const auto token = narrow<int32_t>(id);
+    if (std::ranges::find(args.banned, token) != args.banned.end()) return;
+    candidates_.push_back({logits[id] / temperature, token});
   };
   const auto allowed = [&args](size_t id) { return (args.mask[id / 64] >> (id % 64) & 1) != 0; };
   for (size_t word = 0; word < args.mask.size(); ++word) {
     for (uint64_t bits = args.mask[word]; bits != 0; bits &= bits - 1) {
-      const size_t id = word * 64 + static_cast<size_t>(std::countr_zero(bits));
+      const size_t id = word * 64 + std::countr_zero(bits);
       if (id < logits.size()) add(id);
     }
   }
   for (size_t i = 0; i < args.also.size(); ++i) {
     const auto before = args.also.first(i);
     if (std::ranges::find(before, args.also[i]) != before.end()) continue;
-    if (!allowed(static_cast<size_t>(args.also[i]))) add(static_cast<size_t>(args.also[i]));
+    if (!allowed(args.also[i])) add(args.also[i]);
   }
   HEARTH_CHECK(!candidates_.empty(), "a mask without tokens");
   if (greedy) {
     sort_best(1);
     return candidates_.front().id;
   }
-  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < candidates_.size()) {
-    sort_best(static_cast<size_t>(params.top_k));
+  if (params.top_k > 0 && std::cmp_less(params.top_k, candidates_.size())) {
+    sort_best(params.top_k);
     candidates_.resize(params.top_k);
   }
   if (params.top_p < 1) truncate_top_p(params.top_p);
@@ -331,7 +332,7 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
     rough_weights(run, max, inverse, values);
     steps_down(run, max, bins_per_logit, kBins - 1, bin);
     for (size_t i = 0; i < run.size(); ++i) {
-      bins_[kSums * static_cast<size_t>(bin[i]) + i % kSums] += values[i];
+      bins_[kSums * bin[i] + i % kSums] += values[i];
     }
   }
   for (size_t b = 0; b < kBins; ++b) {
@@ -362,7 +363,7 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
                [&](size_t i) { return bin[i - begin] < border; });
     for (size_t i = begin; i < end; ++i) {
       if (bin[i - begin] != border) continue;
-      border_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+      border_.push_back({logits[i] / temperature, narrow<int32_t>(i)});
     }
   }
   std::ranges::sort(border_, kBetter);
@@ -384,12 +385,12 @@ void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temp
   for (size_t begin = 0; begin < logits.size(); begin += kRun) {
     const size_t end = std::min(logits.size(), begin + kRun);
     uint32_t any = 0;
-    for (size_t i = begin; i < end; ++i) any |= static_cast<uint32_t>(logits[i] > worst);
+    for (size_t i = begin; i < end; ++i) any |= (logits[i] > worst);
     if (any == 0) continue;
     for (size_t i = begin; i < end; ++i) {
       // Ids ascend, so an equal logit is never better than one already in the heap.
       if (!(logits[i] > worst)) continue;
-      candidates_.push_back({logits[i] / temperature, static_cast<int32_t>(i)});
+      candidates_.push_back({logits[i] / temperature, narrow<int32_t>(i)});
       std::ranges::push_heap(candidates_, kBetter);
       if (candidates_.size() > k) {
         std::ranges::pop_heap(candidates_, kBetter);
@@ -405,8 +406,8 @@ void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temp
 void Sampler::sort_best(size_t count) {
   count = std::min(count, candidates_.size());
   if (count <= num_sorted_) return;
-  const auto first = candidates_.begin() + static_cast<ptrdiff_t>(num_sorted_);
-  const auto last = candidates_.begin() + static_cast<ptrdiff_t>(count);
+  const auto first = candidates_.begin() + num_sorted_;
+  const auto last = candidates_.begin() + count;
   if (count < candidates_.size()) std::nth_element(first, last - 1, candidates_.end(), kBetter);
   std::sort(first, last, kBetter);
   num_sorted_ = count;
@@ -498,7 +499,7 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& 
   };
   Best best;
   // The likeliest first: its score rules out most of the others.
-  const auto first = static_cast<int32_t>(argmax(logits));
+  const int32_t first = argmax(logits);
   best.consider(logits[first] / temperature, kernels::noise_bits(key, first), first);
   for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
     const size_t end = std::min(logits.size(), begin + kLogitRun);
@@ -506,7 +507,7 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, const SampleArgs& 
     if (run < least_logit) continue;
     const uint64_t least = least_bits(best.score, run / temperature);
     for (size_t i = begin; i < end; ++i) {
-      const auto id = static_cast<int32_t>(i);
+      const auto id = narrow<int32_t>(i);
       const uint64_t bits = kernels::noise_bits(key, id);
       if (bits < least || !is_in(logits[i], id)) continue;
       best.consider(logits[i] / temperature, bits, id);
@@ -525,12 +526,12 @@ std::optional<int32_t> Sampler::draw_then_cut(std::span<const float> logits,
   constexpr double kLeastTopP = 0.5;
   constexpr double kDoubt = 1e-4;  // ten times the possible error of the sums
   const SamplingParams& params = *args.params;
-  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
+  const bool top_k = params.top_k > 0 && std::cmp_less(params.top_k, logits.size());
   if (top_k || params.typical_p < 1) return std::nullopt;
   if (params.top_p >= 1 || params.top_p < kLeastTopP) return std::nullopt;
   const double temperature = params.temperature;
   const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
-  const auto best = static_cast<int32_t>(argmax(logits));
+  const int32_t best = argmax(logits);
   const float max = logits[best];
   const double top = max / temperature;
   std::optional<int32_t> worst;
@@ -540,7 +541,7 @@ std::optional<int32_t> Sampler::draw_then_cut(std::span<const float> logits,
     worst = token;
     const double x = logits[token] / temperature;
     if (params.min_p > 0 && x < top + std::log(params.min_p) && x < top) continue;
-    const RoughMass mass = rough_mass(logits, max, inverse, static_cast<size_t>(token));
+    const RoughMass mass = rough_mass(logits, max, inverse, token);
     const double over = mass.before - params.top_p * mass.all;
     if (std::abs(over) < kDoubt * mass.all) return std::nullopt;
     if (over < 0) return token;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -43,23 +44,21 @@ Scheduler::~Scheduler() {
 // ---- Requests in and out --------------------------------------------------------------------
 
 Result<void> Scheduler::check_fits(const Request& request) const {
-  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t prompt = request.prompt.size();
   const int64_t total = prompt + request.max_tokens;
   if (total > limits_.context_length) {
-    return Error{ErrorCode::kContextOverflow,
-                 fmt::format("the prompt has {} tokens and max_tokens is {}: together {}, the "
-                             "context holds {}",
-                             prompt, request.max_tokens, total, limits_.context_length),
-                 "max_tokens"};
+    return Error::context_overflow(
+        fmt::format("the prompt has {} tokens and max_tokens is {}: together {}, the "
+                    "context holds {}",
+                    prompt, request.max_tokens, total, limits_.context_length),
+        "max_tokens");
   }
   if (request.n > config_.max_seqs) {
-    return Error{
-        ErrorCode::kInvalidArgument,
-        fmt::format("n is {}, at most {} sequences run at once", request.n, config_.max_seqs), "n"};
+    return Error::invalid(
+        fmt::format("n is {}, at most {} sequences run at once", request.n, config_.max_seqs), "n");
   }
   for (int32_t group = 0; group < kv_.num_groups(); ++group) {
-    const int32_t needed =
-        kv_.peak_blocks(group, static_cast<int32_t>(total), limits_.max_step_tokens);
+    const int32_t needed = kv_.peak_blocks(group, narrow<int32_t>(total), limits_.max_step_tokens);
     if (needed <= kv_.pool(group).num_blocks()) continue;
     return Error::out_of_memory(
         fmt::format("prompt and output of {} tokens need {} KV blocks of {} tokens, the "
@@ -180,10 +179,10 @@ void Scheduler::remove(LiveRequest& request) {
 
 int32_t Scheduler::rank(const Sequence& seq) const {
   if (seq.decoding) return seq.admitted_rank;
-  const auto priority = static_cast<int64_t>(seq.request->request.priority);
+  const auto priority = to_underlying(seq.request->request.priority);
   const int64_t age = passed_over_us_[priority] / config_.aging_us;
   // At most one above the highest class: then it goes before every other.
-  const auto aged = static_cast<int32_t>(std::max<int64_t>(-1, priority - age));
+  const auto aged = narrow<int32_t>(std::max<int64_t>(-1, priority - age));
   return seq.state == Sequence::State::kRunning ? std::min(seq.admitted_rank, aged) : aged;
 }
 
@@ -241,7 +240,7 @@ void Scheduler::plan_decode() {
   for (Sequence* seq : running_) {
     if (seq->decoding) order_.push_back(seq);
   }
-  const auto max_rows = static_cast<size_t>(limits_.max_step_tokens);
+  const size_t max_rows = limits_.max_step_tokens;
   std::ranges::sort(order_, {}, [&](const Sequence* seq) { return seniority(*seq); });
   if (order_.size() > max_rows) {
     // More sequences than rows: they take turns.
@@ -306,8 +305,8 @@ bool Scheduler::prefill_turn() {
   for (const Sequence* seq : running_) decoding += seq->decoding ? 1 : 0;
   const size_t waiting = waiting_.size() + running_.size() - decoding;
   if (waiting == 0) return false;
-  const double wanted = std::floor(config_.waiting_served_ratio * static_cast<double>(decoding));
-  return decoding == 0 || static_cast<double>(waiting) >= wanted ||
+  const double wanted = std::floor(config_.waiting_served_ratio * as_double(decoding));
+  return decoding == 0 || as_double(waiting) >= wanted ||
          decode_steps_in_a_row_ >= kMaxDecodeStepsInARow;
 }
 
@@ -425,7 +424,7 @@ bool Scheduler::computed_beside(Sequence& seq) {
   if (!kv_.can_adopt(seq.blocks)) return false;
   const int32_t end = seq.blocks.num_tokens + kv_.block_size();
   if (end > hit_limit(seq)) return false;
-  const std::span<const int32_t> prefix(seq.tokens.data(), static_cast<size_t>(end));
+  const std::span<const int32_t> prefix(seq.tokens.data(), end);
   return std::ranges::any_of(plan_.rows, [&](const PlannedRows& rows) {
     return rows.first < end && rows.first + rows.count >= end &&
            rows.seq->request->request.use_prefix_cache &&
@@ -493,7 +492,7 @@ void Scheduler::charge(Sequence& seq) {
 
 void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
   prefill_runs_.clear();
-  for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
+  for (size_t i = plan.num_decode_rows; i < plan.rows.size(); ++i) {
     prefill_runs_.push_back({plan.rows[i].first, plan.rows[i].count});
   }
   if (!weights_late_)
@@ -501,11 +500,11 @@ void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
   // The classes that got prefill rows, and those that needed some.
   std::array<bool, 3> served{};
   std::array<bool, 3> wants{};
-  for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
-    served[static_cast<size_t>(plan.rows[i].seq->request->request.priority)] = true;
+  for (size_t i = plan.num_decode_rows; i < plan.rows.size(); ++i) {
+    served[to_underlying(plan.rows[i].seq->request->request.priority)] = true;
   }
   const auto note = [&wants](const Sequence* seq) {
-    if (!seq->decoding) wants[static_cast<size_t>(seq->request->request.priority)] = true;
+    if (!seq->decoding) wants[to_underlying(seq->request->request.priority)] = true;
   };
   std::ranges::for_each(running_, note);
   std::ranges::for_each(waiting_, note);
@@ -523,7 +522,7 @@ void Scheduler::finish_step(const StepPlan& plan, int64_t step_us) {
 // ---- Reports --------------------------------------------------------------------------------
 
 int32_t Scheduler::num_preempted() const {
-  return static_cast<int32_t>(
+  return narrow<int32_t>(
       std::ranges::count_if(waiting_, [](const Sequence* seq) { return seq->request->started; }));
 }
 

@@ -50,7 +50,7 @@ struct Sequence {
 
   /// At a position of its tokens, or of the draft tokens after them.
   int32_t token(int32_t position) const {
-    const auto at = static_cast<size_t>(position);
+    const size_t at = position;
     return at < tokens.size() ? tokens[at] : drafted[at - tokens.size()];
   }
   int32_t num_pending() const { return size32(tokens) - blocks.num_tokens; }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -113,7 +114,7 @@ void DraftModel::begin(Shadow& shadow) {
 // Sets the shadow's tokens to those of its sequence, keeping the KV of accepted draft tokens.
 void DraftModel::follow(Shadow& shadow, const Sequence& seq) {
   Sequence& mine = shadow.seq;
-  auto same = static_cast<size_t>(shadow.confirmed);
+  size_t same = shadow.confirmed;
   HEARTH_CHECK(same <= seq.tokens.size(), "{} tokens confirmed, now {}", same, seq.tokens.size());
   while (same < mine.tokens.size() && same < seq.tokens.size() &&
          mine.tokens[same] == seq.tokens[same]) {
@@ -123,7 +124,7 @@ void DraftModel::follow(Shadow& shadow, const Sequence& seq) {
   shadow.confirmed = size32(mine.tokens);
   if (mine.blocks.tables.empty()) return begin(shadow);
   // The last token is computed (again): its logits are needed.
-  shadow.computed = std::min({shadow.computed, static_cast<int32_t>(same), shadow.confirmed - 1});
+  shadow.computed = std::min({shadow.computed, narrow<int32_t>(same), shadow.confirmed - 1});
   if (shadow.computed > mine.blocks.num_tokens) {
     kv_.store(mine.blocks, mine.tokens, shadow.computed);
   }
@@ -268,13 +269,13 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
     for (size_t i = 0; i < in_step_.size(); ++i) {
       Shadow& shadow = *in_step_[i];
       if (round == 0) kv_.store(shadow.seq.blocks, shadow.seq.tokens, shadow.confirmed);
-      if (!draw(shadow, static_cast<int32_t>(i))) shadow.wanted = 0;
+      if (!draw(shadow, narrow<int32_t>(i))) shadow.wanted = 0;
     }
     cost_.measured(plan_.num_tokens, {}, clock_.now_us() - begin_us);
     plain_us += cost_.rows_us(size32(in_step_));
   }
   if (plain_us > 0) {
-    const double beyond = static_cast<double>(clock_.now_us() - call_us) - plain_us;
+    const double beyond = as_double(clock_.now_us() - call_us) - plain_us;
     overhead_us_ += kOverheadGain * (std::clamp(beyond, 0.0, plain_us) - overhead_us_);
   }
   for (Draft* draft : drafts) {
@@ -299,8 +300,8 @@ bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
   if (!sampled.ok()) return false;
   int32_t token = sampled->token;
   if (script_ != nullptr) {
-    const auto place = static_cast<size_t>(position - shadow.confirmed);
-    token = script_->draft(seq, static_cast<size_t>(position), place).value_or(token);
+    const size_t place = position - shadow.confirmed;
+    token = script_->draft(seq, position, place).value_or(token);
   }
   const auto& stops = request.stop_ids;
   if (std::ranges::find(stops, token) != stops.end() && args.banned.empty()) return false;

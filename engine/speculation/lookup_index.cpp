@@ -9,23 +9,21 @@
 namespace hearth::engine {
 
 LookupIndex::LookupIndex(int32_t max_tokens)
-    : capacity_(static_cast<int32_t>(
-          std::bit_ceil(static_cast<uint32_t>(std::clamp(max_tokens, 16, kMaxCapacity))))),
-      head_(static_cast<size_t>(capacity_), -1),
-      prev_(static_cast<size_t>(capacity_), -1) {}
+    : capacity_(std::bit_ceil(static_cast<uint32_t>(std::clamp(max_tokens, 16, kMaxCapacity)))),
+      head_(capacity_, -1),
+      prev_(capacity_, -1) {}
 
 uint32_t LookupIndex::bucket(int32_t a, int32_t b) const {
-  const uint64_t pair = (static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32) |
-                        static_cast<uint64_t>(static_cast<uint32_t>(b));
+  const uint64_t pair = uint64_t{static_cast<uint32_t>(a)} << 32 | static_cast<uint32_t>(b);
   // Fibonacci hashing: the high bits of the product are the good ones.
   const uint64_t hash = (pair ^ (pair >> 29)) * 0x9e3779b97f4a7c15u;
-  return static_cast<uint32_t>(hash >> 40) & static_cast<uint32_t>(capacity_ - 1);
+  return static_cast<uint32_t>(hash >> 40) & (capacity_ - 1);
 }
 
 void LookupIndex::insert(std::span<const int32_t> text, int32_t position) {
-  const auto at = static_cast<size_t>(position);
+  const size_t at = position;
   int32_t& head = head_[bucket(text[at - 1], text[at])];
-  prev_[at & static_cast<size_t>(capacity_ - 1)] = head;
+  prev_[at & (capacity_ - 1)] = head;
   head = position;
 }
 
@@ -47,7 +45,7 @@ LookupIndex::Match LookupIndex::find(std::span<const int32_t> text) {
     while (length < longest && at(end - length) == at(size - 1 - length)) ++length;
     if (length >= kMinMatch && length > best.length) best = {end + 1, length};
     if (best.length == kMaxMatch) break;
-    end = prev_[static_cast<size_t>(end) & static_cast<size_t>(capacity_ - 1)];
+    end = prev_[end & (capacity_ - 1)];
   }
   return best;
 }
@@ -57,7 +55,7 @@ void LookupIndex::draft(std::span<const int32_t> text, const Match& match, int32
   out.clear();
   if (match.length == 0) return;
   for (int32_t i = 0; i < count; ++i) {
-    const size_t from = static_cast<size_t>(match.next) + static_cast<size_t>(i);
+    const size_t from = match.next + i;
     out.push_back(from < text.size() ? text[from] : out[from - text.size()]);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "engine/sampling/sampler.h"
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace {
@@ -73,8 +74,8 @@ Result<ReplayPattern> ReplayPattern::parse(std::string_view text) {
 
 bool ReplayPattern::right(size_t position, size_t place) const {
   if (!by_position_.empty()) return by_position_[position % by_position_.size()];
-  const uint64_t bits = noise_bits(seed_, 0, static_cast<int32_t>(position), 0);
-  const double luck = static_cast<double>(bits >> 11) * 0x1p-53;
+  const uint64_t bits = noise_bits(seed_, 0, narrow<int32_t>(position), 0);
+  const double luck = as_double(bits >> 11) * 0x1p-53;
   return luck < chances_[std::min(place, chances_.size() - 1)];
 }
 

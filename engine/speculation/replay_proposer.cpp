@@ -3,6 +3,8 @@
 #include <random>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 
@@ -15,7 +17,7 @@ std::vector<bool> ReplayProposer::random_pattern(double acceptance, size_t size,
   std::mt19937_64 random(seed);
   std::vector<bool> out(size);
   for (size_t i = 0; i < size; ++i) {
-    out[i] = static_cast<double>(random() >> 11) * 0x1p-53 < acceptance;
+    out[i] = as_double(random() >> 11) * 0x1p-53 < acceptance;
   }
   return out;
 }
@@ -34,7 +36,7 @@ void ReplayProposer::propose(std::span<Draft* const> drafts, double) {
     const std::vector<int32_t>& output = known->second;
     const size_t prompt = seq.request->request.prompt.size();
     for (size_t at = seq.tokens.size() - prompt; at < output.size(); ++at) {
-      if (draft->tokens.size() == static_cast<size_t>(draft->max_tokens)) break;
+      if (size32(draft->tokens) == draft->max_tokens) break;
       const bool right = pattern_[(prompt + at) % pattern_.size()];
       draft->tokens.push_back(right ? output[at] : (output[at] + 1) % vocab_size_);
     }

@@ -7,7 +7,7 @@ void ScriptProposer::propose(std::span<Draft* const> drafts, double) {
     const Sequence& seq = *draft->seq;
     draft->tokens.clear();
     draft->confidence = kConfidences - 1;
-    for (size_t place = 0; place < static_cast<size_t>(draft->max_tokens); ++place) {
+    for (int32_t place = 0; place < draft->max_tokens; ++place) {
       const auto token = script_.draft(seq, seq.tokens.size() + place, place);
       if (!token.has_value()) break;
       draft->tokens.push_back(*token);

@@ -56,7 +56,7 @@ void Speculator::RowsUs::begin(const StepCost& cost, int32_t plain_rows) {
 }
 
 double Speculator::RowsUs::operator()(int32_t rows) {
-  const auto at = static_cast<size_t>(std::max(0, rows - first_));
+  const size_t at = std::max(0, rows - first_);
   if (rows < first_ || at >= known_.size()) return cost_->rows_us(rows);
   if (known_[at] == 0) known_[at] = cost_->rows_us(rows);
   return known_[at];
@@ -82,7 +82,7 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
   for (Sequence* seq : decoding) {
     seq->drafted.clear();
     if (forced_width_ > 0) {
-      seq->drafted.assign(static_cast<size_t>(forced_width_), 0);
+      seq->drafted.assign(forced_width_, 0);
       continue;
     }
     const Request& request = seq->request->request;
@@ -244,8 +244,8 @@ void Speculator::drop_paid_proposer() {
   HEARTH_CHECK(states_.empty(), "{} sequences", states_.size());
   for (size_t p = proposers_.size(); p-- > 0;) {
     if (proposers_[p]->free()) continue;
-    proposers_.erase(proposers_.begin() + static_cast<ptrdiff_t>(p));
-    beliefs_.erase(beliefs_.begin() + static_cast<ptrdiff_t>(p));
+    proposers_.erase(proposers_.begin() + p);
+    beliefs_.erase(beliefs_.begin() + p);
   }
 }
 
@@ -260,7 +260,7 @@ void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted) {
   State& state = found->second;
   if (drafted > 0) state.idle_steps = 0;
   const std::vector<int32_t>& drafted_tokens = state.draft.tokens;
-  const auto confidence = static_cast<size_t>(state.draft.confidence);
+  const size_t confidence = state.draft.confidence;
   // The tokens drawn judge one draft token more than was verified.
   for (size_t i = 0; i < drafted_tokens.size() && first + i < seq.tokens.size(); ++i) {
     const bool right = seq.tokens[first + i] == drafted_tokens[i];

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -32,16 +35,14 @@ double choose_widths(std::span<WidthChoice> choices, int32_t plain_rows, int32_t
   }
   // Stable: the draft tokens of a sequence stay in order, and equal ones in the order of sequences.
   std::ranges::stable_sort(candidates, std::greater{}, &Candidate::worth);
-  if (candidates.size() > static_cast<size_t>(std::max(0, max_extra))) {
-    candidates.resize(std::max(0, max_extra));
-  }
+  if (size32(candidates) > std::max(0, max_extra)) candidates.resize(std::max(0, max_extra));
   const double plain = plain_rows / rows_us(plain_rows);
   double best = plain * kWorthwhile;
   size_t taken = 0;
   double tokens = plain_rows;
   for (size_t i = 0; i < candidates.size(); ++i) {
     tokens += candidates[i].worth;
-    const double rate = tokens / (rows_us(plain_rows + static_cast<int32_t>(i) + 1) + extra_us);
+    const double rate = tokens / (rows_us(plain_rows + narrow<int32_t>(i) + 1) + extra_us);
     if (rate <= best) continue;
     best = rate;
     taken = i + 1;

@@ -18,7 +18,7 @@ class BlockTraffic::Pieces : public ChunkSource {
  public:
   Pieces(const kernels::OpTable& ops, size_t piece_bytes, int32_t num_pieces)
       : piece_bytes_(piece_bytes),
-        memory_(ops, piece_bytes * static_cast<size_t>(num_pieces)),
+        memory_(ops, piece_bytes * num_pieces),
         free_(low_bits(num_pieces)) {}
 
   bool page_locked() const { return memory_.page_locked(); }
@@ -30,10 +30,10 @@ class BlockTraffic::Pieces : public ChunkSource {
     if (free == 0) return nullptr;
     const int piece = std::countr_zero(free);
     free_.fetch_and(~(uint64_t{1} << piece), std::memory_order_relaxed);
-    return memory_.as<std::byte>() + static_cast<size_t>(piece) * piece_bytes_;
+    return memory_.as<std::byte>() + piece * piece_bytes_;
   }
   void give_back(std::byte* bytes) override {
-    const auto piece = static_cast<size_t>(bytes - memory_.as<std::byte>()) / piece_bytes_;
+    const auto piece = (bytes - memory_.as<std::byte>()) / piece_bytes_;
     free_.fetch_or(uint64_t{1} << piece, std::memory_order_release);
   }
   bool owns(std::span<const std::byte> memory) const {
@@ -51,7 +51,7 @@ class BlockTraffic::Pieces : public ChunkSource {
 BlockTraffic::BlockTraffic(const kernels::OpTable& ops, std::span<const GroupPlan> groups)
     : ops_(ops) {
   for (const GroupPlan& group : groups) {
-    moves_.emplace_back(static_cast<size_t>(group.num_blocks));
+    moves_.emplace_back(group.num_blocks);
   }
 }
 

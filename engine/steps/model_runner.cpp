@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -21,8 +22,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   const kernels::OpTable& table = runner->ops_;
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     const GroupPlan& group = plan.groups[i];
-    const auto bytes =
-        static_cast<size_t>(group.num_blocks) * static_cast<size_t>(group.block_bytes);
+    const auto bytes = group.num_blocks * group.block_bytes;
     HEARTH_ASSIGN_OR_RETURN(
         DeviceBuffer memory,
         DeviceBuffer::allocate(table, bytes, fmt::format("KV blocks of layer group {}", i)));
@@ -87,7 +87,7 @@ std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
 }
 
 void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> out) {
-  const auto bytes = static_cast<size_t>(plan_.groups[group].block_bytes);
+  const size_t bytes = plan_.groups[group].block_bytes;
   HEARTH_CHECK(out.size() >= bytes, "{} bytes, want {}", out.size(), bytes);
   if (traffic_.owns(out)) {
     return traffic_.read(group, block, block_memory(group, block), out.first(bytes));
@@ -98,7 +98,7 @@ void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> 
 }
 
 void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std::byte> from) {
-  const auto bytes = static_cast<size_t>(plan_.groups[group].block_bytes);
+  const size_t bytes = plan_.groups[group].block_bytes;
   HEARTH_CHECK(from.size() >= bytes, "{} bytes, want {}", from.size(), bytes);
   if (traffic_.owns(from)) {
     return traffic_.write(group, block, block_memory(group, block), from.first(bytes));
@@ -160,7 +160,7 @@ bool ModelRunner::take_ahead(const StepPlan& plan) {
     const StepBuffers::RowOf row{rows.seq->request->arrival, rows.seq->sample, rows.first};
     const auto found = std::ranges::find(ahead->rows, row);
     if (found == ahead->rows.end() || rows.count != 1) return false;
-    taken.push_back(static_cast<int32_t>(found - ahead->rows.begin()));
+    taken.push_back(narrow<int32_t>(found - ahead->rows.begin()));
   }
   rows_of_ahead_ = std::move(taken);
   current_ = ahead == &buffers_[0] ? &buffers_[0] : &buffers_[1];
@@ -209,13 +209,12 @@ void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
   for (const PlannedRows& rows : plan.rows) {
     const int32_t first_written = (rows.first + shift) / plan_.block_size;
     const int32_t end = (rows.first + shift + rows.count + plan_.block_size - 1) / plan_.block_size;
-    for (size_t group = 0; group < plan_.groups.size() && !meets; ++group) {
-      const auto g = static_cast<int32_t>(group);
+    for (int32_t group = 0; group < size32(plan_.groups) && !meets; ++group) {
       const std::vector<int32_t>& table = rows.seq->blocks.tables[group];
       for (int32_t i = 0; i < end && !meets; ++i) {
         const int32_t block = table[i];
         if (block == kNoBlock) continue;
-        meets = i < first_written ? traffic_.arriving(g, block) : traffic_.moving(g, block);
+        meets = i < first_written ? traffic_.arriving(group, block) : traffic_.moving(group, block);
       }
     }
   }
@@ -223,7 +222,7 @@ void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
 }
 
 void ModelRunner::forward(const kernels::BatchIndex& batch) {
-  const auto vocab = static_cast<int64_t>(info().vocab_size);
+  const int64_t vocab = info().vocab_size;
   model_->forward(
       {&batch, pools_, {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab}});
 }
@@ -307,11 +306,11 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
 
 /// Sends only what has changed: in most steps a row's table is that of the step before.
 void ModelRunner::lay_out_table(size_t group, int32_t row, std::span<const int32_t> table) {
-  const size_t stride = static_cast<size_t>(plan_.groups[group].max_blocks) * sizeof(int32_t);
-  const size_t offset = plan_.index.block_table[group] + static_cast<size_t>(row) * stride;
+  const size_t stride = plan_.groups[group].max_blocks * sizeof(int32_t);
+  const size_t offset = plan_.index.block_table[group] + row * stride;
   int32_t* known = tables_.data() + (offset - plan_.index.block_table.front()) / sizeof(int32_t);
   const auto differs = std::ranges::mismatch(table, std::span(known, table.size())).in1;
-  const auto same = static_cast<size_t>(differs - table.begin());
+  const size_t same = differs - table.begin();
   if (same == table.size()) return;
   const std::span<const int32_t> fresh = table.subspan(same);
   std::ranges::copy(fresh, known + same);

@@ -18,10 +18,10 @@ void ModelRunner::ask_outputs(std::span<const RowWish> wishes) {
   const auto any = [&](RowWish::Kind kind) {
     return std::ranges::any_of(wishes, [kind](const RowWish& wish) { return wish.kind == kind; });
   };
-  const auto vocab = static_cast<int64_t>(info().vocab_size);
+  const int64_t vocab = info().vocab_size;
   if (!picks_tokens_ || wishes.empty() || any(RowWish::Kind::kLogits)) {  // and waits
     return ops_.copy_to_host(ops_.state.get(), host_logits_.as<float>(), logits_.data(),
-                             static_cast<size_t>(batch.num_outputs * vocab) * sizeof(float));
+                             batch.num_outputs * vocab * sizeof(float));
   }
   HEARTH_CHECK(std::ssize(wishes) == batch.num_outputs, "{} wishes for {} rows", wishes.size(),
                batch.num_outputs);
@@ -74,9 +74,9 @@ bool ModelRunner::left_to_host() const {
 }
 
 std::span<float> ModelRunner::logits(int32_t i) {
-  const auto vocab = static_cast<size_t>(info().vocab_size);
+  const size_t vocab = info().vocab_size;
   HEARTH_CHECK(i >= 0 && i < num_outputs_, "row {} of {}", i, num_outputs_);
-  const auto row = static_cast<size_t>(output_row(i));
+  const size_t row = output_row(i);
   if (host_logits_.size() == 0) return {logits_.as<float>() + row * vocab, vocab};
   float* here = host_logits_.as<float>() + row * vocab;
   if (!current_->wishes.empty() && !fetched_[row]) {
@@ -123,7 +123,7 @@ void ModelRunner::fetch_final_rows() {
 std::span<const float> ModelRunner::final_row(int32_t i) const {
   const int32_t rows = current_->batch.num_tokens;
   HEARTH_CHECK(i >= 0 && i < rows && final_rows_.data != nullptr, "row {} of {}", i, rows);
-  return {final_rows_.row<float>(i), static_cast<size_t>(final_rows_.cols)};
+  return std::span(final_rows_.row<float>(i), final_rows_.cols);
 }
 
 }  // namespace hearth::engine

@@ -7,7 +7,7 @@ using kernels::HostBuffer;
 StepBuffers::StepBuffers(const kernels::OpTable& ops, const MemoryPlan& plan, bool draws)
     : index(ops, plan.index_bytes) {
   if (!draws) return;
-  const auto outputs = static_cast<size_t>(plan.max_outputs);
+  const size_t outputs = plan.max_outputs;
   draw_rows = HostBuffer(ops, outputs * sizeof(kernels::DrawRow));
   drawn = HostBuffer(ops, outputs * sizeof(int32_t));
   best = HostBuffer(ops, outputs * sizeof(kernels::BestLogits));

@@ -6,6 +6,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/scheduling/scheduler.h"
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace {
@@ -14,7 +15,7 @@ std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, i
                                 const std::vector<bool>& pinned) {
   const BlockPool& pool = kv.pool(group);
   const PrefixIndex& index = kv.index();
-  std::vector<BlockCell> cells(static_cast<size_t>(pool.num_blocks()));
+  std::vector<BlockCell> cells(pool.num_blocks());
   for (int32_t block = 0; block < pool.num_blocks(); ++block) {
     BlockCell& cell = cells[block];
     const int32_t refs = pool.ref_count(block);
@@ -31,14 +32,14 @@ std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, i
   for (const auto& live : scheduler.live()) {
     for (const auto& seq : live->samples) {
       const auto& tables = seq->blocks.tables;
-      if (static_cast<size_t>(group) >= tables.size()) continue;
+      if (std::cmp_greater_equal(group, tables.size())) continue;
       const std::vector<int32_t>& table = tables[group];
       for (size_t i = 0; i < table.size(); ++i) {
         if (table[i] < 0) continue;
         BlockCell& cell = cells[table[i]];
         if (cell.request != 0) continue;
         cell.request = live->request.id;
-        cell.position = static_cast<int32_t>(i);
+        cell.position = narrow<int32_t>(i);
       }
     }
   }
@@ -53,8 +54,8 @@ RequestWatch row_of(const LiveRequest& live, int64_t now_us) {
   const RequestStats& stats = live.stats;
   row.cached_tokens = live.started ? stats.cached_tokens : 0;
   row.output_tokens = stats.output_tokens;
-  row.drafted_tokens = static_cast<int32_t>(stats.speculation.drafted_tokens);
-  row.accepted_tokens = static_cast<int32_t>(stats.speculation.accepted_tokens);
+  row.drafted_tokens = narrow<int32_t>(stats.speculation.drafted_tokens);
+  row.accepted_tokens = narrow<int32_t>(stats.speculation.accepted_tokens);
   row.preemptions = live.preemptions;
   row.queue_us = stats.started_us.value_or(now_us) - live.request.received_us;
   if (stats.first_token_us) row.ttft_us = *stats.first_token_us - live.request.received_us;
@@ -66,7 +67,7 @@ RequestWatch row_of(const LiveRequest& live, int64_t now_us) {
 std::vector<PrefixRun> prefix_runs(const KvCache& kv, int32_t chunk_blocks, size_t limit) {
   const PrefixIndex& index = kv.index();
   // Blocks from the root up to and with the node; -1: not known yet.
-  std::vector<int32_t> depths(static_cast<size_t>(index.end_node()), -1);
+  std::vector<int32_t> depths(index.end_node(), -1);
   std::vector<NodeId> way;
   const auto depth_of = [&](NodeId node) {
     way.clear();
@@ -105,7 +106,7 @@ std::vector<PrefixRun> prefix_runs(const KvCache& kv, int32_t chunk_blocks, size
 
 std::vector<bool> pinned_nodes(const KvCache& kv, std::span<const PinnedChunk> chunks) {
   const PrefixIndex& index = kv.index();
-  std::vector<bool> pinned(static_cast<size_t>(index.end_node()), false);
+  std::vector<bool> pinned(index.end_node(), false);
   for (const PinnedChunk& chunk : chunks) {
     NodeId node = index.find(chunk.last);
     for (int32_t i = 0; i < chunk.num_blocks && node != kNoNode && !index.is_root(node); ++i) {
@@ -147,9 +148,9 @@ void StepRecorder::add(const StepPlan& plan, const Scheduler& scheduler, uint64_
   record.accepted = accepted;
   record.running = scheduler.num_running();
   record.waiting = scheduler.num_waiting();
-  record.preempted = static_cast<int32_t>(preempted);
+  record.preempted = narrow<int32_t>(preempted);
   // The sequences that decode come first, then the prefills.
-  for (size_t i = static_cast<size_t>(plan.num_decode_rows); i < plan.rows.size(); ++i) {
+  for (size_t i = plan.num_decode_rows; i < plan.rows.size(); ++i) {
     const PlannedRows& rows = plan.rows[i];
     if (record.prefills.size() == kMaxChunks) {
       record.prefills_unlisted += rows.count;

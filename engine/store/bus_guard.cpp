@@ -45,7 +45,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 void BusGuard::turn_on() {
   static std::once_flag once;
   std::call_once(once, [] {
-    page_bytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    page_bytes = ::sysconf(_SC_PAGESIZE);
     struct sigaction action {};
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO;

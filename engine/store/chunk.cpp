@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr int64_t kChunkBytes = 1 << 20;
 
 int32_t KvLayout::chunk_blocks() const {
   const int64_t bytes = std::accumulate(block_bytes.begin(), block_bytes.end(), int64_t{0});
-  return static_cast<int32_t>(
+  return narrow<int32_t>(
       std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(bytes, 1), 1, kMaxChunkBlocks));
 }
 
@@ -27,15 +29,14 @@ Hash128 KvLayout::hash() const {
 uint64_t ChunkShape::data_bytes(const KvLayout& layout) const {
   uint64_t bytes = 0;
   for (size_t group = 0; group < present.size(); ++group) {
-    bytes += static_cast<uint64_t>(std::popcount(present[group])) *
-             static_cast<uint64_t>(layout.block_bytes[group]);
+    bytes += std::popcount(present[group]) * layout.block_bytes[group];
   }
   return bytes;
 }
 
 NamedChain name_chain(Chain chain, int32_t block_size) {
   NamedChain out;
-  const auto size = static_cast<size_t>(block_size);
+  const size_t size = block_size;
   const size_t num_blocks = chain.tokens.size() / size;
   chain.tokens.resize(num_blocks * size);
   out.names.reserve(num_blocks + 1);

@@ -26,7 +26,7 @@ struct KvLayout {
 
   /// Blocks of a full chunk: about a MiB, one block at least.
   int32_t chunk_blocks() const;
-  size_t num_groups() const { return block_bytes.size(); }
+  int32_t num_groups() const { return size32(block_bytes); }
   /// Of the identity and the numbers here.
   Hash128 hash() const;
 };
@@ -41,7 +41,7 @@ struct ChunkShape {
   /// those that were in the window.
   std::vector<uint64_t> present;
 
-  bool has(size_t group, int32_t block) const { return (present[group] >> block & 1u) != 0; }
+  bool has(int32_t group, int32_t block) const { return (present[group] >> block & 1u) != 0; }
   uint64_t data_bytes(const KvLayout& layout) const;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/kv/prefix_value.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 
@@ -76,7 +77,7 @@ double ChunkRanking::value_now(const std::string& owner, int64_t hits, double re
                                uint64_t bytes) const {
   const auto at = owners_.find(owner);
   return prefix_value(at == owners_.end() ? 0 : at->second.age, hits + 1, recompute_us,
-                      static_cast<double>(bytes));
+                      as_double(bytes));
 }
 
 double ChunkRanking::use(int64_t row, int64_t now_s) {

@@ -62,7 +62,7 @@ class ChunkRanking {
 
  private:
   struct HashOfHash {
-    size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
+    size_t operator()(const Hash128& hash) const { return hash.low; }
   };
   /// Value, then last use, then the end of a chain.
   using Key = std::tuple<double, int64_t, int32_t, int64_t>;

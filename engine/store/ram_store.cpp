@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::engine {
 namespace {
 
@@ -38,7 +40,7 @@ int32_t RamStore::common_blocks(const Kept& kept, const NamedChain& chain, int32
     const std::vector<int32_t>& ours = *kept.tokens;
     const std::vector<int32_t>& theirs = chain.chain.tokens;
     const auto parted = std::ranges::mismatch(ours, theirs).in1;
-    *last = {&ours, static_cast<int32_t>(parted - ours.begin()) / layout_.block_size};
+    *last = {&ours, narrow<int32_t>(parted - ours.begin()) / layout_.block_size};
   }
   const int32_t first = kept.shape.index * chunk_blocks_;
   const int32_t end =
@@ -142,8 +144,7 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
   }
   for (const int64_t row : covered) forget(row);
 
-  const uint64_t token_bytes =
-      static_cast<uint64_t>(end) * static_cast<uint64_t>(layout_.block_size) * sizeof(int32_t);
+  const uint64_t token_bytes = sizeof(int32_t) * end * layout_.block_size;
   const uint64_t bytes = data.size() + token_bytes + kChunkOverhead;
   Kept kept;
   kept.tokens = shared_tokens(chain.chain.tokens);

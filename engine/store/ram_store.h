@@ -54,7 +54,7 @@ class RamStore final : public BlockStore {
     bool pinned = false;
   };
   struct HashOfHash {
-    size_t operator()(const Hash128& hash) const { return static_cast<size_t>(hash.low); }
+    size_t operator()(const Hash128& hash) const { return hash.low; }
   };
   /// Order of eviction: the oldest use first, then the highest index.
   struct Place {

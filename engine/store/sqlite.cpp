@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "engine/store/bus_guard.h"
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::engine {
 namespace {
@@ -54,7 +56,7 @@ Statement& Statement::bind(int index, double value) {
 Statement& Statement::bind(int index, std::string_view text) {
   const int code =
       ::sqlite3_bind_text(statement_.get(), index + 1, text.data() == nullptr ? "" : text.data(),
-                          static_cast<int>(text.size()), SQLITE_TRANSIENT);
+                          size32(text), SQLITE_TRANSIENT);
   if (code != SQLITE_OK) bind_error_ = code;
   return *this;
 }
@@ -100,13 +102,13 @@ double Statement::real(int column) const { return sqlite3_column_double(statemen
 std::string Statement::text(int column) const {
   const auto* text = reinterpret_cast<const char*>(::sqlite3_column_text(statement_.get(), column));
   if (text == nullptr) return {};
-  return {text, static_cast<size_t>(::sqlite3_column_bytes(statement_.get(), column))};
+  return std::string(text, ::sqlite3_column_bytes(statement_.get(), column));
 }
 
 std::span<const std::byte> Statement::blob(int column) const {
   const auto* data = static_cast<const std::byte*>(::sqlite3_column_blob(statement_.get(), column));
   if (data == nullptr) return {};
-  return {data, static_cast<size_t>(::sqlite3_column_bytes(statement_.get(), column))};
+  return std::span(data, ::sqlite3_column_bytes(statement_.get(), column));
 }
 
 // ---- Database -------------------------------------------------------------------------------
@@ -165,12 +167,12 @@ Result<void> Database::map(int64_t bytes, int64_t ready_bytes) {
   const int64_t begin = std::max<int64_t>(0, end - ready_bytes);
   if (end <= begin) return {};
   void* memory = nullptr;
-  if (file->pMethods->xFetch(file, begin, static_cast<int>(end - begin), &memory) != SQLITE_OK ||
+  if (file->pMethods->xFetch(file, begin, narrow<int>(end - begin), &memory) != SQLITE_OK ||
       memory == nullptr) {
     return {};
   }
   // If the kernel does not support it, or a page cannot be read, the pages are read later.
-  ::madvise(memory, static_cast<size_t>(end - begin), MADV_POPULATE_READ);
+  ::madvise(memory, end - begin, MADV_POPULATE_READ);
   file->pMethods->xUnfetch(file, begin, memory);
 #endif
   return {};
@@ -178,7 +180,7 @@ Result<void> Database::map(int64_t bytes, int64_t ready_bytes) {
 
 Result<Statement> Database::prepare(std::string_view sql) {
   sqlite3_stmt* raw = nullptr;
-  const int code = ::sqlite3_prepare_v3(database_.get(), sql.data(), static_cast<int>(sql.size()),
+  const int code = ::sqlite3_prepare_v3(database_.get(), sql.data(), size32(sql),
                                         SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
   Statement out;
   out.statement_.reset(raw);
@@ -223,11 +225,11 @@ Result<Blob> Blob::open(Database& database, const char* table, const char* colum
   return out;
 }
 
-size_t Blob::size() const { return static_cast<size_t>(::sqlite3_blob_bytes(blob_.get())); }
+size_t Blob::size() const { return ::sqlite3_blob_bytes(blob_.get()); }
 
 Result<void> Blob::read(size_t offset, std::span<std::byte> out) {
-  const int code = believed(::sqlite3_blob_read(
-      blob_.get(), out.data(), static_cast<int>(out.size()), static_cast<int>(offset)));
+  const int code =
+      believed(::sqlite3_blob_read(blob_.get(), out.data(), size32(out), narrow<int>(offset)));
   if (code != SQLITE_OK) return database_->error(code);
   return {};
 }

@@ -10,6 +10,7 @@
 #include "engine/store/store_schema.h"
 #include "engine/store/stored_row.h"
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
@@ -40,13 +41,12 @@ int32_t common_blocks(const ChunkRow& row, const NamedChain& chain, const KvLayo
                       int32_t max_blocks) {
   const int32_t first = row.shape.index * layout.chunk_blocks();
   const int32_t count = std::min(row.shape.num_blocks, max_blocks - first);
-  const auto block_size = static_cast<size_t>(layout.block_size);
+  const size_t block_size = layout.block_size;
   int32_t common = 0;
   for (; common < count; ++common) {
-    const auto mine = std::span(chain.chain.tokens)
-                          .subspan(static_cast<size_t>(first + common) * block_size, block_size);
-    const auto theirs =
-        std::span(row.tokens).subspan(static_cast<size_t>(common) * block_size, block_size);
+    const auto mine =
+        std::span(chain.chain.tokens).subspan((first + common) * block_size, block_size);
+    const auto theirs = std::span(row.tokens).subspan(common * block_size, block_size);
     if (!std::ranges::equal(mine, theirs)) break;
   }
   return common;
@@ -248,7 +248,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
           row.prefix != chain.prefixes[index]) {
         continue;
       }
-      if (std::any_of(out.begin() + static_cast<ptrdiff_t>(begin), out.end(),
+      if (std::any_of(out.begin() + begin, out.end(),
                       [&](const FoundChunk& found) { return found.row == row.id; })) {
         continue;
       }
@@ -273,13 +273,12 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
     if (out.size() > begin) break;
   }
   if (*longest < end - first || layout_.num_groups() > 1) {
-    open_->by_first.bind(0, hash_bytes(chain.names[static_cast<size_t>(first) + 1]));
+    open_->by_first.bind(0, hash_bytes(chain.names[first + 1]));
     HEARTH_TRY(take(open_->by_first));
   }
-  std::stable_sort(out.begin() + static_cast<ptrdiff_t>(begin), out.end(),
-                   [](const FoundChunk& a, const FoundChunk& b) {
-                     return a.shape.num_blocks > b.shape.num_blocks;
-                   });
+  std::stable_sort(out.begin() + begin, out.end(), [](const FoundChunk& a, const FoundChunk& b) {
+    return a.shape.num_blocks > b.shape.num_blocks;
+  });
   return {};
 }
 
@@ -299,8 +298,8 @@ Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) 
     return stored.take_error();
   }
   const ChunkRow& row = stored->row;
-  const auto index = static_cast<size_t>(found->shape.index);
-  const auto first = index * static_cast<size_t>(layout_.chunk_blocks());
+  const size_t index = found->shape.index;
+  const auto first = index * layout_.chunk_blocks();
   // The row may differ from the one that was found, because ids are reused.
   if (row.shape.index != found->shape.index || index >= chain.prefixes.size() ||
       row.root != chain.chain.root || row.parent != chain.names[first] ||
@@ -360,7 +359,7 @@ void SqliteStore::recycle(ChunkData spare) {
 Result<bool> SqliteStore::room_on_disk() {
   struct statvfs disk {};
   if (::statvfs(config_.folder.c_str(), &disk) != 0) return true;
-  return static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize >= config_.min_free_bytes;
+  return disk.f_bavail * disk.f_frsize >= config_.min_free_bytes;
 }
 
 Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
@@ -378,7 +377,7 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
   }
   Result<bool> lease = take_lease();
   if (!lease.ok()) return drop("lease", lease.take_error());
-  if (!*lease) return drop(nullptr, {ErrorCode::kForbidden, "nothing may be written now", ""});
+  if (!*lease) return drop(nullptr, Error::forbidden("nothing may be written now"));
 
   const StoreCounts before = contents_.counts();
   const uint64_t saved_before = stats_.chunks_saved;
@@ -407,18 +406,18 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
 Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
   const NamedChain& chain = *chunk.chain;
   const ChunkShape& shape = *chunk.shape;
-  const auto chunk_blocks = static_cast<size_t>(layout_.chunk_blocks());
-  const size_t first = static_cast<size_t>(shape.index) * chunk_blocks;
-  const size_t last = first + static_cast<size_t>(shape.num_blocks);
-  const auto block_size = static_cast<size_t>(layout_.block_size);
+  const size_t chunk_blocks = layout_.chunk_blocks();
+  const size_t first = shape.index * chunk_blocks;
+  const size_t last = first + shape.num_blocks;
+  const size_t block_size = layout_.block_size;
   // Named before there was a key, or the caller's mistake: not stored.
-  if (last >= chain.names.size() || static_cast<size_t>(shape.index) >= chain.prefixes.size()) {
+  if (last >= chain.names.size() || std::cmp_greater_equal(shape.index, chain.prefixes.size())) {
     ++stats_.chunks_dropped;
     return {};
   }
   int32_t longest = 0;
   std::vector<FoundChunk> there;
-  HEARTH_TRY(find_in_chunk(chain, shape.index, static_cast<int32_t>(last), there, &longest));
+  HEARTH_TRY(find_in_chunk(chain, shape.index, narrow<int32_t>(last), there, &longest));
   for (const FoundChunk& found : there) {
     if (found.shape.num_blocks < shape.num_blocks) continue;
     bool holds = true;
@@ -480,7 +479,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
                  .bind(5, hash_bytes(row.prefix))
                  .bind(6, int64_t{shape.index})
                  .bind(7, int64_t{shape.num_blocks})
-                 .bind(8, static_cast<int64_t>(chunk.data.size()))
+                 .bind(8, std::ssize(chunk.data))
                  .bind(9, now_s)
                  .bind(10, now_s)
                  .bind(11, hits)
@@ -499,13 +498,12 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
 
 Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks) {
   if (!ensure_open()) return Error::unavailable(stats_.last_error);
-  const auto last = static_cast<size_t>(index) * static_cast<size_t>(layout_.chunk_blocks()) +
-                    static_cast<size_t>(num_blocks);
+  const size_t last = int64_t{index} * layout_.chunk_blocks() + num_blocks;
   if (last >= chain.names.size()) return false;
-  if (static_cast<size_t>(index) >= chain.prefixes.size()) return false;
+  if (std::cmp_greater_equal(index, chain.prefixes.size())) return false;
   int32_t longest = 0;
   std::vector<FoundChunk> there;
-  Result<void> looked = find_in_chunk(chain, index, static_cast<int32_t>(last), there, &longest);
+  Result<void> looked = find_in_chunk(chain, index, narrow<int32_t>(last), there, &longest);
   if (!looked.ok()) {
     fail("touch", looked.error());
     return looked.take_error();
@@ -523,7 +521,7 @@ Result<int32_t> SqliteStore::pin(const NamedChain& chain, int32_t num_blocks, in
   if (!ensure_open()) return Error::unavailable(stats_.last_error);
   Result<bool> lease = take_lease();
   if (!lease.ok()) return lease.take_error();
-  if (!*lease) return Error{ErrorCode::kForbidden, "nothing may be written now", ""};
+  if (!*lease) return Error::forbidden("nothing may be written now");
   int32_t pinned = 0;
   const auto work = [&]() -> Result<void> {
     HEARTH_ASSIGN_OR_RETURN(const std::vector<FoundChunk> found, find(chain, 0, num_blocks));
@@ -561,7 +559,7 @@ std::vector<PinnedChunk> SqliteStore::pinned(size_t limit) {
       HEARTH_ASSIGN_OR_RETURN(const bool more, rows.step());
       if (!more) return out;
       const int64_t blocks = std::clamp<int64_t>(rows.integer(1), 0, layout_.chunk_blocks());
-      out.push_back({hash_from(rows.blob(0)), static_cast<int32_t>(blocks)});
+      out.push_back({hash_from(rows.blob(0)), narrow<int32_t>(blocks)});
     }
   };
   Result<std::vector<PinnedChunk>> found = look();

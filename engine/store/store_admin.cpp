@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/store/store_schema.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
@@ -32,7 +33,7 @@ Result<KvLayout> layout_from(Database& database) {
   if (tokens > kMaxBlockSize) {
     return Error::corrupt(fmt::format("block_size: {}", tokens));
   }
-  layout.block_size = static_cast<int32_t>(tokens);
+  layout.block_size = narrow<int32_t>(tokens);
   HEARTH_ASSIGN_OR_RETURN(const std::string bytes, value("block_bytes"));
   for (size_t from = 0; from <= bytes.size();) {
     const size_t to = std::min(bytes.find(',', from), bytes.size());
@@ -64,8 +65,9 @@ Result<std::vector<fs::path>> StoreAdmin::files(const fs::path& folder) {
     if (at->path().extension() == ".db") out.push_back(at->path());
   }
   if (problem) {
-    return Error{problem == std::errc::permission_denied ? ErrorCode::kForbidden : ErrorCode::kIo,
-                 fmt::format("{}: {}", folder.string(), problem.message()), ""};
+    std::string text = fmt::format("{}: {}", folder.string(), problem.message());
+    if (problem == std::errc::permission_denied) return Error::forbidden(std::move(text));
+    return Error::io(std::move(text));
   }
   std::ranges::sort(out);
   return out;
@@ -85,9 +87,8 @@ Result<StoreAdmin> StoreAdmin::open(const fs::path& file, int busy_ms) {
   HEARTH_ASSIGN_OR_RETURN(const int64_t application,
                           out.database_.query_integer("PRAGMA application_id"));
   if (application != kStoreApplicationId || version != kStoreFormat) {
-    return Error{
-        ErrorCode::kCorrupt,
-        fmt::format("{}: no database of prefixes of this version", file.filename().string()), ""};
+    return Error::corrupt(
+        fmt::format("{}: no database of prefixes of this version", file.filename().string()));
   }
   HEARTH_ASSIGN_OR_RETURN(out.layout_, layout_from(out.database_));
   return out;
@@ -119,10 +120,10 @@ Result<std::vector<StoredEntry>> StoreAdmin::entries() {
     entry.parent = hash_from(rows.blob(3));
     entry.last = hash_from(rows.blob(4));
     // For display only: impossible values are shown as small ones.
-    entry.index = static_cast<int32_t>(std::clamp<int64_t>(rows.integer(5), 0, 1 << 24));
+    entry.index = narrow<int32_t>(std::clamp<int64_t>(rows.integer(5), 0, 1 << 24));
     entry.num_blocks =
-        static_cast<int32_t>(std::clamp<int64_t>(rows.integer(6), 0, layout_.chunk_blocks()));
-    entry.bytes = static_cast<uint64_t>(std::max<int64_t>(0, rows.integer(7)));
+        narrow<int32_t>(std::clamp<int64_t>(rows.integer(6), 0, layout_.chunk_blocks()));
+    entry.bytes = std::max<int64_t>(0, rows.integer(7));
     entry.used_s = rows.integer(8);
     entry.hits = rows.integer(9);
     entry.pinned_until_s = rows.integer(10);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/store/stored_row.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace {
@@ -61,8 +62,8 @@ Result<void> StoreContents::recount() {
     RankedChunk chunk;
     chunk.row = rows.integer(0);
     chunk.owner = rows.text(1);
-    chunk.bytes = static_cast<uint64_t>(std::max<int64_t>(0, rows.integer(2)));
-    chunk.index = static_cast<int32_t>(std::clamp<int64_t>(rows.integer(3), 0, 1 << 24));
+    chunk.bytes = std::max<int64_t>(0, rows.integer(2));
+    chunk.index = narrow<int32_t>(std::clamp<int64_t>(rows.integer(3), 0, 1 << 24));
     chunk.used_s = rows.integer(4);
     chunk.hits = rows.integer(5);
     chunk.recompute_us = rows.real(6);
@@ -97,7 +98,7 @@ Result<void> StoreContents::remove(int64_t row) {
   ranking_.remove(row);
   if (!was_there) return {};
   const std::string owner = erase_.text(0);
-  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, erase_.integer(1)));
+  const uint64_t bytes = std::max<int64_t>(0, erase_.integer(1));
   HEARTH_TRY(erase_.run());
   uncount(owner, bytes);
   return {};
@@ -150,7 +151,7 @@ Result<bool> StoreContents::evict_one(const std::string& owner, int64_t now_s) {
     if (gone) {
       // The owner is read from the row, because the index may be damaged.
       const std::string whose = evict_.text(0);
-      const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, evict_.integer(1)));
+      const uint64_t bytes = std::max<int64_t>(0, evict_.integer(1));
       HEARTH_TRY(evict_.run());
       uncount(whose, bytes);
       ranking_.evict(row);
@@ -172,9 +173,9 @@ Result<bool> StoreContents::evict_one(const std::string& owner, int64_t now_s) {
 Result<bool> StoreContents::pin(int64_t row, int64_t until_s, int64_t now_s) {
   HEARTH_ASSIGN_OR_RETURN(const bool there, pinned_bytes_.bind(0, row).bind(1, now_s).step());
   if (!there) return false;
-  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(0, pinned_bytes_.integer(0)));
+  const uint64_t bytes = std::max<int64_t>(0, pinned_bytes_.integer(0));
   const bool already = pinned_bytes_.integer(1) != 0;
-  const auto of_owner = static_cast<uint64_t>(std::max<int64_t>(0, pinned_bytes_.integer(2)));
+  const uint64_t of_owner = std::max<int64_t>(0, pinned_bytes_.integer(2));
   pinned_bytes_.reset();
   if (!already && bounds_.owner_pinned_bytes > 0 && of_owner + bytes > bounds_.owner_pinned_bytes) {
     return false;

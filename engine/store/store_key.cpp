@@ -60,7 +60,7 @@ Result<std::optional<StoreKey>> StoreKey::read(const fs::path& file, bool* damag
   std::array<std::byte, kBytes + 1> found;
   const ssize_t bytes = ::read(fd.get(), found.data(), found.size());
   if (bytes < 0) return io_error(file, "cannot be read");
-  if (bytes != static_cast<ssize_t>(kBytes)) {
+  if (bytes != ssize_t{kBytes}) {
     *damaged = true;
     return std::optional<StoreKey>();
   }
@@ -98,8 +98,7 @@ Result<void> StoreKey::make(const fs::path& file) {
     const Fd made(
         ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (made.get() < 0) return io_error(temporary, "cannot be made");
-    if (::write(made.get(), secret.data(), kBytes) != static_cast<ssize_t>(kBytes) ||
-        ::fsync(made.get()) != 0) {
+    if (::write(made.get(), secret.data(), kBytes) != ssize_t{kBytes} || ::fsync(made.get()) != 0) {
       written = io_error(temporary, "cannot be written");
     }
   }
@@ -115,8 +114,7 @@ Result<void> StoreKey::make(const fs::path& file) {
 
 std::vector<Hash128> StoreKey::prefixes(const KvLayout& layout, const Chain& chain) const {
   std::vector<Hash128> out;
-  const auto chunk_tokens =
-      static_cast<size_t>(layout.chunk_blocks()) * static_cast<size_t>(layout.block_size);
+  const size_t chunk_tokens = int64_t{layout.chunk_blocks()} * layout.block_size;
   KeyedHash hasher(secret_);
   hasher.number(kFormat);
   hasher.hash(chain.root);
@@ -149,8 +147,8 @@ StoreKey::Check StoreKey::begin_check(const Hash128& layout, const ChunkRow& row
     hasher.hash(*hash);
   }
   hasher.list(std::span(row.owner));
-  hasher.number(static_cast<uint64_t>(row.shape.index));
-  hasher.number(static_cast<uint64_t>(row.shape.num_blocks));
+  hasher.number(row.shape.index);
+  hasher.number(row.shape.num_blocks);
   hasher.list(std::span(row.shape.present));
   hasher.list(std::span(row.tokens));
   hasher.number(data_bytes);

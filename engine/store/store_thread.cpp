@@ -25,7 +25,7 @@ class Apart {
   void keep_off(int32_t cpu) {
     if (!known_ || cpu < 0 || cpu >= CPU_SETSIZE || CPU_COUNT(&allowed_) < 2) return;
     cpu_set_t rest = allowed_;
-    CPU_CLR(static_cast<size_t>(cpu), &rest);
+    CPU_CLR(cpu, &rest);
     kept_off_ = ::sched_setaffinity(0, sizeof rest, &rest) == 0;
   }
   void let_go() {

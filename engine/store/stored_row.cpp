@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
@@ -41,7 +42,7 @@ Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout) {
   const std::span<const std::byte> present = statement.blob(9);
   const std::span<const std::byte> tokens = statement.blob(10);
   out.checksum = hash_from(statement.blob(11));
-  out.data_bytes = static_cast<uint64_t>(statement.integer(12));
+  out.data_bytes = statement.integer(12);
 
   const auto bad = [&](const std::string& what) {
     return Error::corrupt(fmt::format("row {}: {}", row.id, what));
@@ -51,8 +52,8 @@ Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout) {
   }
   constexpr int64_t kMaxIndex = 1 << 24;
   if (index < 0 || index > kMaxIndex) return bad(fmt::format("chunk {}", index));
-  row.shape.index = static_cast<int32_t>(index);
-  row.shape.num_blocks = static_cast<int32_t>(num_blocks);
+  row.shape.index = narrow<int32_t>(index);
+  row.shape.num_blocks = narrow<int32_t>(num_blocks);
   if (present.size() != layout.num_groups() * sizeof(uint64_t)) {
     return bad(fmt::format("{} bytes of masks, want {}", present.size(),
                            layout.num_groups() * sizeof(uint64_t)));
@@ -62,8 +63,7 @@ Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout) {
   for (const uint64_t mask : row.shape.present) {
     if ((mask & ~low_bits(row.shape.num_blocks)) != 0) return bad("a mask beyond its blocks");
   }
-  const size_t num_tokens =
-      static_cast<size_t>(num_blocks) * static_cast<size_t>(layout.block_size);
+  const size_t num_tokens = num_blocks * layout.block_size;
   if (tokens.size() != num_tokens * sizeof(int32_t)) {
     return bad(
         fmt::format("{} bytes of tokens, want {}", tokens.size(), num_tokens * sizeof(int32_t)));

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "engine/store/stored_row.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/random.h"
 
 namespace hearth::engine {
@@ -29,9 +30,7 @@ std::string random_token() {
   return to_hex(token);
 }
 
-bool process_is_gone(int64_t pid) {
-  return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
-}
+bool process_is_gone(int64_t pid) { return ::kill(narrow<pid_t>(pid), 0) != 0 && errno == ESRCH; }
 
 }  // namespace
 
@@ -81,11 +80,8 @@ Result<bool> WriterLease::take(int64_t now_ms) {
     if (lapsed) {
       HEARTH_ASSIGN_OR_RETURN(
           Statement take, database_->prepare("INSERT OR REPLACE INTO lease VALUES(1, ?, ?, ?, ?)"));
-      HEARTH_TRY(take.bind(0, token_)
-                     .bind(1, static_cast<int64_t>(::getpid()))
-                     .bind(2, boot)
-                     .bind(3, now_ms)
-                     .run());
+      HEARTH_TRY(
+          take.bind(0, token_).bind(1, int64_t{::getpid()}).bind(2, boot).bind(3, now_ms).run());
       mine = true;
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -103,8 +104,7 @@ void PrefixRestorer::end(Restores::iterator at, int64_t now_us) {
     live.restore.overlaps = false;
     live.restore.compute_until = 0;
     if (restore.bytes_loaded > 0 && restore.load_us > 0) {
-      average(us_per_byte_,
-              static_cast<double>(restore.load_us) / static_cast<double>(restore.bytes_loaded));
+      average(us_per_byte_, as_double(restore.load_us) / as_double(restore.bytes_loaded));
     } else if (restore.bytes_under_way > 0 && !live.ended) {
       us_per_byte_ = std::min(us_per_byte_ * 2, kMaxUsPerByte);  // nothing arrived in all that time
     }
@@ -127,7 +127,7 @@ void PrefixRestorer::found(ChainFound& found, const StepCost& cost, int64_t now_
   const auto at = restores_.find(found.id);
   if (at == restores_.end()) return;  // it has waited long enough, or ended
   Restore& restore = at->second;
-  average(find_us_, static_cast<double>(now_us - restore.asked_us));
+  average(find_us_, as_double(now_us - restore.asked_us));
   LiveRequest& live = *restore.live;
   const int32_t max = max_blocks(live);
   const int32_t cached = cached_blocks(live, max);
@@ -136,7 +136,7 @@ void PrefixRestorer::found(ChainFound& found, const StepCost& cost, int64_t now_
 
   uint64_t bytes = 0;
   for (const FoundChunk& chunk : found.chunks) bytes += chunk.bytes;
-  const double load_us = static_cast<double>(bytes) * us_per_byte_;
+  const double load_us = as_double(bytes) * us_per_byte_;
   const StoredPrefix prefix{link_.block_size(), cached, usable, load_us / (usable - cached)};
   const RestoreWay way = way_of(found.chunks, prefix, load_us, cost);
   if (way == RestoreWay::kCompute) {
@@ -178,9 +178,8 @@ bool PrefixRestorer::unbroken(const std::vector<FoundChunk>& chunks, int32_t cac
     const ChunkShape& shape = chunk.shape;
     if (shape.index * chunk_blocks != at) return false;
     const int32_t count = std::min(shape.num_blocks, usable - at);
-    for (size_t group = 0; group < link_.layout().num_groups(); ++group) {
-      const int32_t first =
-          kv_.first_visible_block(static_cast<int32_t>(group), usable * link_.block_size());
+    for (int32_t group = 0; group < link_.layout().num_groups(); ++group) {
+      const int32_t first = kv_.first_visible_block(group, usable * link_.block_size());
       const uint64_t visible = low_bits(count) & ~low_bits(std::clamp(first - at, 0, count));
       if ((visible & ~shape.present[group]) != 0) return false;
     }
@@ -191,18 +190,18 @@ bool PrefixRestorer::unbroken(const std::vector<FoundChunk>& chunks, int32_t cac
 
 int32_t PrefixRestorer::choose(const LiveRequest& live, int32_t max_blocks,
                                std::vector<FoundChunk>& chunks) const {
-  const size_t num_groups = link_.layout().num_groups();
+  const int32_t num_groups = link_.layout().num_groups();
   const int32_t chunk_blocks = link_.chunk_blocks();
-  const auto max = static_cast<size_t>(max_blocks);
+  const size_t max = max_blocks;
   const std::vector<int32_t>& tokens = live.samples.front()->tokens;
   std::erase_if(chunks, [&](const FoundChunk& chunk) {
-    return chunk.shape.present.size() != num_groups || chunk.shape.num_blocks > chunk_blocks;
+    return size32(chunk.shape.present) != num_groups || chunk.shape.num_blocks > chunk_blocks;
   });
   // The blocks of each group that are in memory, and those that are in memory or can be loaded.
   std::vector<std::vector<bool>> cached(num_groups);
   std::vector<std::vector<bool>> have(num_groups);
-  for (size_t group = 0; group < num_groups; ++group) {
-    cached[group] = kv_.cached_blocks(live.scope, tokens, static_cast<int32_t>(group), max_blocks);
+  for (int32_t group = 0; group < num_groups; ++group) {
+    cached[group] = kv_.cached_blocks(live.scope, tokens, group, max_blocks);
     cached[group].resize(max, false);
     have[group] = cached[group];
   }
@@ -210,13 +209,13 @@ int32_t PrefixRestorer::choose(const LiveRequest& live, int32_t max_blocks,
     for (int32_t i = 0; i < chunk.shape.num_blocks; ++i) {
       const int32_t block = chunk.shape.index * chunk_blocks + i;
       if (block >= max_blocks) break;
-      for (size_t group = 0; group < num_groups; ++group) {
+      for (int32_t group = 0; group < num_groups; ++group) {
         if (chunk.shape.has(group, i)) fn(group, block);
       }
     }
   };
   for (const FoundChunk& chunk : chunks) {
-    for_each_block(chunk, [&](size_t group, int32_t block) { have[group][block] = true; });
+    for_each_block(chunk, [&](int32_t group, int32_t block) { have[group][block] = true; });
   }
   size_t num_seen = 0;
   const auto next = [&] { return num_seen++ < max; };
@@ -226,10 +225,9 @@ int32_t PrefixRestorer::choose(const LiveRequest& live, int32_t max_blocks,
   std::vector<std::vector<bool>>& got = cached;
   std::erase_if(chunks, [&](FoundChunk& chunk) {
     bool needed = false;
-    for_each_block(chunk, [&](size_t group, int32_t block) {
-      const auto g = static_cast<int32_t>(group);
+    for_each_block(chunk, [&](int32_t group, int32_t block) {
       if (block >= usable) return;
-      if (block < kv_.first_visible_block(g, usable * link_.block_size())) return;
+      if (block < kv_.first_visible_block(group, usable * link_.block_size())) return;
       if (got[group][block]) return;
       got[group][block] = true;
       needed = true;
@@ -269,8 +267,8 @@ void PrefixRestorer::loaded(ChunkLoaded& loaded, int64_t now_us) {
     return load_next(loaded.id, restore);
   }
   if (inserted && restore.bytes_loaded > 0) {
-    average(us_per_byte_, static_cast<double>(now_us - restore.load_began_us) /
-                              static_cast<double>(restore.bytes_loaded));
+    average(us_per_byte_,
+            as_double(now_us - restore.load_began_us) / as_double(restore.bytes_loaded));
   }
   end(at, now_us);
 }
@@ -281,7 +279,7 @@ int32_t PrefixRestorer::usable_count(const Restore& restore, const FoundChunk& w
   const int32_t first = wanted.shape.index * link_.chunk_blocks();
   const int32_t count = std::min(wanted.shape.num_blocks, restore.end_block - first);
   const bool same = loaded.ok && shape.index == wanted.shape.index && shape.num_blocks >= count &&
-                    shape.present.size() == link_.layout().num_groups() &&
+                    size32(shape.present) == link_.layout().num_groups() &&
                     loaded.data.size == shape.data_bytes(link_.layout());
   return same ? std::max(count, 0) : 0;
 }
@@ -293,15 +291,14 @@ void PrefixRestorer::write(const ChunkShape& shape, int32_t count,
   size_t offset = 0;
   size_t next = 0;
   for (int32_t i = 0; i < count; ++i) {
-    for (size_t group = 0; group < layout.num_groups(); ++group) {
+    for (int32_t group = 0; group < layout.num_groups(); ++group) {
       if (!shape.has(group, i)) continue;
-      if (next < writes_.size() && writes_[next].index == i &&
-          writes_[next].group == static_cast<int32_t>(group)) {
+      if (next < writes_.size() && writes_[next].index == i && writes_[next].group == group) {
         runner_.write_block(writes_[next].group, writes_[next].block, data.subspan(offset));
         link_.record_move(writes_[next].group, writes_[next].block);
         ++next;
       }
-      offset += static_cast<size_t>(layout.block_bytes[group]);
+      offset += layout.block_bytes[group];
     }
   }
   HEARTH_CHECK(next == writes_.size(), "{} of {} blocks written", next, writes_.size());
@@ -336,15 +333,14 @@ bool PrefixRestorer::insert(Restore& restore, const FoundChunk& wanted, ChunkLoa
   if (count == 0) return false;
   const int32_t first = wanted.shape.index * link_.chunk_blocks();
   std::vector<uint64_t> present = loaded.shape.present;
-  for (size_t group = 0; group < present.size(); ++group) {
-    const auto g = static_cast<int32_t>(group);
+  for (int32_t group = 0; group < size32(present); ++group) {
     present[group] &= low_bits(count);
-    if (!kv_.slides(g)) {
+    if (!kv_.slides(group)) {
       if (present[group] != low_bits(count)) return false;
       continue;
     }
     // Blocks that no query attends to would only use memory.
-    const int32_t visible = kv_.first_visible_block(g, restore.end_block * link_.block_size());
+    const int32_t visible = kv_.first_visible_block(group, restore.end_block * link_.block_size());
     present[group] &= ~low_bits(std::clamp(visible - first, 0, count));
   }
   LiveRequest& live = *restore.live;
@@ -405,7 +401,7 @@ bool PrefixRestorer::join(Restore& restore, const StepCost& cost) {
   stats.disk_tokens += of_prompt;
   if (stats.started_us.has_value()) {
     stats.saved_us += static_cast<int64_t>(cost.prefill_us({before, of_prompt}));
-    joined_tokens_ += static_cast<uint64_t>(of_prompt);
+    joined_tokens_ += of_prompt;
   }
   return true;
 }
@@ -431,7 +427,7 @@ bool PrefixRestorer::advance(ChainId id, Restore& restore, const StepCost& cost)
   }
   StoredPrefix prefix{link_.block_size(), front, restore.ahead_block, restore.us_per_block};
   if (restore.blocks_loaded > 0) {
-    prefix.load_us = static_cast<double>(restore.load_us) / restore.blocks_loaded;
+    prefix.load_us = as_double(restore.load_us) / restore.blocks_loaded;
   }
   const int32_t meeting = meeting_block(cost, prefix);
   live.restore.compute_until = std::max(meeting, front + 1) * link_.block_size();

@@ -37,27 +37,25 @@ void PrefixSaver::offer(const Sequence& seq) {
   }
   offer.chain.owner = request.owner;
   offer.chain.root = scope_hash(seq.request->scope);
-  const auto num_tokens =
-      static_cast<ptrdiff_t>(offer.marks.size()) * static_cast<ptrdiff_t>(link_.block_size());
+  const auto num_tokens = std::ssize(offer.marks) * link_.block_size();
   offer.chain.tokens.assign(seq.tokens.begin(), seq.tokens.begin() + num_tokens);
   offers_.push_back(std::move(offer));
 }
 
 PrefixSaver::DueChunk PrefixSaver::due_chunk(const Offer& offer) const {
-  const auto chunk_blocks = static_cast<size_t>(link_.chunk_blocks());
-  const size_t begin = static_cast<size_t>(offer.next_chunk) * chunk_blocks;
+  const size_t chunk_blocks = link_.chunk_blocks();
+  const size_t begin = offer.next_chunk * chunk_blocks;
   const size_t count = std::min(offer.marks.size() - begin, chunk_blocks);
-  const size_t num_groups = link_.layout().num_groups();
+  const int32_t num_groups = link_.layout().num_groups();
   DueChunk due{{offer.next_chunk, 0, std::vector<uint64_t>(num_groups, 0)},
                std::span(offer.marks).subspan(begin, count)};
   ChunkShape& shape = due.shape;
   for (const NodeMark& mark : due.marks) {
     if (!kv_.alive(mark)) break;
     bool whole = true;
-    for (size_t group = 0; group < num_groups; ++group) {
-      const auto g = static_cast<int32_t>(group);
-      const bool there = kv_.block_of(mark, g) != kNoBlock;
-      whole = whole && (there || kv_.slides(g));
+    for (int32_t group = 0; group < num_groups; ++group) {
+      const bool there = kv_.block_of(mark, group) != kNoBlock;
+      whole = whole && (there || kv_.slides(group));
       if (there) shape.present[group] |= uint64_t{1} << shape.num_blocks;
     }
     if (!whole) break;
@@ -78,12 +76,11 @@ uint64_t PrefixSaver::send_chunk(const Offer& offer, DueChunk due, const StepCos
   size_t offset = 0;
   for (int32_t i = 0; i < shape.num_blocks; ++i) {
     const NodeMark& mark = due.marks[i];
-    for (size_t group = 0; group < layout.num_groups(); ++group) {
+    for (int32_t group = 0; group < layout.num_groups(); ++group) {
       if (!shape.has(group, i)) continue;
-      const auto g = static_cast<int32_t>(group);
-      runner_.read_block(g, kv_.block_of(mark, g), data.span().subspan(offset));
-      link_.record_move(g, kv_.block_of(mark, g));
-      offset += static_cast<size_t>(layout.block_bytes[group]);
+      runner_.read_block(group, kv_.block_of(mark, group), data.span().subspan(offset));
+      link_.record_move(group, kv_.block_of(mark, group));
+      offset += layout.block_bytes[group];
     }
     kv_.set_stored(mark);
   }
@@ -111,7 +108,7 @@ uint64_t PrefixSaver::send_next(const StepCost& cost) {
     }
   }
   ++offer.next_chunk;
-  const auto next_block = static_cast<size_t>(offer.next_chunk * link_.chunk_blocks());
+  const size_t next_block = offer.next_chunk * link_.chunk_blocks();
   const bool last = next_block >= offer.marks.size();
   // Blocks that follow an evicted one were evicted before it.
   if (evicted || last) {

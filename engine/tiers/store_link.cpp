@@ -28,7 +28,7 @@ StoreLink::~StoreLink() { runner_.traffic().wait(); }
 size_t StoreLink::max_chunk_bytes() const {
   const int64_t block_bytes =
       std::accumulate(layout_.block_bytes.begin(), layout_.block_bytes.end(), int64_t{0});
-  return static_cast<size_t>(block_bytes) * static_cast<size_t>(chunk_blocks_);
+  return block_bytes * chunk_blocks_;
 }
 
 // ---- Commands -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "ipc/wire/json.h"
+#include "kernels/base/numbers.h"
 
 extern char** environ;
 
@@ -39,7 +40,7 @@ Result<std::string> read_until_closed(int fd) {
         give_up - std::chrono::steady_clock::now());
     if (left.count() <= 0) return Error::io("did not end within 10 s");
     pollfd waiting{fd, POLLIN, 0};
-    if (::poll(&waiting, 1, static_cast<int>(left.count())) <= 0) continue;
+    if (::poll(&waiting, 1, narrow<int>(left.count())) <= 0) continue;
     char chunk[4096];
     const ssize_t n = ::read(fd, chunk, sizeof chunk);
     if (n == 0) return out;
@@ -51,18 +52,18 @@ Result<std::string> read_until_closed(int fd) {
 
 }  // namespace
 
-std::string_view name(Level level) { return kLevelNames[static_cast<size_t>(level)]; }
+std::string_view name(Level level) { return kLevelNames[to_underlying(level)]; }
 
 Result<std::vector<Check>> parse_worker_checks(std::string_view json) {
   HEARTH_ASSIGN_OR_RETURN(const ipc::Json object,
                           ipc::parse_json_object(json, {.max_bytes = kMaxOutputBytes}));
   const auto list = object.find("checks");
   if (list == object.end() || !list->is_array()) {
-    return Error{ErrorCode::kProtocol, "checks: want a list", "checks"};
+    return Error::protocol("checks: want a list", "checks");
   }
   std::vector<Check> checks;
   for (const ipc::Json& item : *list) {
-    if (!item.is_object()) return Error{ErrorCode::kProtocol, "checks: want objects", "checks"};
+    if (!item.is_object()) return Error::protocol("checks: want objects", "checks");
     const std::string level = text_of(item, "level");
     Check check{Level::kWarn, text_of(item, "name"), text_of(item, "detail")};
     for (size_t i = 0; i < kLevelNames.size(); ++i) {

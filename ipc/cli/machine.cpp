@@ -6,6 +6,8 @@
 #include <sstream>
 #include <utility>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::cli {
 namespace {
 
@@ -50,7 +52,7 @@ CpuFacts parse_cpuinfo(std::string_view text) {
       for (std::string word; words >> word;) cpu.flags.insert(word);
     }
   });
-  cpu.num_cores = static_cast<int>(cores.size());
+  cpu.num_cores = size32(cores);
   return cpu;
 }
 
@@ -95,7 +97,7 @@ std::optional<std::string> read_small_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return std::nullopt;
   std::string text(1 << 20, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  in.read(text.data(), text.size());
   text.resize(in.gcount());
   return text;
 }

@@ -81,7 +81,7 @@ Result<ipc::GenerateRequest> request_from_flags(
   for (const auto& [name, text] : fields) {
     const Field* field = ipc::find_field(ipc::Verb::kGenerate, name);
     if (field == nullptr) {
-      return Error{ErrorCode::kUnknownField, fmt::format("{}: no such field", name), name};
+      return Error::unknown_field(fmt::format("{}: no such field", name), name);
     }
     auto& list = values[name];
     // Said twice, a plain field has its last value, as with any command.

@@ -12,6 +12,7 @@
 #include "ipc/cli/loading_status.h"
 #include "ipc/cli/timing_line.h"
 #include "ipc/wire/codec.h"
+#include "kernels/base/match.h"
 
 namespace hearth::cli {
 namespace {
@@ -103,6 +104,27 @@ void StreamPrinter::line(const std::string& json) {
   if (!write_stdout(json + "\n")) problem_ = errno;
 }
 
+namespace {
+
+/// The exit status, if the event is the last one.
+std::optional<int> take_event(const ipc::Event& event, StreamPrinter& printer) {
+  printer.take(event);
+  if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) {
+    printer.end(done);
+    return status_of(printer);
+  }
+  if (const auto* error = std::get_if<ipc::ErrorEvent>(&event)) {
+    printer.end(nullptr);
+    if (error->retry_ms > 0) {
+      complain(fmt::format("try again in {}", human_duration(error->retry_ms)));
+    }
+    return fail(error->error);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 int follow(ipc::Client& client, const std::string& id, StreamPrinter& printer,
            OnInterrupt on_interrupt) {
   bool cancelled = false;
@@ -127,23 +149,14 @@ int follow(ipc::Client& client, const std::string& id, StreamPrinter& printer,
       return fail(next.error());
     }
     if (!next->has_value()) continue;
-    if (const auto* delta = std::get_if<ipc::Delta>(&(*next)->what)) {
-      printer.take(*delta);
-      continue;
-    }
-    const ipc::Event& event = *std::get_if<ipc::Event>(&(*next)->what);
-    printer.take(event);
-    if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) {
-      printer.end(done);
-      return status_of(printer);
-    }
-    if (const auto* error = std::get_if<ipc::ErrorEvent>(&event)) {
-      printer.end(nullptr);
-      if (error->retry_ms > 0) {
-        complain(fmt::format("try again in {}", human_duration(error->retry_ms)));
-      }
-      return fail(error->error);
-    }
+    const std::optional<int> status =
+        match((*next)->what,
+              [&](const ipc::Delta& delta) -> std::optional<int> {
+                printer.take(delta);
+                return std::nullopt;
+              },
+              [&](const ipc::Event& event) { return take_event(event, printer); });
+    if (status) return *status;
   }
 }
 

@@ -10,11 +10,9 @@ namespace {
 
 constexpr size_t kGap = 2;
 
-bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+bool begins_character(char c) { return (c & 0xC0) != 0x80; }
 
-size_t chars_of(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(text, begins_character));
-}
+size_t chars_of(const std::string& text) { return std::ranges::count_if(text, begins_character); }
 
 /// Where the character of that number begins.
 size_t byte_of_char(const std::string& text, size_t number) {

@@ -24,6 +24,7 @@
 #include "ipc/files/paths.h"
 #include "ipc/schema/version.h"
 #include "ipc/wire/probe.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::cli {
 namespace fs = std::filesystem;
@@ -282,7 +283,7 @@ void print(const std::vector<Check>& checks) {
   for (const Check& check : checks) {
     constexpr const char* kColours[] = {"\x1b[32m", "\x1b[33m", "\x1b[31m"};
     const std::string level = fmt::format("{:<5}", name(check.level));
-    write_stdout((colour ? kColours[static_cast<size_t>(check.level)] + level + "\x1b[0m" : level) +
+    write_stdout((colour ? kColours[to_underlying(check.level)] + level + "\x1b[0m" : level) +
                  terminal_safe(fmt::format(" {:<16} {}", check.name, check.detail)) + "\n");
   }
 }

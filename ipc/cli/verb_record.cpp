@@ -8,6 +8,7 @@
 #include "ipc/cli/verbs.h"
 #include "ipc/client/event_stream.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::cli {
 
@@ -23,8 +24,7 @@ int record(const std::string& file, double seconds) {
   const int64_t begin_us = clock.now_us();
   uint64_t messages = 0;
   StatusLine status;
-  while (!interrupted() &&
-         (seconds <= 0 || static_cast<double>(clock.now_us() - begin_us) < seconds * 1e6)) {
+  while (!interrupted() && (seconds <= 0 || as_double(clock.now_us() - begin_us) < seconds * 1e6)) {
     for (const ipc::StreamMessage& message : stream->wait(100)) {
       if (const Result<void> added = writer->add(message); !added.ok()) return fail(added.error());
       ++messages;

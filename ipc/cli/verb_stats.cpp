@@ -8,6 +8,7 @@
 #include "ipc/cli/connection.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::cli {
 namespace {
@@ -17,7 +18,7 @@ int64_t sum(const std::vector<int32_t>& values) {
 }
 
 double percent(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  return whole == 0 ? 0 : 100.0 * as_double(part) / as_double(whole);
 }
 
 }  // namespace
@@ -33,10 +34,9 @@ namespace {
 
 std::string worker_lines(const ipc::WorkerStats& worker) {
   const ipc::WorkerSnapshot& s = worker.snapshot;
-  const double hit_rate = s.prompt_tokens_total == 0
-                              ? 0
-                              : 100.0 * static_cast<double>(s.prompt_tokens_cached) /
-                                    static_cast<double>(s.prompt_tokens_total);
+  const double hit_rate = s.prompt_tokens_total == 0 ? 0
+                                                     : 100.0 * as_double(s.prompt_tokens_cached) /
+                                                           as_double(s.prompt_tokens_total);
   std::string out = fmt::format("\n{} on {}: {}, pid {}, {} restarts, heard from {} ago\n",
                                 worker.model, worker.device, worker.state, worker.pid,
                                 worker.restarts, human_duration(worker.heartbeat_age_ms));

@@ -17,6 +17,7 @@
 #include "ipc/cli/table.h"
 #include "ipc/cli/terminal.h"
 #include "ipc/cli/verbs.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::cli {
 namespace {
@@ -49,7 +50,7 @@ std::string cut_lines(std::string_view text, size_t columns) {
   for (const char c : text) {
     if (c == '\n') {
       met = 0;
-    } else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) {
+    } else if ((c & 0xC0) != 0x80) {
       ++met;
     }
     if (met <= columns) out += c;
@@ -66,9 +67,9 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
   int lines = 1;
   for (const ipc::WorkerStats& worker : stats.workers) {
     const ipc::WorkerSnapshot& s = worker.snapshot;
-    const double total = static_cast<double>(std::max<int64_t>(1, sum_of(s.kv_blocks_total)));
-    const double used = static_cast<double>(sum_of(s.kv_blocks_used));
-    const double prompt = static_cast<double>(std::max<uint64_t>(1, s.prompt_tokens_total));
+    const double total = as_double(std::max<int64_t>(1, sum_of(s.kv_blocks_total)));
+    const double used = as_double(sum_of(s.kv_blocks_used));
+    const double prompt = as_double(std::max<uint64_t>(1, s.prompt_tokens_total));
     const auto& g = s.speculation;
     out += fmt::format("\n{}  {}  {}\n", cut_middle(ipc::one_line(worker.model, 0), 48),
                        worker.device, worker.state);
@@ -78,10 +79,9 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
         "  {} running, {} waiting, {} preempted   prefix hits {:.1f} %   "
         "accepted {:.1f} %\n",
         s.num_running, s.num_waiting, s.num_preempted,
-        100 * static_cast<double>(s.prompt_tokens_cached) / prompt,
-        g.drafted_tokens == 0
-            ? 0.0
-            : 100 * static_cast<double>(g.accepted_tokens) / static_cast<double>(g.drafted_tokens));
+        100 * as_double(s.prompt_tokens_cached) / prompt,
+        g.drafted_tokens == 0 ? 0.0
+                              : 100 * as_double(g.accepted_tokens) / as_double(g.drafted_tokens));
     out += fmt::format("  KV {} {:.0f} % of {:.0f} blocks, {} cached\n", bar(used / total, 24),
                        100 * used / total, total, sum_of(s.kv_blocks_cached));
     lines += 5;
@@ -91,7 +91,7 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
   out += "\n";
   lines += 2;
   // The last row stays free: a line end in it would move the others up.
-  const size_t most = lines + 1 < rows ? static_cast<size_t>(rows - lines - 1) : 0;
+  const size_t most = lines + 1 < rows ? rows - lines - 1 : 0;
   return terminal_safe(out) + requests_table(ps, width, most);
 }
 

@@ -14,6 +14,8 @@
 #include "ipc/wire/probe.h"
 #include "ipc/wire/socket.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/match.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/random.h"
 
 namespace hearth::ipc {
@@ -24,8 +26,6 @@ constexpr int kCallMs = 5000;  ///< for verbs that the broker answers by itself
 constexpr int kNoLimit = -1;
 
 std::string random_prefix() { return fmt::format("{:08x}", random_bits() >> 32); }
-
-Error lost(std::string message) { return Error{ErrorCode::kLost, std::move(message), {}}; }
 
 }  // namespace
 
@@ -72,7 +72,7 @@ struct Client::Impl {
   }
 
   Error set_lost(std::string message) {
-    lost_error = lost(std::move(message));
+    lost_error = Error::lost(std::move(message));
     return *lost_error;
   }
 
@@ -122,7 +122,7 @@ struct Client::Impl {
     }
     if (const auto* attached = std::get_if<AttachedEvent>(&*event)) {
       for (uint32_t i = 0; i < attached->from.size(); ++i) {
-        found->second.next_index[i] = static_cast<uint32_t>(std::max(0, attached->from[i]));
+        found->second.next_index[i] = std::max(0, attached->from[i]);
       }
     }
     if (std::holds_alternative<DoneEvent>(*event) || std::holds_alternative<ErrorEvent>(*event)) {
@@ -171,8 +171,9 @@ struct Client::Impl {
     const DeltaHeader& header = delta->header;
     uint32_t& next = stream.next_index[header.sample];
     if (header.first_index != next) {
-      return break_stream(id, lost(fmt::format("sample {}: met token {}, want {}: a delta was lost",
-                                               header.sample, header.first_index, next)));
+      return break_stream(
+          id, Error::lost(fmt::format("sample {}: met token {}, want {}: a delta was lost",
+                                      header.sample, header.first_index, next)));
     }
     next += header.num_tokens;
     arrivals.push_back({id, std::move(delta).value()});
@@ -198,7 +199,7 @@ struct Client::Impl {
     const int64_t wake_us = std::min(until_us, next_check_us());
     if (wake_us > now_us) {
       PollItem item{.socket = &socket};
-      poll({&item, 1}, static_cast<int>((wake_us - now_us + 999) / 1000));
+      poll({&item, 1}, narrow<int>((wake_us - now_us + 999) / 1000));
     }
     return drain();
   }
@@ -253,7 +254,7 @@ struct Client::Impl {
     call_id.clear();
     if (!waited.ok()) return waited.take_error();
     if (!call_answer) {
-      return Error{ErrorCode::kDeadline, fmt::format("no answer within {} ms", timeout_ms), {}};
+      return Error::deadline(fmt::format("no answer within {} ms", timeout_ms));
     }
     Result<Event> answer = std::move(*call_answer);
     call_answer.reset();
@@ -267,7 +268,7 @@ struct Client::Impl {
   Result<Reply> call_for(const ClientRequest& request, int timeout_ms) {
     HEARTH_ASSIGN_OR_RETURN(Event event, call(request, timeout_ms));
     if (auto* reply = std::get_if<Reply>(&event)) return std::move(*reply);
-    return Error{ErrorCode::kProtocol, "the answer is not of the verb that was asked", ""};
+    return Error::protocol("the answer is not of the verb that was asked");
   }
 
   template <class Reply>
@@ -295,14 +296,20 @@ struct Client::Impl {
         others.push_back(std::move(*arrival));
         continue;
       }
-      if (const auto* delta = std::get_if<Delta>(&arrival->what)) {
-        if (callbacks.on_delta) callbacks.on_delta(*delta);
-        continue;
-      }
-      Event& event = *std::get_if<Event>(&arrival->what);
-      if (auto* done = std::get_if<DoneEvent>(&event)) return std::move(*done);
-      if (auto* error = std::get_if<ErrorEvent>(&event)) return std::move(error->error);
-      if (callbacks.on_event) callbacks.on_event(event);
+      using End = std::optional<Result<DoneEvent>>;
+      End end = match(
+          arrival->what,
+          [&](const Delta& delta) -> End {
+            if (callbacks.on_delta) callbacks.on_delta(delta);
+            return {};
+          },
+          [&](Event& event) -> End {
+            if (auto* done = std::get_if<DoneEvent>(&event)) return std::move(*done);
+            if (auto* error = std::get_if<ErrorEvent>(&event)) return std::move(error->error);
+            if (callbacks.on_event) callbacks.on_event(event);
+            return {};
+          });
+      if (end) return std::move(*end);
     }
   }
 

@@ -10,6 +10,7 @@
 
 #include "ipc/files/paths.h"
 #include "ipc/text/utf8.h"
+#include "kernels/base/chars.h"
 
 namespace hearth::ipc {
 namespace fs = std::filesystem;
@@ -21,9 +22,7 @@ constexpr size_t kMaxEntries = 10'000;
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
+  for (char& c : out) c = ascii_lower(c);
   return out;
 }
 
@@ -85,8 +84,8 @@ int64_t changed_ns(const fs::path& file_or_folder) {
 
 bool is_model_name(std::string_view name) {
   if (name.empty() || name.size() > 255 || name.front() == '-' || name.front() == '.') return false;
-  return std::ranges::none_of(
-      name, [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  return std::ranges::none_of(name,
+                              [](char c) { return c == '/' || byte_of(c) < 0x20 || c == 0x7f; });
 }
 
 bool has_model_suffix(std::string_view file_name) {

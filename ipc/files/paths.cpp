@@ -67,8 +67,8 @@ std::vector<fs::path> split_list(const std::string& list) {
   return out;
 }
 
-Error dir_error(ErrorCode code, const fs::path& path, std::string_view problem) {
-  return Error{code, fmt::format("{}: {}", shown(path), problem), {}};
+std::string about(const fs::path& path, std::string_view problem) {
+  return fmt::format("{}: {}", shown(path), problem);
 }
 
 }  // namespace
@@ -140,37 +140,37 @@ std::vector<fs::path> client_runtime_dirs(const Environment& environment) {
 
 Result<void> ensure_private_dir(const fs::path& path, mode_t mode) {
   if (!path.is_absolute()) {
-    return dir_error(ErrorCode::kInvalidArgument, path, "want an absolute path");
+    return Error::invalid(about(path, "want an absolute path"));
   }
   fs::path parents;
   for (const fs::path& part : path.parent_path()) {
     parents /= part;
     if (::mkdir(parents.c_str(), 0700) != 0 && errno != EEXIST) {
-      return dir_error(ErrorCode::kIo, parents, std::strerror(errno));
+      return Error::io(about(parents, std::strerror(errno)));
     }
   }
   if (::mkdir(path.c_str(), mode) == 0) {
     // The umask may have taken bits that the mode is meant to give (0750 for the group).
     if (::chmod(path.c_str(), mode) != 0) {
-      return dir_error(ErrorCode::kIo, path, std::strerror(errno));
+      return Error::io(about(path, std::strerror(errno)));
     }
   } else if (errno != EEXIST) {
-    return dir_error(ErrorCode::kIo, path, std::strerror(errno));
+    return Error::io(about(path, std::strerror(errno)));
   }
   struct stat found {};
   if (::lstat(path.c_str(), &found) != 0) {
-    return dir_error(ErrorCode::kIo, path, std::strerror(errno));
+    return Error::io(about(path, std::strerror(errno)));
   }
   if (!S_ISDIR(found.st_mode)) {
-    return dir_error(ErrorCode::kForbidden, path, "met what is not a directory");
+    return Error::forbidden(about(path, "met what is not a directory"));
   }
   if (found.st_uid != ::geteuid()) {
-    return dir_error(ErrorCode::kForbidden, path,
-                     fmt::format("owned by uid {}, want {}", found.st_uid, ::geteuid()));
+    return Error::forbidden(
+        about(path, fmt::format("owned by uid {}, want {}", found.st_uid, ::geteuid())));
   }
   if ((found.st_mode & 0027) != 0) {
-    return dir_error(ErrorCode::kForbidden, path,
-                     fmt::format("mode {:04o}, want 0700 or 0750", found.st_mode & 07777));
+    return Error::forbidden(
+        about(path, fmt::format("mode {:04o}, want 0700 or 0750", found.st_mode & 07777)));
   }
   return {};
 }

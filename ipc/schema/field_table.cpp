@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ipc/schema/request_fields.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
@@ -21,7 +22,7 @@ constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
     "ping", "generate", "tokenize", "cancel", "models", "ps",   "stats", "health",
     "load", "unload",   "swap",     "cache",  "attach", "fork", "embed"};
 
-size_t place(Verb verb) { return static_cast<size_t>(verb); }
+size_t place(Verb verb) { return to_underlying(verb); }
 
 /// A member's value as JSON; "" where the field has no default: it is required, or its absence
 /// means something that no value says.

@@ -6,6 +6,10 @@
 #include <bit>
 #include <concepts>
 #include <type_traits>
+#include <utility>
+
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
@@ -19,13 +23,13 @@ class Writer {
   template <std::integral T>
   void operator()(const T& value, const char*) {
     if constexpr (std::is_signed_v<T>) {
-      const auto wide = static_cast<int64_t>(value);
-      put(static_cast<uint64_t>(wide) << 1 ^ static_cast<uint64_t>(wide >> 63));
+      const int64_t wide = value;
+      put(wide << 1 ^ wide >> 63);
     } else {
       put(value);
     }
   }
-  void operator()(const WatchedBlock& value, const char*) { put(static_cast<uint64_t>(value)); }
+  void operator()(const WatchedBlock& value, const char*) { put(to_underlying(value)); }
   void operator()(const std::string& text, const char*) {
     const size_t size = std::min<size_t>(text.size(), WatchLimits::kTextBytes);
     put(size);
@@ -57,12 +61,12 @@ class MembersReader {
       if (raw > 1) return refuse(name, "want 0 or 1");
       value = raw == 1;
     } else if constexpr (std::is_signed_v<T>) {
-      const auto wide = static_cast<int64_t>(raw >> 1 ^ (~(raw & 1) + 1));
+      const int64_t wide = raw >> 1 ^ (~(raw & 1) + 1);
       value = static_cast<T>(wide);
-      if (static_cast<int64_t>(value) != wide) refuse(name, "out of range");
+      if (value != wide) refuse(name, "out of range");
     } else {
       value = static_cast<T>(raw);
-      if (static_cast<uint64_t>(value) != raw) refuse(name, "out of range");
+      if (value != raw) refuse(name, "out of range");
     }
   }
   void operator()(WatchedBlock& value, const char* name) {
@@ -92,19 +96,19 @@ class MembersReader {
   }
 
   Result<void> result() const {
-    if (!problem_.empty()) return Error{ErrorCode::kProtocol, "watch: " + problem_, ""};
+    if (!problem_.empty()) return Error::protocol("watch: " + problem_);
     if (left_.empty()) return {};
-    return Error{ErrorCode::kProtocol, fmt::format("watch: {} bytes too many", left_.size()), ""};
+    return Error::protocol(fmt::format("watch: {} bytes too many", left_.size()));
   }
 
  private:
   uint64_t take(const char* name) {
     uint64_t value = 0;
     for (int shift = 0; shift < 64 && !left_.empty() && problem_.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(left_.front());
+      const auto byte = byte_of(left_.front());
       left_.remove_prefix(1);
       if (shift == 63 && byte > 1) break;
-      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+      value |= (uint64_t{byte} & 0x7F) << shift;
       if ((byte & 0x80) == 0) return value;
     }
     refuse(name, left_.empty() ? "ends early" : "not a number");
@@ -149,16 +153,14 @@ void visit_all(Codec& codec, const char* what, Fields&&... fields) {
 
 /// A pool whose runs could be drawn.
 void check_pool(MembersReader& reader, const PoolUpdate& pool) {
-  reader.check(pool.group >= 0 && pool.group < static_cast<int32_t>(WatchLimits::kPools),
-               "pool.group", "out of range");
-  reader.check(
-      pool.num_blocks >= 0 && static_cast<uint64_t>(pool.num_blocks) <= WatchLimits::kBlocks,
-      "pool.num_blocks", "out of range");
+  reader.check(pool.group >= 0 && std::cmp_less(pool.group, WatchLimits::kPools), "pool.group",
+               "out of range");
+  reader.check(pool.num_blocks >= 0 && std::cmp_less_equal(pool.num_blocks, WatchLimits::kBlocks),
+               "pool.num_blocks", "out of range");
   for (const BlockRun& run : pool.runs) {
     const uint64_t end = uint64_t{run.first} + run.count;
-    reader.check(end <= static_cast<uint64_t>(pool.num_blocks), "run", "past the pool's end");
-    reader.check(run.position >= 0 && uint64_t{run.count} + static_cast<uint64_t>(run.position) <=
-                                          WatchLimits::kBlocks,
+    reader.check(std::cmp_less_equal(end, pool.num_blocks), "run", "past the pool's end");
+    reader.check(run.position >= 0 && uint64_t{run.count} + run.position <= WatchLimits::kBlocks,
                  "run.position", "out of range");
   }
 }
@@ -209,29 +211,29 @@ void visit(Codec& codec, T& item) {
 // Below 64 the value itself; above, five bits behind the leading one.
 uint32_t gap_bucket(int64_t gap_us) {
   constexpr int64_t kMost = (int64_t{1} << 37) - 1;
-  const auto us = static_cast<uint64_t>(std::clamp<int64_t>(gap_us, 0, kMost));
-  if (us < 64) return static_cast<uint32_t>(us);
+  const uint64_t us = std::clamp<int64_t>(gap_us, 0, kMost);
+  if (us < 64) return narrow<uint32_t>(us);
   const auto shift = static_cast<uint32_t>(std::bit_width(us)) - 6;
-  return shift * 32 + static_cast<uint32_t>(us >> shift);
+  return shift * 32 + narrow<uint32_t>(us >> shift);
 }
 
 double gap_us(uint32_t bucket) {
   if (bucket < 64) return bucket;
   const uint32_t shift = bucket / 32 - 1;
-  const uint64_t low = static_cast<uint64_t>(bucket - shift * 32) << shift;
-  return static_cast<double>(low) + static_cast<double>(uint64_t{1} << shift) / 2;
+  const uint64_t low = uint64_t{bucket - shift * 32} << shift;
+  return as_double(low) + as_double(uint64_t{1} << shift) / 2;
 }
 
 std::string encode_watch(const WatchUpdate& update) {
-  std::string out(1, static_cast<char>(kVersion));
+  std::string out(1, kVersion);
   Writer writer(out);
   visit(writer, update);
   return out;
 }
 
 Result<WatchUpdate> decode_watch(std::string_view bytes) {
-  if (bytes.empty() || static_cast<uint8_t>(bytes.front()) != kVersion) {
-    return Error{ErrorCode::kProtocol, fmt::format("watch: want version {}", kVersion), ""};
+  if (bytes.empty() || byte_of(bytes.front()) != kVersion) {
+    return Error::protocol(fmt::format("watch: want version {}", kVersion));
   }
   MembersReader reader(bytes.substr(1));
   WatchUpdate update;

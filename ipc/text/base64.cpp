@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::ipc {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr std::array<uint8_t, 256> values() {
   std::array<uint8_t, 256> out{};
   out.fill(kNone);
   for (size_t i = 0; i < kLetters.size(); ++i) {
-    out[static_cast<unsigned char>(kLetters[i])] = static_cast<uint8_t>(i);
+    out[byte_of(kLetters[i])] = static_cast<uint8_t>(i);
   }
   return out;
 }
@@ -53,7 +55,7 @@ std::optional<std::vector<std::byte>> base64_decode(std::string_view text) {
     uint32_t group = 0;
     for (size_t j = 0; j < 4; ++j) {
       uint8_t value = 0;
-      if (j < letters) value = kValues[static_cast<unsigned char>(text[i + j])];
+      if (j < letters) value = kValues[byte_of(text[i + j])];
       if (value == kNone) return std::nullopt;
       group = group << 6 | value;
     }

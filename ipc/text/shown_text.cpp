@@ -5,20 +5,22 @@
 #include <array>
 
 #include "ipc/text/utf8.h"
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
 
 /// Bytes of the character that begins with `lead`, in valid UTF-8.
 size_t char_bytes(char lead) {
-  const auto byte = static_cast<unsigned char>(lead);
+  const auto byte = byte_of(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
 /// U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069: they turn the direction of what follows.
 bool turns_direction(std::string_view c) {
   if (c.size() != 3 || c[0] != '\xE2') return false;
-  const auto second = static_cast<unsigned char>(c[1]), third = static_cast<unsigned char>(c[2]);
+  const auto second = byte_of(c[1]), third = byte_of(c[2]);
   if (second == 0x80) return third == 0x8E || third == 0x8F || (third >= 0xAA && third <= 0xAE);
   return second == 0x81 && third >= 0xA6 && third <= 0xA9;
 }
@@ -29,7 +31,7 @@ std::string terminal_safe(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto byte = byte_of(text[i]);
     if (byte == '\n' || byte == '\t') {
       out += text[i];
     } else if (byte < 0x20) {
@@ -38,8 +40,7 @@ std::string terminal_safe(std::string_view text) {
       out += static_cast<char>(0x80 + byte);
     } else if (byte == 0x7F) {
       out += "\xE2\x90\xA1";
-    } else if (byte == 0xC2 && i + 1 < text.size() &&
-               static_cast<unsigned char>(text[i + 1]) < 0xA0) {
+    } else if (byte == 0xC2 && i + 1 < text.size() && byte_of(text[i + 1]) < 0xA0) {
       out += "\xEF\xBF\xBD";  // U+0080 to U+009F: some terminals obey these too
       ++i;
     } else {
@@ -75,7 +76,7 @@ std::string one_line(std::string_view bytes, size_t max_chars) {
 std::string human_bytes(uint64_t bytes) {
   constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes);
+  double value = as_double(bytes);
   size_t unit = 0;
   while (value >= 1024 && unit + 1 < kUnits.size()) {
     value /= 1024;
@@ -86,7 +87,7 @@ std::string human_bytes(uint64_t bytes) {
 
 std::string human_count(uint64_t count) {
   if (count < 1000) return fmt::format("{}", count);
-  const double value = static_cast<double>(count);
+  const double value = as_double(count);
   if (count < 1'000'000) return fmt::format("{:.1f} k", value / 1e3);
   if (count < 1'000'000'000) return fmt::format("{:.1f} M", value / 1e6);
   return fmt::format("{:.1f} B", value / 1e9);
@@ -95,7 +96,7 @@ std::string human_count(uint64_t count) {
 std::string human_duration(int64_t ms) {
   if (ms < 1000) return fmt::format("{} ms", ms);
   const int64_t s = ms / 1000;
-  if (s < 60) return fmt::format("{:.1f} s", static_cast<double>(ms) / 1000);
+  if (s < 60) return fmt::format("{:.1f} s", as_double(ms) / 1000);
   if (s < 3600) return fmt::format("{} min {} s", s / 60, s % 60);
   if (s < 86'400) return fmt::format("{} h {} min", s / 3600, s / 60 % 60);
   return fmt::format("{} d {} h", s / 86'400, s / 3600 % 24);

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::ipc {
 namespace {
 
 /// Bytes of the valid character at the front of `s`, which is not empty; 0: there is none.
 size_t character_bytes(std::string_view s) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
+  const auto byte = [&](size_t i) { return byte_of(s[i]); };
   const auto follows = [&](size_t i) { return i < s.size() && (byte(i) & 0xC0) == 0x80; };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return 1;

@@ -9,6 +9,7 @@
 #include "ipc/wire/convert.h"
 #include "ipc/wire/json_text.h"
 #include "ipc/wire/worker_codec.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
@@ -83,7 +84,7 @@ Result<Event> decode_event(std::string_view json) {
   HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kEventLimits));
   const std::string_view event = text_of(object, "event");
   if (event.empty()) {
-    return Error{ErrorCode::kProtocol, "event: absent, want its name", "event"};
+    return Error::protocol("event: absent, want its name", "event");
   }
   const bool reply = event == "reply";
   const std::string_view met = reply ? text_of(object, "verb") : event;
@@ -126,10 +127,8 @@ Result<Delta> decode_delta(const Answer& answer) {
   HEARTH_ASSIGN_OR_RETURN(const DeltaPayload payload, decode_delta_payload(answer.payload));
   HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> ids, decode_ids(answer.ids));
   if (ids.size() != payload.header.num_tokens) {
-    return Error{ErrorCode::kProtocol,
-                 fmt::format("delta: met {} ids, want the header's {}", ids.size(),
-                             payload.header.num_tokens),
-                 ""};
+    return Error::protocol(fmt::format("delta: met {} ids, want the header's {}", ids.size(),
+                                       payload.header.num_tokens));
   }
   Delta delta{payload.header, std::string(payload.text), std::move(ids), {}, {}};
   if (payload.header.num_parts > 0) {
@@ -147,10 +146,8 @@ Result<Delta> decode_delta(const Answer& answer) {
     reader("logprobs", delta.logprobs);
     HEARTH_TRY(std::move(reader).result());
     if (delta.logprobs.size() != delta.ids.size()) {
-      return Error{
-          ErrorCode::kProtocol,
-          fmt::format("delta: met {} logprobs, want {}", delta.logprobs.size(), delta.ids.size()),
-          ""};
+      return Error::protocol(
+          fmt::format("delta: met {} logprobs, want {}", delta.logprobs.size(), delta.ids.size()));
     }
   }
   return delta;
@@ -232,7 +229,7 @@ Result<WorkerControl> decode_worker_control(std::string_view json) {
 
 std::string encode_worker_control(WorkerControl control) {
   Json object = Json::object();
-  object["control"] = std::string(kControlNames[static_cast<size_t>(control)]);
+  object["control"] = std::string(kControlNames[to_underlying(control)]);
   return dump_json(object);
 }
 

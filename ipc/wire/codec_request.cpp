@@ -9,6 +9,8 @@
 #include "ipc/wire/codec.h"
 #include "ipc/wire/convert.h"
 #include "ipc/wire/worker_codec.h"
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
@@ -37,7 +39,7 @@ bool in_range(const Field& field, double number) {
 
 bool has_control_character(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
+    const auto byte = byte_of(c);
     return byte < 0x20 || byte == 0x7F;
   });
 }
@@ -58,9 +60,9 @@ Result<void> check_text(const Field& field, const Json& value, std::string_view 
   const std::string want = fmt::format("a string of {} bytes", range(field));
   if (!value.is_string()) return invalid(field, fmt::format("{}{}", where, describe(value)), want);
   const std::string& text = value.get_ref<const std::string&>();
-  if (!in_range(field, static_cast<double>(text.size()))) {
+  if (!in_range(field, as_double(text.size()))) {
     Error error = invalid(field, fmt::format("{}{}", where, describe(value)), want);
-    if (static_cast<double>(text.size()) > field.max) error.code = ErrorCode::kTooLarge;
+    if (as_double(text.size()) > field.max) error.code = ErrorCode::kTooLarge;
     return error;
   }
   return {};
@@ -260,7 +262,7 @@ template <size_t... Verbs>
 Result<ClientRequest> read_verb(Verb verb, const Json& object, std::index_sequence<Verbs...>) {
   using Reader = Result<ClientRequest> (*)(const Json&);
   constexpr Reader kReaders[] = {read_request<std::variant_alternative_t<Verbs, ClientRequest>>...};
-  return kReaders[static_cast<size_t>(verb)](object);
+  return kReaders[to_underlying(verb)](object);
 }
 
 Result<ClientRequest> request_from(const Json& object) {
@@ -270,19 +272,19 @@ Result<ClientRequest> request_from(const Json& object) {
   if (verb_value->is_string()) verb = verb_from_name(verb_value->get_ref<const std::string&>());
   if (!verb) {
     const bool text = verb_value->is_string();
-    return Error{ErrorCode::kProtocol,
-                 fmt::format("verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
-                             "stats, health, load, unload, swap, cache, attach, fork or embed",
-                             text ? printable(verb_value->get_ref<const std::string&>())
-                                  : describe(*verb_value)),
-                 "verb"};
+    return Error::protocol(
+        fmt::format(
+            "verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
+            "stats, health, load, unload, swap, cache, attach, fork or embed",
+            text ? printable(verb_value->get_ref<const std::string&>()) : describe(*verb_value)),
+        "verb");
   }
   for (const auto& [key, value] : object.items()) {
     if (key == "verb") continue;
     const Field* field = find_field(*verb, key);
     if (field == nullptr) {
-      return Error{ErrorCode::kUnknownField,
-                   fmt::format("{}: no field of {}", printable(key), name(*verb)), printable(key)};
+      return Error::unknown_field(fmt::format("{}: no field of {}", printable(key), name(*verb)),
+                                  printable(key));
     }
     HEARTH_TRY(check_value(*field, value));
   }
@@ -353,8 +355,8 @@ Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) 
   const Verb verb = verb_of(request);
   std::optional<ComputeRequest> task = as_compute_request(std::move(request));
   if (!task) {
-    return Error{ErrorCode::kProtocol,
-                 fmt::format("verb: met {}, want generate, tokenize or embed", name(verb)), "verb"};
+    return Error::protocol(
+        fmt::format("verb: met {}, want generate, tokenize or embed", name(verb)), "verb");
   }
   out.task = *std::move(task);
   return out;

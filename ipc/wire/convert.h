@@ -82,7 +82,7 @@ class JsonReader {
   void read(const Json& value, T& out) {
     if (!value.is_number()) return wrong(value, "a number");
     const double number = value.get<double>();
-    if (!(std::abs(number) <= static_cast<double>(std::numeric_limits<T>::max()))) {
+    if (!(std::abs(number) <= double{std::numeric_limits<T>::max()})) {
       return wrong(value, "a finite number");
     }
     out = static_cast<T>(number);
@@ -155,7 +155,7 @@ class JsonWriter {
     // The shortest decimal that reads back as this float: 0.8, not 0.800000011920929.
     char text[32];
     const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-    double exact = static_cast<double>(value);
+    double exact = value;
     std::from_chars(text, end, exact);
     return exact;
   }

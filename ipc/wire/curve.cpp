@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace hearth::ipc {
 namespace fs = std::filesystem;
@@ -24,8 +25,9 @@ constexpr size_t kKeyBytes = 32;
 using KeyText = std::array<char, kKeyChars + 1>;
 
 Error io_error(const fs::path& file, const char* what) {
-  const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-  return Error{code, fmt::format("{}: {}: {}", file.string(), what, std::strerror(errno)), ""};
+  const int number = errno;
+  std::string text = fmt::format("{}: {}: {}", file.string(), what, std::strerror(number));
+  return number == ENOENT ? Error::not_found(std::move(text)) : Error::io(std::move(text));
 }
 
 Result<void> set_text(const Socket& socket, int option, const std::string& text) {
@@ -73,8 +75,8 @@ Result<void> write_secret_key(const fs::path& file, const CurveKeys& keys) {
   }
   if (fd < 0) return io_error(file, "open");
   const std::string text = keys.secret_key + "\n";
-  const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       ::fsync(fd) == 0;
+  const bool written =
+      std::cmp_equal(::write(fd, text.data(), text.size()), text.size()) && ::fsync(fd) == 0;
   if (!written) {
     Error error = io_error(file, "write");
     ::close(fd);
@@ -89,10 +91,8 @@ Result<CurveKeys> read_secret_key(const fs::path& file) {
   struct stat found {};
   if (::stat(file.c_str(), &found) != 0) return io_error(file, "stat");
   if ((found.st_mode & 077) != 0) {
-    return Error{ErrorCode::kForbidden,
-                 fmt::format("{}: mode {:04o}, want 0600: others could read the key", file.string(),
-                             found.st_mode & 07777),
-                 ""};
+    return Error::forbidden(fmt::format("{}: mode {:04o}, want 0600: others could read the key",
+                                        file.string(), found.st_mode & 07777));
   }
   std::ifstream in(file);
   CurveKeys keys;
@@ -110,10 +110,8 @@ Result<std::map<std::string, uint32_t>> read_client_keys(const fs::path& file) {
   struct stat found {};
   if (::stat(file.c_str(), &found) != 0) return io_error(file, "stat");
   if ((found.st_mode & 022) != 0) {
-    return Error{ErrorCode::kForbidden,
-                 fmt::format("{}: mode {:04o}: others could let themselves in", file.string(),
-                             found.st_mode & 07777),
-                 ""};
+    return Error::forbidden(fmt::format("{}: mode {:04o}: others could let themselves in",
+                                        file.string(), found.st_mode & 07777));
   }
   std::ifstream in(file);
   std::map<std::string, uint32_t> keys;

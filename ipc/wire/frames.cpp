@@ -7,36 +7,33 @@
 
 #include "ipc/text/utf8.h"
 #include "kernels/base/little_endian.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
 
 constexpr size_t kAnswerHeaderBytes = 24;
 
-Error protocol_error(std::string message) {
-  return Error{ErrorCode::kProtocol, std::move(message), {}};
-}
-
 void append_part(std::string& out, DeltaChannel channel, std::string_view text) {
-  append_u32(out, static_cast<uint32_t>(channel));
+  append_u32(out, to_underlying(channel));
   append_size(out, text.size());
   out.append(text);
 }
 
 Result<void> check_front(FrameViews frames, size_t want) {
   if (frames.size() < want) {
-    return protocol_error(fmt::format("met {} frames, want at least {}", frames.size(), want));
+    return Error::protocol(fmt::format("met {} frames, want at least {}", frames.size(), want));
   }
   if (frames[0] != kProtocol) {
     const bool other_version =
         frames[0].starts_with("HEARTH/") && frames[0].size() <= 16 && is_request_id(frames[0]);
-    return protocol_error(fmt::format(
+    return Error::protocol(fmt::format(
         "first frame: met {}, want {}",
         other_version ? std::string(frames[0]) : fmt::format("{} bytes", frames[0].size()),
         kProtocol));
   }
   if (!is_request_id(frames[1])) {
-    return protocol_error(
+    return Error::protocol(
         fmt::format("request id: met {} bytes, want 1 to {} visible ASCII characters",
                     frames[1].size(), kMaxRequestIdBytes));
   }
@@ -58,7 +55,7 @@ std::optional<std::string_view> request_id_of(FrameViews frames) {
 Result<ClientMessage> parse_client_message(FrameViews frames) {
   HEARTH_TRY(check_front(frames, 3));
   if (frames.size() != 3) {
-    return protocol_error(fmt::format("met {} frames, want 3", frames.size()));
+    return Error::protocol(fmt::format("met {} frames, want 3", frames.size()));
   }
   return ClientMessage{frames[1], frames[2]};
 }
@@ -74,7 +71,7 @@ Result<Answer> parse_answer(FrameViews frames) {
                   .ids = frames[2],
                   .logprobs = frames.size() == 4 ? frames[3] : std::string_view{}};
   }
-  return protocol_error(
+  return Error::protocol(
       fmt::format("answer of {} frames is neither event + 1 nor delta + 2 or 3", frames.size()));
 }
 
@@ -96,23 +93,23 @@ void append_answer(std::string& answers, uint64_t number, const Answer& answer) 
 
 Result<NumberedAnswer> take_answer(std::string_view* answers) {
   if (answers->size() < kAnswerHeaderBytes) {
-    return protocol_error(fmt::format("answers: met {} bytes after the last", answers->size()));
+    return Error::protocol(fmt::format("answers: met {} bytes after the last", answers->size()));
   }
   const char* header = answers->data();
   NumberedAnswer out;
   out.number = load_u64(header);
   const uint32_t kind = load_u32(header + 8);
   if (out.number == 0 || kind > 1) {
-    return protocol_error(fmt::format("answer: met kind {} for request {}", kind, out.number));
+    return Error::protocol(fmt::format("answer: met kind {} for request {}", kind, out.number));
   }
   const size_t first = load_u32(header + 12);
   const size_t ids = load_u32(header + 16), logprobs = load_u32(header + 20);
   const std::string_view rest = answers->substr(kAnswerHeaderBytes);
   const size_t total = first + ids + logprobs;
   if (total > rest.size()) {
-    return protocol_error(fmt::format("answer: met {} bytes, {} are there", total, rest.size()));
+    return Error::protocol(fmt::format("answer: met {} bytes, {} are there", total, rest.size()));
   }
-  if (kind == 0 && total != first) return protocol_error("answer: met an event with tokens");
+  if (kind == 0 && total != first) return Error::protocol("answer: met an event with tokens");
   out.answer.is_delta = kind == 1;
   (kind == 1 ? out.answer.payload : out.answer.json) = rest.substr(0, first);
   out.answer.ids = rest.substr(first, ids);
@@ -150,8 +147,8 @@ std::string text_as_part(std::string_view text) {
 
 Result<DeltaHeader> decode_delta_header(std::string_view frame) {
   if (frame.size() < kDeltaHeaderBytes) {
-    return protocol_error(fmt::format("delta payload: met {} bytes, want at least {}", frame.size(),
-                                      kDeltaHeaderBytes));
+    return Error::protocol(fmt::format("delta payload: met {} bytes, want at least {}",
+                                       frame.size(), kDeltaHeaderBytes));
   }
   return DeltaHeader{load_u32(frame.data()), load_u32(frame.data() + 4), load_u32(frame.data() + 8),
                      load_u32(frame.data() + 12)};
@@ -161,7 +158,7 @@ Result<DeltaPayload> decode_delta_payload(std::string_view frame) {
   HEARTH_ASSIGN_OR_RETURN(const DeltaHeader header, decode_delta_header(frame));
   const std::string_view text = frame.substr(kDeltaHeaderBytes);
   if (header.num_parts == 0 && !is_valid_utf8(text)) {
-    return protocol_error("delta text: met bytes that are not UTF-8");
+    return Error::protocol("delta text: met bytes that are not UTF-8");
   }
   return DeltaPayload{header, text};
 }
@@ -171,26 +168,26 @@ Result<std::vector<DeltaPart>> decode_parts(const DeltaPayload& payload) {
   std::vector<DeltaPart> parts;
   while (!rest.empty()) {
     if (rest.size() < kPartHeaderBytes || parts.size() == payload.header.num_parts) {
-      return protocol_error("delta parts: met bytes after the last of them");
+      return Error::protocol("delta parts: met bytes after the last of them");
     }
     const uint32_t channel = load_u32(rest.data()), bytes = load_u32(rest.data() + 4);
     rest.remove_prefix(kPartHeaderBytes);
     if (channel >= kNumDeltaChannels) {
-      return protocol_error(
+      return Error::protocol(
           fmt::format("delta part: met channel {}, want 0 to {}", channel, kNumDeltaChannels - 1));
     }
     if (bytes > rest.size()) {
-      return protocol_error(
+      return Error::protocol(
           fmt::format("delta part: met {} bytes, {} are there", bytes, rest.size()));
     }
     const std::string_view text = rest.substr(0, bytes);
-    if (!is_valid_utf8(text)) return protocol_error("delta part: met bytes that are not UTF-8");
+    if (!is_valid_utf8(text)) return Error::protocol("delta part: met bytes that are not UTF-8");
     parts.push_back({static_cast<DeltaChannel>(channel), std::string(text)});
     rest.remove_prefix(bytes);
   }
   if (parts.size() != payload.header.num_parts) {
-    return protocol_error(fmt::format("delta parts: met {}, want the header's {}", parts.size(),
-                                      payload.header.num_parts));
+    return Error::protocol(fmt::format("delta parts: met {}, want the header's {}", parts.size(),
+                                       payload.header.num_parts));
   }
   return parts;
 }
@@ -198,7 +195,7 @@ Result<std::vector<DeltaPart>> decode_parts(const DeltaPayload& payload) {
 std::string_view name(DeltaChannel channel) {
   static constexpr std::array<std::string_view, kNumDeltaChannels> kNames = {"text", "reasoning",
                                                                              "call", "arguments"};
-  return kNames[static_cast<size_t>(channel)];
+  return kNames[to_underlying(channel)];
 }
 
 std::string encode_ids(std::span<const int32_t> ids) {
@@ -210,7 +207,7 @@ std::string encode_ids(std::span<const int32_t> ids) {
 
 Result<std::vector<int32_t>> decode_ids(std::string_view frame) {
   if (frame.size() % 4 != 0) {
-    return protocol_error(fmt::format("ids: met {} bytes, want a multiple of 4", frame.size()));
+    return Error::protocol(fmt::format("ids: met {} bytes, want a multiple of 4", frame.size()));
   }
   std::vector<int32_t> ids(frame.size() / 4);
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ipc/text/utf8.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::ipc {
 namespace {
@@ -34,11 +35,11 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
     Json& object = *open_.back();
     if (open_.size() == 1) field_ = printable(key);
     if (object.size() >= limits_.max_object_keys) {
-      return fail(ErrorCode::kTooLarge,
-                  fmt::format("an object has more than {} keys", limits_.max_object_keys));
+      return fail(Error::too_large(
+          fmt::format("an object has more than {} keys", limits_.max_object_keys)));
     }
     if (object.contains(key)) {
-      return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is given twice", printable(key)));
+      return fail(Error::invalid(fmt::format("'{}' is given twice", printable(key))));
     }
     slot_ = &object[key];
     return true;
@@ -47,23 +48,23 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position, const std::string&, const Json::exception& problem) override {
     // 406 is a number too big for a double; its text quotes the number alone, yet the rule here is
     // that nothing is quoted.
-    const bool overflow = problem.id == 406;
-    return fail(
-        overflow ? ErrorCode::kInvalidArgument : ErrorCode::kProtocol,
-        fmt::format("{} at byte {}",
-                    overflow ? "met a number beyond 1.8e308" : "met what is not JSON", position));
+    if (problem.id == 406) {
+      return fail(Error::invalid(fmt::format("met a number beyond 1.8e308 at byte {}", position)));
+    }
+    return fail(Error::protocol(fmt::format("met what is not JSON at byte {}", position)));
   }
 
   Json take_root() { return std::move(root_); }
   Error take_error() {
-    if (!error_) error_ = Error{ErrorCode::kProtocol, "met what is not JSON", field_};
+    if (!error_) error_ = Error::protocol("met what is not JSON", field_);
     return std::move(*error_);
   }
 
  private:
-  bool fail(ErrorCode code, std::string what) {
-    if (!field_.empty()) what = fmt::format("{}: {}", field_, what);
-    error_ = Error{code, std::move(what), field_};
+  bool fail(Error error) {
+    if (!field_.empty()) error.message = fmt::format("{}: {}", field_, error.message);
+    error.field = field_;
+    error_ = std::move(error);
     return false;
   }
 
@@ -81,17 +82,17 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
   }
   bool add(Json value) {
     if (++num_values_ > limits_.max_values) {
-      return fail(ErrorCode::kTooLarge, fmt::format("more than {} values", limits_.max_values));
+      return fail(Error::too_large(fmt::format("more than {} values", limits_.max_values)));
     }
     place(std::move(value));
     return true;
   }
   bool open(Json value) {
-    if (static_cast<int>(open_.size()) >= limits_.max_depth) {
-      return fail(ErrorCode::kTooLarge, fmt::format("nested deeper than {}", limits_.max_depth));
+    if (size32(open_) >= limits_.max_depth) {
+      return fail(Error::too_large(fmt::format("nested deeper than {}", limits_.max_depth)));
     }
     if (++num_values_ > limits_.max_values) {
-      return fail(ErrorCode::kTooLarge, fmt::format("more than {} values", limits_.max_values));
+      return fail(Error::too_large(fmt::format("more than {} values", limits_.max_values)));
     }
     // A container is filled only while it is the innermost one, so no pointer in open_ moves.
     open_.push_back(place(std::move(value)));
@@ -136,11 +137,11 @@ Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits) 
   }
   const size_t valid = valid_utf8_prefix(text);
   if (valid != text.size()) {
-    return Error{ErrorCode::kProtocol, fmt::format("byte {} is not UTF-8", valid + 1), ""};
+    return Error::protocol(fmt::format("byte {} is not UTF-8", valid + 1));
   }
   // JSON has no raw NUL anywhere, but the library takes one for the end of the text.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return Error{ErrorCode::kProtocol, fmt::format("met what is not JSON at byte {}", nul + 1), ""};
+    return Error::protocol(fmt::format("met what is not JSON at byte {}", nul + 1));
   }
   BoundedBuilder builder(limits);
   bool whole = false;
@@ -152,8 +153,7 @@ Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits) 
   if (!whole) return builder.take_error();
   Json root = builder.take_root();
   if (!root.is_object()) {
-    return Error{ErrorCode::kProtocol, fmt::format("met {}, want a JSON object", describe(root)),
-                 ""};
+    return Error::protocol(fmt::format("met {}, want a JSON object", describe(root)));
   }
   return root;
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::ipc {
 namespace {
 
@@ -21,7 +23,7 @@ int hex_value(char c) {
 
 uint32_t hex4(std::string_view digits) {
   uint32_t value = 0;
-  for (const char c : digits.substr(0, 4)) value = value << 4 | static_cast<uint32_t>(hex_value(c));
+  for (const char c : digits.substr(0, 4)) value = value << 4 | hex_value(c);
   return value;
 }
 
@@ -48,7 +50,7 @@ void append_quoted(std::string_view text, std::string* out) {
   *out += '"';
   size_t plain = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
+    const auto c = byte_of(text[i]);
     if (c >= 0x20 && c != '"' && c != '\\') continue;
     out->append(text, plain, i - plain);
     plain = i + 1;
@@ -113,7 +115,7 @@ void append_number(float value, std::string* out) {
 size_t quoted_bytes(std::string_view json) {
   if (json.empty() || json[0] != '"') return 0;
   for (size_t i = 1; i < json.size(); ++i) {
-    const auto c = static_cast<unsigned char>(json[i]);
+    const auto c = byte_of(json[i]);
     if (c == '"') return i + 1;
     if (c < 0x20) return 0;
     if (c != '\\') continue;

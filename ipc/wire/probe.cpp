@@ -45,11 +45,9 @@ std::string who_may(const std::filesystem::path& socket) {
 Result<PeerCredentials> probe_listener(const std::filesystem::path& socket) {
   const std::string path = socket.string();
   const auto failed = [&](int problem) {
-    const bool denied = problem == EACCES || problem == EPERM;
-    return Error{denied ? ErrorCode::kForbidden : ErrorCode::kUnavailable,
-                 fmt::format("{}: {}{}", to_valid_utf8(path), std::strerror(problem),
-                             denied ? who_may(socket) : ""),
-                 {}};
+    std::string text = fmt::format("{}: {}", to_valid_utf8(path), std::strerror(problem));
+    if (problem == EACCES || problem == EPERM) return Error::forbidden(text + who_may(socket));
+    return Error::unavailable(std::move(text));
   };
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

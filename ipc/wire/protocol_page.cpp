@@ -7,6 +7,7 @@
 
 #include "ipc/schema/field_table.h"
 #include "ipc/wire/codec.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
@@ -255,9 +256,7 @@ std::vector<Event> example_events() {
       PromptLogprobsEvent{{-0.25f}, {1, 403}, {"<s>", " Once"}, {{{403, -0.25f, " Once"}}}},
       SampleDoneEvent{0, "stop", 180},
       done,
-      ErrorEvent{{ErrorCode::kInvalidArgument, "temperature: met -1, want a number 0 to 10",
-                  "temperature"},
-                 0},
+      ErrorEvent{Error::invalid("temperature: met -1, want a number 0 to 10", "temperature"), 0},
       PongReply{"5f0c9d31a7e24b68", 4242, "0.1.0", 60'000, false},
       TokenizeReply{"stories", {1, 403, 407}, {"<s>", "\xE2\x96\x81Once", "\xE2\x96\x81upon"}},
       CancelReply{"r1"},
@@ -298,7 +297,7 @@ std::string protocol_page() {
       "it does not say is\nempty or -1.\n\n```json\n";
   for (const Event& event : example_events()) page += encode_event(event) + "\n";
   page += "```\n\n## Error codes\n\n| code | means |\n|---|---|\n";
-  for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i) {
+  for (int i = 0; i <= to_underlying(ErrorCode::kInternal); ++i) {
     const auto code = static_cast<ErrorCode>(i);
     page += fmt::format("| `{}` | {} |\n", hearth::name(code), meaning(code));
   }

@@ -9,6 +9,7 @@
 
 #include "ipc/wire/frames.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 
 namespace hearth::ipc {
 namespace {
@@ -211,7 +212,7 @@ int poll(std::span<PollItem> items, int timeout_ms) {
     native.push_back(
         {item.socket != nullptr ? item.socket->handle() : nullptr, item.fd, events, 0});
   }
-  const int ready = zmq_poll(native.data(), static_cast<int>(native.size()), timeout_ms);
+  const int ready = zmq_poll(native.data(), size32(native), timeout_ms);
   for (size_t i = 0; i < items.size(); ++i) items[i].ready = ready > 0 && native[i].revents != 0;
   return ready > 0 ? ready : 0;
 }

@@ -14,6 +14,7 @@
 #include "ipc/files/paths.h"
 #include "kernels/base/check.h"
 #include "kernels/base/little_endian.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::ipc {
 namespace {
@@ -34,7 +35,7 @@ Error pipe_error(std::string_view what) {
 void append_pipe_message(std::string& out, const PipeMessage& message) {
   HEARTH_CHECK(message.bytes.size() < kMessageBytesMax, "{} bytes", message.bytes.size());
   append_size(out, message.bytes.size());
-  append_u32(out, static_cast<uint32_t>(message.kind));
+  append_u32(out, to_underlying(message.kind));
   append_u64(out, message.number);
   out.append(message.bytes);
 }
@@ -63,10 +64,8 @@ Result<std::optional<PipeMessage>> PipeReader::next() {
   const auto bytes = load_u32(header);
   const auto kind = load_u32(header + 4);
   if (bytes >= kMessageBytesMax || kind >= kNumPipeKinds) {
-    return Error{ErrorCode::kProtocol,
-                 fmt::format("message of kind {} and {} bytes, want a kind below {}", kind, bytes,
-                             kNumPipeKinds),
-                 ""};
+    return Error::protocol(fmt::format("message of kind {} and {} bytes, want a kind below {}",
+                                       kind, bytes, kNumPipeKinds));
   }
   if (end_ - begin_ - kHeaderBytes < bytes) return std::optional<PipeMessage>();
   begin_ += kHeaderBytes + bytes;
@@ -140,7 +139,7 @@ WorkerPipe::Read WorkerPipe::read() {
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Read::kDrained;
   if (n <= 0) return Read::kEnded;
   reader_.filled(n);
-  return static_cast<size_t>(n) == room.size() ? Read::kMore : Read::kDrained;
+  return std::cmp_equal(n, room.size()) ? Read::kMore : Read::kDrained;
 }
 
 }  // namespace hearth::ipc

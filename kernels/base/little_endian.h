@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/base/chars.h"
 #include "kernels/base/check.h"
 
 namespace hearth {
@@ -23,7 +24,7 @@ inline void append_u64(std::string& out, uint64_t value) { append_little_endian(
 inline uint64_t load_little_endian(const char* from, int bytes) {
   uint64_t value = 0;
   for (int i = 0; i < bytes; ++i) {
-    value |= static_cast<uint64_t>(static_cast<unsigned char>(from[i])) << (8 * i);
+    value |= uint64_t{byte_of(from[i])} << (8 * i);
   }
   return value;
 }

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "kernels/base/log_level.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth {
 namespace {
@@ -134,7 +135,7 @@ bool parse_log_level(std::string_view text, LogLevel* level) {
 
 std::string_view name(LogLevel level) {
   constexpr std::string_view kNames[] = {"debug", "info", "warn", "error"};
-  return kNames[static_cast<int>(level)];
+  return kNames[to_underlying(level)];
 }
 
 void log_line(LogLevel level, std::string_view event, const std::string& fields) {

@@ -44,22 +44,43 @@ struct Error {
   std::string message;  ///< a sentence: the value met and the value wanted
   std::string field;    ///< the request field at fault, or empty
 
-  // Helpers for codes used in more than one place; see ErrorCode for what each means.
+  // One helper per code, in its order; see ErrorCode for what each means.
   static Error invalid(std::string message, std::string field = {}) {
     return {ErrorCode::kInvalidArgument, std::move(message), std::move(field)};
+  }
+  static Error unknown_field(std::string message, std::string field = {}) {
+    return {ErrorCode::kUnknownField, std::move(message), std::move(field)};
+  }
+  static Error protocol(std::string message, std::string field = {}) {
+    return {ErrorCode::kProtocol, std::move(message), std::move(field)};
   }
   static Error not_found(std::string message, std::string field = {}) {
     return {ErrorCode::kNotFound, std::move(message), std::move(field)};
   }
+  static Error forbidden(std::string message, std::string field = {}) {
+    return {ErrorCode::kForbidden, std::move(message), std::move(field)};
+  }
+  static Error context_overflow(std::string message, std::string field = {}) {
+    return {ErrorCode::kContextOverflow, std::move(message), std::move(field)};
+  }
   static Error too_large(std::string message, std::string field = {}) {
     return {ErrorCode::kTooLarge, std::move(message), std::move(field)};
   }
-  static Error busy(std::string message) { return {ErrorCode::kBusy, std::move(message), {}}; }
-  static Error unavailable(std::string message) {
-    return {ErrorCode::kUnavailable, std::move(message), {}};
+  static Error busy(std::string message, std::string field = {}) {
+    return {ErrorCode::kBusy, std::move(message), std::move(field)};
   }
-  static Error corrupt(std::string message) {
-    return {ErrorCode::kCorrupt, std::move(message), {}};
+  static Error unavailable(std::string message, std::string field = {}) {
+    return {ErrorCode::kUnavailable, std::move(message), std::move(field)};
+  }
+  static Error deadline(std::string message) {
+    return {ErrorCode::kDeadline, std::move(message), {}};
+  }
+  static Error cancelled(std::string message) {
+    return {ErrorCode::kCancelled, std::move(message), {}};
+  }
+  static Error poison(std::string message) { return {ErrorCode::kPoison, std::move(message), {}}; }
+  static Error corrupt(std::string message, std::string field = {}) {
+    return {ErrorCode::kCorrupt, std::move(message), std::move(field)};
   }
   static Error unsupported(std::string message, std::string field = {}) {
     return {ErrorCode::kUnsupported, std::move(message), std::move(field)};
@@ -67,7 +88,10 @@ struct Error {
   static Error out_of_memory(std::string message, std::string field = {}) {
     return {ErrorCode::kOutOfMemory, std::move(message), std::move(field)};
   }
-  static Error io(std::string message) { return {ErrorCode::kIo, std::move(message), {}}; }
+  static Error io(std::string message, std::string field = {}) {
+    return {ErrorCode::kIo, std::move(message), std::move(field)};
+  }
+  static Error lost(std::string message) { return {ErrorCode::kLost, std::move(message), {}}; }
   static Error internal(std::string message) {
     return {ErrorCode::kInternal, std::move(message), {}};
   }
@@ -78,29 +102,25 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : ok_(true) {
-    ::new (static_cast<void*>(&value_)) T(std::move(value));
-  }  // NOLINT(implicit)
-  Result(Error error) : ok_(false) {
-    ::new (static_cast<void*>(&error_)) Error(std::move(error));
-  }  // NOLINT(implicit)
+  Result(T value) : ok_(true) { ::new (&value_) T(std::move(value)); }           // NOLINT(implicit)
+  Result(Error error) : ok_(false) { ::new (&error_) Error(std::move(error)); }  // NOLINT(implicit)
   Result(Result&& other) noexcept : ok_(other.ok_) {
     if (ok_) {
-      ::new (static_cast<void*>(&value_)) T(std::move(other.value_));
+      ::new (&value_) T(std::move(other.value_));
     } else {
-      ::new (static_cast<void*>(&error_)) Error(std::move(other.error_));
+      ::new (&error_) Error(std::move(other.error_));
     }
   }
   Result(const Result& other) requires std::is_copy_constructible_v<T> : ok_(other.ok_) {
     if (ok_) {
-      ::new (static_cast<void*>(&value_)) T(other.value_);
+      ::new (&value_) T(other.value_);
     } else {
-      ::new (static_cast<void*>(&error_)) Error(other.error_);
+      ::new (&error_) Error(other.error_);
     }
   }
   Result& operator=(Result other) noexcept {
     this->~Result();
-    ::new (static_cast<void*>(this)) Result(std::move(other));
+    ::new (this) Result(std::move(other));
     return *this;
   }
   ~Result() {

@@ -54,7 +54,7 @@ struct CpuState {
         attention(a),
         rows(r),
         late(packing == Packing::kLate ? std::make_shared<LateWeights>() : nullptr),
-        thread_scratch(static_cast<size_t>(num_threads)),
+        thread_scratch(num_threads),
         pool(num_threads) {}
 
   /// Calls body(item, thread) for each item: on all threads if `work` (in units of about one cycle)

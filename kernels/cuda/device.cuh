@@ -43,6 +43,14 @@ cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_byt
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
+// Places in the launch as int, the type of indices here: differences below zero stay so.
+__device__ inline int thread_x() { return static_cast<int>(threadIdx.x); }
+__device__ inline int block_x() { return static_cast<int>(blockIdx.x); }
+__device__ inline int block_y() { return static_cast<int>(blockIdx.y); }
+__device__ inline int block_z() { return static_cast<int>(blockIdx.z); }
+__device__ inline int grid_x() { return static_cast<int>(gridDim.x); }
+__device__ inline int grid_y() { return static_cast<int>(gridDim.y); }
+
 inline dim3 grid2(int64_t x, int64_t y) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
 }

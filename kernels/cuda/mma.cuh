@@ -65,7 +65,7 @@ __device__ inline void mma_s8_k32(int (&c)[4], const uint32_t (&a)[4], uint32_t 
 /// sum is one chain of fma over the 16 products in ascending order.
 __device__ inline void mma_bf16_exchanged(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                           uint32_t b1) {
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto lane = thread_x() % kWarp;
   const auto value = [](uint32_t pair, int i) {
     return to_float(BFloat16{static_cast<uint16_t>(pair >> 16 * i)});
   };

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/numbers.h"
 #include "kernels/host/host_memory.h"
 
 namespace hearth::kernels {
@@ -184,7 +185,7 @@ double rate(ThreadPool& pool, double (*unit)()) {
         if (item == 0) ops = done;
       });
     });
-    best = std::max(best, ops * static_cast<double>(items) / seconds);
+    best = std::max(best, ops * as_double(items) / seconds);
   }
   return best;
 }
@@ -196,16 +197,15 @@ double read_rate(ThreadPool& pool, size_t bytes) {
   if (memory == nullptr) return 0;
   auto* data = static_cast<uint64_t*>(memory);
   std::fill(data, data + bytes / 8, 1);
-  std::vector<uint64_t> sums(static_cast<size_t>(pool.num_threads()) * 8);
+  std::vector<uint64_t> sums(pool.num_threads() * 8);
   double best = 0;
   for (int run = 0; run < 5; ++run) {
     const double seconds = seconds_of([&] {
-      pool.run(static_cast<int64_t>(bytes / kChunk), [&](int64_t item, int32_t thread) {
-        sums[static_cast<size_t>(thread) * 8] +=
-            sum_of(data + static_cast<size_t>(item) * kChunk / 8, kChunk / 8);
+      pool.run(bytes / kChunk, [&](int64_t item, int32_t thread) {
+        sums[thread * 8] += sum_of(data + item * kChunk / 8, kChunk / 8);
       });
     });
-    best = std::max(best, static_cast<double>(bytes) / seconds);
+    best = std::max(best, as_double(bytes) / seconds);
   }
   keep(sums[0]);
   release_host(memory, bytes);

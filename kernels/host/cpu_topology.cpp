@@ -22,7 +22,7 @@ std::vector<int32_t> affinity() {
   std::vector<int32_t> cpus;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
   for (int32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(static_cast<size_t>(cpu), &set)) cpus.push_back(cpu);
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   }
   return cpus;
 }

@@ -22,9 +22,7 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 
 /// Bytes mapped for a request. Rounding to whole huge pages would leave a megabyte of every matrix
 /// unused and resident, so the end lies in small pages.
-size_t mapped_bytes(size_t bytes) {
-  return round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-}
+size_t mapped_bytes(size_t bytes) { return round_up(bytes, sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 

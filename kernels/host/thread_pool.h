@@ -17,6 +17,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::kernels {
 
 class ThreadPool {
@@ -27,7 +29,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int32_t num_threads() const { return static_cast<int32_t>(threads_.size()) + 1; }
+  int32_t num_threads() const { return size32(threads_) + 1; }
   /// Sets how many threads take part in loops, the caller included: 1 .. num_threads().
   void set_active(int32_t num_threads);
   int32_t active() const { return active_.load(std::memory_order_relaxed); }

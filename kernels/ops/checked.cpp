@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/ops.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/half.h"
@@ -38,7 +39,7 @@ struct Region {
   DType dtype;
   int64_t count;
 
-  size_t bytes() const { return bytes_of(dtype, static_cast<uint64_t>(count)); }
+  size_t bytes() const { return bytes_of(dtype, count); }
 };
 
 /// The elements of all regions, as f32, and their bytes for restoring.
@@ -66,7 +67,7 @@ double element(const std::byte* data, DType dtype, int64_t i) {
     case DType::kF16: std::memcpy(&half, data + 2 * i, 2); return f32_from_f16(half);
     case DType::kBF16: std::memcpy(&half, data + 2 * i, 2); return f32_from_bf16(half);
     case DType::kI32: std::memcpy(&integer, data + 4 * i, 4); return integer;
-    default: return static_cast<double>(data[i]);
+    default: return std::to_integer<uint8_t>(data[i]);
   }
 }
 
@@ -248,8 +249,8 @@ void set_moe_ops(OpTable& table) {
   };
   table.moe_matmul = [](void* s, const MoeMatmulArgs& args) {
     const int64_t rows = tokens_of(args.batch) * args.ids.cols;
-    run_op("moe_matmul", s, args, rows_of(args.out, static_cast<int32_t>(rows)),
-           &OpTable::moe_matmul, &MoeMatmulArgs::w);
+    run_op("moe_matmul", s, args, rows_of(args.out, narrow<int32_t>(rows)), &OpTable::moe_matmul,
+           &MoeMatmulArgs::w);
   };
   table.moe_combine = [](void* s, const MoeCombineArgs& args) {
     run_op("moe_combine", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::moe_combine);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/ops/half.h"
@@ -28,8 +29,8 @@ void check_vector(const Weight* weight, int64_t cols, const char* what) {
 }
 
 void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
-  HEARTH_CHECK(group >= 0 && static_cast<size_t>(group) < batch.groups.size(), "group {} of {}",
-               group, batch.groups.size());
+  HEARTH_CHECK(group >= 0 && std::cmp_less(group, batch.groups.size()), "group {} of {}", group,
+               batch.groups.size());
   HEARTH_CHECK(kv.base != nullptr);
   HEARTH_CHECK(kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16 ||
                    kv.dtype == DType::kQ8_0,
@@ -103,7 +104,7 @@ void check_args(const RopeTableArgs& args) {
 
 void check_args(const RopeArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  check_view(args.x, rows, static_cast<int64_t>(args.num_heads) * args.head_dim, "rope x");
+  check_view(args.x, rows, int64_t{args.num_heads} * args.head_dim, "rope x");
   check_view(args.cos_sin, rows, args.cos_sin.cols, "rope cos_sin");
   HEARTH_CHECK(args.cos_sin.cols % 2 == 0 && args.cos_sin.cols <= args.head_dim,
                "rope_dim {}, head_dim {}", args.cos_sin.cols, args.head_dim);
@@ -111,7 +112,7 @@ void check_args(const RopeArgs& args) {
 
 void check_args(const KvStoreArgs& args) {
   check_kv(*args.batch, args.group, args.kv);
-  const int64_t cols = static_cast<int64_t>(args.kv.num_kv_heads) * args.kv.head_dim;
+  const int64_t cols = int64_t{args.kv.num_kv_heads} * args.kv.head_dim;
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   check_view(args.k, rows, cols, "kv_store k");
   check_view(args.v, rows, cols, "kv_store v");
@@ -131,7 +132,7 @@ void check_args(const AttentionArgs& args) {
                "{} heads, {} kv heads", args.num_heads, args.kv.num_kv_heads);
   HEARTH_CHECK(args.window >= 0 && args.soft_cap >= 0, "window {} soft_cap {}", args.window,
                args.soft_cap);
-  const int64_t cols = static_cast<int64_t>(args.num_heads) * args.kv.head_dim;
+  const int64_t cols = int64_t{args.num_heads} * args.kv.head_dim;
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   check_view(args.q, rows, cols, "attention q");
   check_view(args.out, rows, cols, "attention out");
@@ -208,8 +209,7 @@ Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role)
       return unsupported(tensor, fmt::format("rows of {} values in type {}, want a multiple of {}",
                                              tensor.cols, type.name, type.block_elements));
     }
-    const uint64_t want = bytes_of(
-        tensor.dtype, static_cast<uint64_t>(tensor.rows) * static_cast<uint64_t>(tensor.cols));
+    const uint64_t want = bytes_of(tensor.dtype, tensor.rows * tensor.cols);
     if (tensor.bytes.size() != want) {
       return unsupported(tensor, fmt::format("{} bytes, want {}", tensor.bytes.size(), want));
     }
@@ -242,7 +242,7 @@ std::vector<float> vector_values(std::span<const HostTensor> tensors) {
   std::vector<float> values;
   for (const HostTensor& tensor : tensors) {
     for (int64_t i = 0; i < tensor.cols; ++i) {
-      const std::byte* at = tensor.bytes.data() + bytes_of(tensor.dtype, static_cast<uint64_t>(i));
+      const std::byte* at = tensor.bytes.data() + bytes_of(tensor.dtype, i);
       if (tensor.dtype == DType::kF32) {
         float value;
         std::memcpy(&value, at, sizeof value);

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/numbers.h"
 #include "kernels/base/random.h"
 #include "kernels/ops.h"
 
@@ -30,7 +31,7 @@ HEARTH_HOST_DEVICE constexpr uint64_t noise_bits(uint64_t key, int32_t token) {
 /// In (0, 1): 52 bits, so that adding the half is exact and the result is below 1. The noise is
 /// -log(-log(u)), the standard Gumbel distribution's.
 HEARTH_HOST_DEVICE constexpr double noise_uniform(uint64_t bits) {
-  return (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
+  return (as_double(bits >> 12) + 0.5) * 0x1p-52;
 }
 
 /// How the token of one row is drawn.

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::kernels {
 namespace {
@@ -60,7 +61,7 @@ const DTypeInfo& info(DType type) {
 
 std::optional<DType> dtype_from_gguf(uint32_t id) {
   for (const Entry& entry : kTypes) {
-    if (static_cast<uint32_t>(entry.type) == id) return entry.type;
+    if (to_underlying(entry.type) == id) return entry.type;
   }
   return std::nullopt;
 }

@@ -63,8 +63,7 @@ std::optional<DType> dtype_from_gguf(uint32_t id);
 /// Bytes of `num_elements` (a multiple of the block) of `type`. The caller has checked overflow.
 inline uint64_t bytes_of(DType type, uint64_t num_elements) {
   const DTypeInfo& i = info(type);
-  return num_elements / static_cast<uint64_t>(i.block_elements) *
-         static_cast<uint64_t>(i.block_bytes);
+  return num_elements / i.block_elements * i.block_bytes;
 }
 
 }  // namespace hearth::kernels

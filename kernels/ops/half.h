@@ -9,7 +9,7 @@
 namespace hearth::kernels {
 
 inline float f32_from_f16(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
+  const uint32_t sign = (h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1f;
   const uint32_t mantissa = h & 0x3ff;
   if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact in f32
@@ -41,9 +41,7 @@ inline uint16_t f16_from_f32(float f) {
   return static_cast<uint16_t>(sign | (rounded >> 13));  // a carry past 65504 gives infinity
 }
 
-inline float f32_from_bf16(uint16_t h) {
-  return std::bit_cast<float>(static_cast<uint32_t>(h) << 16);
-}
+inline float f32_from_bf16(uint16_t h) { return std::bit_cast<float>(uint32_t{h} << 16); }
 
 inline uint16_t bf16_from_f32(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);

@@ -28,10 +28,9 @@ constexpr int32_t kv_scales(int32_t head_dim) {
 /// Bytes of K, or of V, of one kv head in one block.
 inline int64_t kv_head_bytes(DType dtype, int32_t block_size, int32_t head_dim) {
   if (dtype == DType::kQ8_0) {
-    return static_cast<int64_t>(block_size) * (head_dim + 2 * kv_scales(head_dim));
+    return int64_t{block_size} * (head_dim + 2 * kv_scales(head_dim));
   }
-  return static_cast<int64_t>(
-      bytes_of(dtype, static_cast<uint64_t>(block_size) * static_cast<uint64_t>(head_dim)));
+  return bytes_of(dtype, int64_t{block_size} * head_dim);
 }
 
 /// Indices of K and V of (dimension, position in the block) within their head, and of their scales.
@@ -39,18 +38,14 @@ struct KvIndex {
   int32_t block_size;
   int32_t head_dim;
 
-  int64_t k(int32_t dim, int32_t offset) const {
-    return static_cast<int64_t>(dim) * block_size + offset;
-  }
-  int64_t v(int32_t dim, int32_t offset) const {
-    return static_cast<int64_t>(offset) * head_dim + dim;
-  }
-  int64_t values() const { return static_cast<int64_t>(block_size) * head_dim; }
+  int64_t k(int32_t dim, int32_t offset) const { return int64_t{dim} * block_size + offset; }
+  int64_t v(int32_t dim, int32_t offset) const { return int64_t{offset} * head_dim + dim; }
+  int64_t values() const { return int64_t{block_size} * head_dim; }
   int64_t k_scale(int32_t dim, int32_t offset) const {
-    return static_cast<int64_t>(dim / kKvScaleDims) * block_size + offset;
+    return int64_t{dim / kKvScaleDims} * block_size + offset;
   }
   int64_t v_scale(int32_t dim, int32_t offset) const {
-    return static_cast<int64_t>(offset) * kv_scales(head_dim) + dim / kKvScaleDims;
+    return int64_t{offset} * kv_scales(head_dim) + dim / kKvScaleDims;
   }
 };
 

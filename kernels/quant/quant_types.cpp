@@ -256,8 +256,8 @@ void dequantize(DType type, std::span<const std::byte> blocks, std::span<float> 
   HEARTH_CHECK(blocks.size() == bytes_of(type, out.size()), "{} bytes for {} values of {}",
                blocks.size(), out.size(), info(type).name);
   const std::byte* at = blocks.data();
-  const auto step = static_cast<size_t>(info(type).block_bytes);
-  const auto count = static_cast<size_t>(info(type).block_elements);
+  const size_t step = info(type).block_bytes;
+  const size_t count = info(type).block_elements;
   for (size_t i = 0; i < out.size(); i += count, at += step) {
     switch (type) {
       case DType::kF32: out[i] = read<float>(at); break;

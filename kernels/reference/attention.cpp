@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
 #include "kernels/ops/half.h"
@@ -36,7 +37,7 @@ struct StoredHead {
     return quantized(head, at.v(dim, offset), at.v_scale(dim, offset));
   }
   double quantized(const std::byte* head, int64_t index, int64_t scale_index) const {
-    return static_cast<double>(static_cast<int8_t>(head[index])) *
+    return as_double(static_cast<int8_t>(head[index])) *
            load(head + at.values(), DType::kF16, scale_index);
   }
 };
@@ -54,7 +55,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
   };
 
   std::vector<double> scores;
-  double largest = args.sinks != nullptr ? static_cast<double>(args.sinks->vector[head])
+  double largest = args.sinks != nullptr ? double{args.sinks->vector[head]}
                                          : -std::numeric_limits<double>::infinity();
   for (int32_t p = seen.first; p <= seen.last; ++p) {
     double dot = 0;
@@ -88,7 +89,7 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
     const SeenPositions seen = seen_positions(args, t, to_all);
     const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;
     for (int32_t head = 0; head < args.num_heads; ++head) {
-      const int64_t column = static_cast<int64_t>(head) * args.kv.head_dim;
+      const int64_t column = int64_t{head} * args.kv.head_dim;
       attend(args, blocks, head, seen, args.q.row<float>(t) + column,
              args.out.row<float>(t) + column);
     }

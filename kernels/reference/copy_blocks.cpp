@@ -9,7 +9,7 @@ void copy_blocks(void*, const CopyBlocksArgs& args) {
   check_args(args);
   for (size_t i = 0; i < args.src.size(); ++i) {
     std::memmove(args.base + args.dst[i] * args.block_bytes,
-                 args.base + args.src[i] * args.block_bytes, static_cast<size_t>(args.block_bytes));
+                 args.base + args.src[i] * args.block_bytes, args.block_bytes);
   }
 }
 

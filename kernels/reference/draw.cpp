@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/base/numbers.h"
 #include "kernels/ops/checks.h"
 #include "kernels/reference/op_table.h"
 
@@ -17,7 +18,7 @@ int32_t draw_row(const float* logits, int64_t vocab, const DrawRow& how) {
   int32_t token = kNotDrawn;
   for (int64_t i = 0; i < vocab; ++i) {
     if (!std::isfinite(logits[i])) return kNotDrawn;
-    const auto id = static_cast<int32_t>(i);
+    const auto id = narrow<int32_t>(i);
     double score = logits[i];
     if (how.temperature > 0) {
       const double u = noise_uniform(noise_bits(key, id));
@@ -46,7 +47,7 @@ void draw(void*, const DrawArgs& args) {
 
 void best_logits(void*, const BestLogitsArgs& args) {
   check_args(args);
-  std::vector<int32_t> order(static_cast<size_t>(args.logits.cols));
+  std::vector<int32_t> order(args.logits.cols);
   for (int32_t row = 0; row < num_rows(*args.batch, Rows::kOutputs); ++row) {
     const float* logits = args.logits.row<float>(row);
     BestLogits& best = args.best[row];

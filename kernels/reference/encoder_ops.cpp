@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/base/numbers.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
 
@@ -13,10 +14,10 @@ void layer_norm(void*, const LayerNormArgs& args) {
     float* out = args.out.row<float>(t);
     double sum = 0;
     for (int64_t c = 0; c < width; ++c) sum += x[c];
-    const double mean = sum / static_cast<double>(width);
+    const double mean = sum / as_double(width);
     double squares = 0;
     for (int64_t c = 0; c < width; ++c) squares += (x[c] - mean) * (x[c] - mean);
-    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + args.eps);
+    const double scale = 1.0 / std::sqrt(squares / as_double(width) + args.eps);
     for (int64_t c = 0; c < width; ++c) {
       out[c] =
           static_cast<float>((x[c] - mean) * scale * args.weight->vector[c] + args.bias->vector[c]);

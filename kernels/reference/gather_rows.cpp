@@ -12,8 +12,7 @@ void gather_rows(void*, const GatherRowsArgs& args) {
   for (int32_t i = 0; i < num_rows(*args.batch, Rows::kOutputs); ++i) {
     const int32_t row = args.batch->output_rows[i];
     HEARTH_CHECK(row >= 0 && row < num_tokens, "output row {} of {}", row, num_tokens);
-    std::memcpy(args.out.row<float>(i), args.x.row<float>(row),
-                static_cast<size_t>(args.x.cols) * sizeof(float));
+    std::memcpy(args.out.row<float>(i), args.x.row<float>(row), args.x.cols * sizeof(float));
   }
 }
 

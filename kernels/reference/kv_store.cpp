@@ -70,7 +70,7 @@ void kv_store(void*, const KvStoreArgs& args) {
     const int32_t offset = slots[t] % kv.block_size;
     std::byte* layer = kv.base + slots[t] / kv.block_size * kv.block_bytes + kv.layer_offset;
     for (int32_t h = 0; h < kv.num_kv_heads; ++h) {
-      const int64_t column = static_cast<int64_t>(h) * kv.head_dim;
+      const int64_t column = int64_t{h} * kv.head_dim;
       store_head(
           layer + h * head_bytes, kv, args.k.row<float>(t) + column,
           [&](int32_t d) { return at.k(d, offset); },

@@ -23,7 +23,7 @@ struct SubBlock {
 std::vector<SubBlock> sub_blocks(DType type, std::span<const std::byte> row, int64_t cols) {
   std::vector<SubBlock> subs;
   subs.reserve(cols / 16);
-  const auto step = static_cast<size_t>(info(type).block_bytes);
+  const size_t step = info(type).block_bytes;
   for (size_t at = 0; at < row.size(); at += step) {
     if (type == DType::kQ8_0) {
       uint16_t d;
@@ -79,8 +79,7 @@ QuantizedBlock quantize_block(const float* x) {
   return block;
 }
 
-Activations::Activations(const float* values, int64_t cols)
-    : x(values), quantized(static_cast<size_t>(cols / 32)) {
+Activations::Activations(const float* values, int64_t cols) : x(values), quantized(cols / 32) {
   for (size_t b = 0; b < quantized.size(); ++b) quantized[b] = quantize_block(values + 32 * b);
 }
 
@@ -94,12 +93,12 @@ void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
     for (size_t i = 0; i < inputs.size(); ++i) done(i, dot(subs, inputs[i].quantized));
     return;
   }
-  std::vector<float> values(static_cast<size_t>(w.cols));
+  std::vector<float> values(w.cols);
   dequantize(tensor.dtype, bytes, values);
   for (size_t i = 0; i < inputs.size(); ++i) {
     double sum = 0;
     for (size_t k = 0; k < values.size(); ++k) {
-      sum += static_cast<double>(inputs[i].x[k]) * values[k];
+      sum += double{inputs[i].x[k]} * values[k];
     }
     done(i, sum);
   }
@@ -114,7 +113,7 @@ void matmul(void*, const MatmulArgs& args) {
   }
   for (int64_t o = 0; o < w.rows; ++o) {
     multiply_row(w, o, 0, inputs, [&](size_t t, double sum) {
-      const auto r = static_cast<int64_t>(t);
+      const int64_t r = t;
       const double residual = args.residual != nullptr ? args.residual->row<float>(r)[o] : 0.0f;
       args.out.row<float>(r)[o] = static_cast<float>(sum + residual);
     });

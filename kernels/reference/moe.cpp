@@ -69,8 +69,7 @@ void moe_combine(void*, const MoeCombineArgs& args) {
     for (int64_t c = 0; c < args.out.cols; ++c) {
       double sum = 0;
       for (int64_t j = 0; j < top_k; ++j) {
-        sum += static_cast<double>(args.weights.row<float>(t)[j]) *
-               args.x.row<float>(t * top_k + j)[c];
+        sum += double{args.weights.row<float>(t)[j]} * args.x.row<float>(t * top_k + j)[c];
       }
       float& out = args.out.row<float>(t)[c];
       out = static_cast<float>(out + sum);

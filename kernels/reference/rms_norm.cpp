@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/base/numbers.h"
 #include "kernels/ops/checks.h"
 #include "kernels/reference/op_table.h"
 
@@ -13,8 +14,8 @@ void rms_norm(void*, const RmsNormArgs& args) {
       const float* x = args.x.row<float>(t) + first;
       float* out = args.out.row<float>(t) + first;
       double sum = 0;
-      for (int64_t c = 0; c < width; ++c) sum += static_cast<double>(x[c]) * x[c];
-      const double scale = 1.0 / std::sqrt(sum / static_cast<double>(width) + args.eps);
+      for (int64_t c = 0; c < width; ++c) sum += double{x[c]} * x[c];
+      const double scale = 1.0 / std::sqrt(sum / as_double(width) + args.eps);
       for (int64_t c = 0; c < width; ++c) {
         out[c] = static_cast<float>(x[c] * scale * args.weight->vector[c]);
       }

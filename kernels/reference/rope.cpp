@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/base/numbers.h"
 #include "kernels/ops/checks.h"
 #include "kernels/reference/op_table.h"
 
@@ -10,7 +11,7 @@ void rope_table(void*, const RopeTableArgs& args) {
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     float* out = args.cos_sin.row<float>(t);
     for (int64_t i = 0; i < args.inv_freq->cols; ++i) {
-      const double angle = static_cast<double>(args.batch->positions[t]) * args.inv_freq->vector[i];
+      const double angle = as_double(args.batch->positions[t]) * args.inv_freq->vector[i];
       out[2 * i] = static_cast<float>(std::cos(angle) * args.magnitude);
       out[2 * i + 1] = static_cast<float>(std::sin(angle) * args.magnitude);
     }
@@ -24,7 +25,7 @@ void rope(void*, const RopeArgs& args) {
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     const float* cos_sin = args.cos_sin.row<float>(t);
     for (int32_t h = 0; h < args.num_heads; ++h) {
-      float* x = args.x.row<float>(t) + static_cast<int64_t>(h) * args.head_dim;
+      float* x = args.x.row<float>(t) + int64_t{h} * args.head_dim;
       for (int64_t i = 0; i < pairs; ++i) {
         float& a = x[neighbours ? 2 * i : i];
         float& b = x[neighbours ? 2 * i + 1 : i + pairs];

@@ -14,8 +14,8 @@ const StoredWeight::Tensor& StoredWeight::tensor_of(int64_t row) const {
 
 std::span<const std::byte> StoredWeight::row_bytes(int64_t row, int32_t expert) const {
   const Tensor& tensor = tensor_of(row);
-  const auto row_size = static_cast<size_t>(bytes_of(tensor.dtype, static_cast<uint64_t>(cols)));
-  const auto index = static_cast<size_t>(expert * tensor.rows + row - tensor.first_row);
+  const size_t row_size = bytes_of(tensor.dtype, cols);
+  const size_t index = expert * tensor.rows + row - tensor.first_row;
   return std::span(tensor.bytes).subspan(index * row_size, row_size);
 }
 
@@ -26,7 +26,7 @@ Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor> 
   if (role == WeightRole::kVector) {
     weight->values = vector_values(tensors);
     weight->rows = 1;
-    weight->cols = static_cast<int64_t>(weight->values.size());
+    weight->cols = weight->values.size();
     weight->bytes = weight->values.size() * sizeof(float);
     weight->vector = weight->values.data();
     return std::unique_ptr<Weight>(std::move(weight));

@@ -33,8 +33,7 @@ std::string_view word_after(std::string_view header, std::string_view mark) {
   const size_t at = header.find(mark);
   if (at == std::string_view::npos) return {};
   const std::string_view rest = header.substr(at + mark.size());
-  return rest.substr(
-      0, static_cast<size_t>(std::ranges::find_if_not(rest, is_name_char) - rest.begin()));
+  return rest.substr(0, std::ranges::find_if_not(rest, is_name_char) - rest.begin());
 }
 
 }  // namespace

@@ -23,8 +23,7 @@ void ReasoningSplitter::take(char c, AnswerPieces* pieces, std::string* rest) {
   switch (state_) {
     case State::kBefore: {
       held_ += c;
-      const size_t blanks =
-          static_cast<size_t>(std::ranges::find_if_not(held_, is_blank) - held_.begin());
+      const size_t blanks = std::ranges::find_if_not(held_, is_blank) - held_.begin();
       const std::string_view mark = std::string_view(held_).substr(blanks);
       if (!marks_.begin.empty() && mark == marks_.begin) {
         state_ = State::kInside;

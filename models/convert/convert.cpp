@@ -72,7 +72,7 @@ class Writer {
 
   Result<void> append(std::span<const std::byte> bytes) {
     if (progress_ && !progress_(written_, total_)) {
-      return Error{ErrorCode::kCancelled, "interrupted; nothing was written", ""};
+      return Error::cancelled("interrupted; nothing was written");
     }
     written_ += bytes.size();
     return file_.append(bytes);

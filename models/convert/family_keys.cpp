@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/base/numbers.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::models {
@@ -113,7 +114,7 @@ class Reader {
   void set(std::string_view key, FamilyKeys::Value value) {
     out_.entries.emplace_back(fmt::format("{}.{}", out_.architecture, key), std::move(value));
   }
-  void set_count(std::string_view key, uint64_t value) { set(key, static_cast<uint32_t>(value)); }
+  void set_count(std::string_view key, uint64_t value) { set(key, narrow<uint32_t>(value)); }
   void set_factor(std::string_view key, double value) { set(key, static_cast<float>(value)); }
 
   Result<void> refuse_what_is_not_computed() {
@@ -194,7 +195,7 @@ class Reader {
     if (partial && !(*partial > 0 && *partial <= 1)) {
       return corrupt_config("partial_rotary_factor", "a share of the head");
     }
-    rotated_ = static_cast<uint64_t>(static_cast<double>(head_dim_) * partial.value_or(1.0));
+    rotated_ = static_cast<uint64_t>(as_double(head_dim_) * partial.value_or(1.0));
     set_count("rope.dimension_count", rotated_);
     set_factor("rope.freq_base", base);
     HEARTH_ASSIGN_OR_RETURN(auto type, text_at(rope, "rope_type"));
@@ -255,8 +256,7 @@ class Reader {
     }
     std::vector<float> divisors;
     for (uint64_t i = 0; i < rotated_ / 2; ++i) {
-      const double frequency =
-          std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(rotated_));
+      const double frequency = std::pow(base, -2.0 * as_double(i) / as_double(rotated_));
       const double turns = original * frequency / (2 * std::numbers::pi);
       const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
       divisors.push_back(static_cast<float>(1.0 / ((1 - kept) / factor + kept)));
@@ -290,10 +290,9 @@ class Reader {
     HEARTH_ASSIGN_OR_RETURN(std::vector<float> shorter, divisors_at(rope, "short_factor"));
     HEARTH_ASSIGN_OR_RETURN(std::vector<float> longer, divisors_at(rope, "long_factor"));
     HEARTH_ASSIGN_OR_RETURN(const auto given, number_at(rope, "attention_factor"));
-    const double stretch = static_cast<double>(context_) / static_cast<double>(*original);
+    const double stretch = as_double(context_) / as_double(*original);
     const double own =
-        stretch <= 1 ? 1
-                     : std::sqrt(1 + std::log(stretch) / std::log(static_cast<double>(*original)));
+        stretch <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(as_double(*original)));
     set_count("rope.scaling.original_context_length", *original);
     set_factor("rope.scaling.attn_factor", given.value_or(own));
     out_.vectors.emplace_back("rope_factors_short.weight", std::move(shorter));
@@ -415,7 +414,7 @@ class Reader {
     if (!scalar) return {};
     const bool by_width = family_.largest_by_width == out_.num_layers;
     const uint64_t want = by_width ? out_.width / out_.num_heads : head_dim_;
-    if (*scalar == static_cast<double>(want)) return {};
+    if (*scalar == as_double(want)) return {};
     return unsupported("query_pre_attn_scalar", fmt::format("{}, not {}", *scalar, want));
   }
 

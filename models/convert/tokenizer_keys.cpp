@@ -209,7 +209,7 @@ class TokenizerReader {
     if (unknown) {
       if (const auto found = ids_.find(*unknown); found != ids_.end()) {
         types_[found->second] = kUnknown;
-        w_.set_u32("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(found->second));
+        w_.set_u32("tokenizer.ggml.unknown_token_id", narrow<uint32_t>(found->second));
       }
     }
     w_.set_string("tokenizer.ggml.model", "llama");
@@ -317,8 +317,8 @@ class TokenizerReader {
     HEARTH_ASSIGN_OR_RETURN(auto eos, named("eos_token"));
     if (!bos) bos = first_id("bos_token_id");
     if (!eos) eos = first_id("eos_token_id");
-    if (bos) w_.set_u32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*bos));
-    if (eos) w_.set_u32("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(*eos));
+    if (bos) w_.set_u32("tokenizer.ggml.bos_token_id", narrow<uint32_t>(*bos));
+    if (eos) w_.set_u32("tokenizer.ggml.eos_token_id", narrow<uint32_t>(*eos));
     w_.set_bool("tokenizer.ggml.add_bos_token", bos && template_begins_with_token());
     return {};
   }

@@ -11,7 +11,7 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     view.rows = rows;
     view.cols = view.row_stride = cols;
     constexpr uint64_t kAlignment = 64;
-    const uint64_t bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols) * 4;
+    const uint64_t bytes = rows * cols * 4;
     used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return view;
   };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "models/encoder/encoder_config.h"
 #include "models/file_info.h"
 
@@ -43,7 +44,7 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
   HEARTH_ASSIGN_OR_RETURN(DecoderWeights weights,
                           DecoderWeights::load(file, config, ops, progress));
   info.context_length = config.context_length;
-  info.vocab_size = static_cast<int32_t>(weights.embedding->rows);
+  info.vocab_size = narrow<int32_t>(weights.embedding->rows);
   info.width = config.width;
   info.num_layers = config.num_layers;
   info.num_heads = config.num_heads;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 
 namespace hearth::models {
 namespace {
@@ -101,8 +102,7 @@ Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_la
   const bool given = m.has(kKey);
   const GgufEntry* entry = m.file().find(m.full(kKey));
   if (given && entry->type == GgufType::kArray) {
-    if (entry->element_type != GgufType::kBool ||
-        entry->count != static_cast<uint64_t>(num_layers)) {
+    if (entry->element_type != GgufType::kBool || std::cmp_not_equal(entry->count, num_layers)) {
       return m.corrupt(kKey, fmt::format("an array of {} {}, want a bool for each of the {} layers",
                                          entry->count, name(entry->element_type), num_layers));
     }
@@ -113,9 +113,8 @@ Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_la
   if (given) {
     HEARTH_ASSIGN_OR_RETURN(period, m.count_or(kKey, period));
   }
-  return std::function<bool(int32_t)>([period](int32_t layer) {
-    return period == 0 || static_cast<uint32_t>(layer) % period != period - 1;
-  });
+  return std::function<bool(int32_t)>(
+      [period](int32_t layer) { return period == 0 || layer % period != period - 1; });
 }
 
 }  // namespace hearth::models

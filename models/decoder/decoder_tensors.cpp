@@ -144,17 +144,15 @@ class LayerFinder {
 /// The embedding, with one row per token of the vocabulary.
 Result<const GgufTensor*> find_embedding(const GgufFile& file, TensorSet& set, int32_t width) {
   const GgufTensor* embedding = file.find_tensor("token_embd.weight");
-  const auto vocab_size = static_cast<int64_t>(embedding != nullptr ? embedding->dims[1] : 1);
+  const int64_t vocab_size = embedding != nullptr ? embedding->dims[1] : 1;
   HEARTH_ASSIGN_OR_RETURN(embedding, set.want("token_embd.weight", {width, vocab_size}));
   if (vocab_size > INT32_MAX) {
-    return Error{
-        ErrorCode::kUnsupported,
-        fmt::format("token_embd.weight: shape {}, want fewer than 2^31 rows", embedding->shape()),
-        ""};
+    return Error::unsupported(
+        fmt::format("token_embd.weight: shape {}, want fewer than 2^31 rows", embedding->shape()));
   }
   if (!file.has("tokenizer.ggml.tokens")) return embedding;
   HEARTH_ASSIGN_OR_RETURN(const auto tokens, file.get<GgufStrings>("tokenizer.ggml.tokens"));
-  if (tokens.size() == static_cast<size_t>(vocab_size)) return embedding;
+  if (std::ssize(tokens) == vocab_size) return embedding;
   return Error::corrupt(
       fmt::format("token_embd.weight: shape {}, want a row for each of the {} tokens",
                   embedding->shape(), tokens.size()));
@@ -187,7 +185,7 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
     t.layers.push_back(layer);
   }
   HEARTH_ASSIGN_OR_RETURN(t.output_norm, set.want("output_norm.weight", {c.width}));
-  const auto vocab_size = static_cast<int64_t>(t.embedding->dims[1]);
+  const int64_t vocab_size = t.embedding->dims[1];
   HEARTH_ASSIGN_OR_RETURN(t.output, set.want_if_present("output.weight", {c.width, vocab_size}));
   HEARTH_TRY(set.check_all_used());
   return t;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace hearth::models {
 namespace {
@@ -95,7 +96,7 @@ Result<int32_t> Metadata::number(std::string_view key, int32_t most) {
     return unsupported(key, "a value for each layer");
   }
   HEARTH_ASSIGN_OR_RETURN(const uint32_t value, file_.get<uint32_t>(full(key)));
-  if (value >= 1 && value <= static_cast<uint32_t>(most)) return static_cast<int32_t>(value);
+  if (value >= 1 && std::cmp_less_equal(value, most)) return value;
   return corrupt(key, fmt::format("{}, want 1 to {}", value, most));
 }
 

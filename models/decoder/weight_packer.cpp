@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/base/numbers.h"
 #include "models/tensor_set.h"
 
 namespace hearth::models {
@@ -25,7 +26,7 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
     parts.push_back(host_tensor(*tensor));
     if (ops_.pack_more != nullptr) parts.back().owner = file_.keep_cached(tensor->bytes);
     if (role == WeightRole::kExperts) {
-      parts.back().num_experts = static_cast<int32_t>(tensor->dims[2]);
+      parts.back().num_experts = narrow<int32_t>(tensor->dims[2]);
     }
   }
   HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
@@ -42,7 +43,7 @@ Result<WeightHandle> WeightPacker::pack_values(std::string_view name,
   kernels::HostTensor tensor;
   tensor.name = name;
   tensor.rows = 1;
-  tensor.cols = static_cast<int64_t>(values.size());
+  tensor.cols = values.size();
   tensor.bytes = std::as_bytes(values);
   return pack_parts({&tensor, 1}, WeightRole::kVector);
 }
@@ -67,10 +68,8 @@ Result<std::vector<float>> positive_values(const GgufTensor* tensor) {
   for (uint64_t i = 0; i < tensor->dims[0]; ++i) {
     const auto value = load_unaligned<float>(tensor->bytes.data() + i * sizeof(float));
     if (!std::isfinite(value) || value <= 0.0f) {
-      return Error{
-          ErrorCode::kCorrupt,
-          fmt::format("{}: element {} is {}, want finite numbers above 0", tensor->name, i, value),
-          ""};
+      return Error::corrupt(
+          fmt::format("{}: element {} is {}, want finite numbers above 0", tensor->name, i, value));
     }
     values.push_back(value);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "models/file_info.h"
 
 namespace hearth::models {
@@ -24,7 +25,7 @@ Result<std::unique_ptr<Model>> Encoder::load(const GgufFile& file, const Encoder
   HEARTH_ASSIGN_OR_RETURN(ModelInfo info, describe_file(file));
   HEARTH_ASSIGN_OR_RETURN(EncoderWeights weights, EncoderWeights::load(file, c, ops, progress));
   info.context_length = c.context_length;
-  info.vocab_size = static_cast<int32_t>(weights.embedding->rows);
+  info.vocab_size = narrow<int32_t>(weights.embedding->rows);
   info.width = c.width;
   info.num_layers = c.num_layers;
   info.num_heads = c.num_heads;
@@ -56,7 +57,7 @@ Encoder::Activations Encoder::lay_out(int32_t tokens, std::byte* base, uint64_t*
     view.rows = tokens;
     view.cols = view.row_stride = cols;
     constexpr uint64_t kAlignment = 64;
-    const uint64_t size = static_cast<uint64_t>(tokens) * static_cast<uint64_t>(cols) * 4;
+    const uint64_t size = tokens * cols * 4;
     *bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
     return view;
   };

@@ -108,7 +108,7 @@ Result<WeightHandle> pack_token_type(WeightPacker& packer, const GgufTensor* ten
                                           kernels::info(row.dtype).name));
   }
   row.rows = 1;
-  row.bytes = row.bytes.first(kernels::bytes_of(row.dtype, static_cast<uint64_t>(row.cols)));
+  row.bytes = row.bytes.first(kernels::bytes_of(row.dtype, row.cols));
   return packer.pack_values("token_types.weight", kernels::vector_values(std::span(&row, 1)));
 }
 

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
@@ -18,8 +20,8 @@ Result<std::unique_ptr<Model>> load_llama(const GgufFile& file, const kernels::O
   Metadata metadata(file, "llama");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
   HEARTH_ASSIGN_OR_RETURN(const uint32_t window, metadata.count_or("attention.sliding_window", 0));
-  if (window < static_cast<uint32_t>(c.context_length)) {
-    c.set_window(static_cast<int32_t>(window), [](int32_t) { return true; });
+  if (std::cmp_less(window, c.context_length)) {
+    c.set_window(window, [](int32_t) { return true; });
   }
   HEARTH_ASSIGN_OR_RETURN(const uint32_t experts, metadata.count_or("expert_count", 0));
   if (experts > 0) {

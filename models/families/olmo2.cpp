@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
@@ -37,8 +39,8 @@ Result<void> set_sliding_layers(Metadata& m, DecoderConfig& c) {
   HEARTH_ASSIGN_OR_RETURN(const uint32_t window, m.count_or("attention.sliding_window", 0));
   HEARTH_ASSIGN_OR_RETURN(const auto slides, sliding_pattern(m, c.num_layers, 4));
   if (window == 0) return {};
-  if (window < static_cast<uint32_t>(c.context_length)) {
-    c.set_window(static_cast<int32_t>(window), slides);
+  if (std::cmp_less(window, c.context_length)) {
+    c.set_window(window, slides);
   }
   RopeConfig plain;
   plain.dim = c.ropes.front().dim;

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
@@ -16,8 +18,8 @@ Result<std::unique_ptr<Model>> load_phi3(const GgufFile& file, const kernels::Op
   Metadata m(file, "phi3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(const uint32_t window, m.count_or("attention.sliding_window", 0));
-  if (window < static_cast<uint32_t>(c.context_length)) {
-    c.set_window(static_cast<int32_t>(window), [](int32_t) { return true; });
+  if (std::cmp_less(window, c.context_length)) {
+    c.set_window(window, [](int32_t) { return true; });
   }
   HEARTH_TRY(m.refuse_others());
   c.fused_gate_up = true;

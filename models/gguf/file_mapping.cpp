@@ -15,10 +15,14 @@
 namespace hearth::models {
 
 Error system_error(const std::filesystem::path& path, const char* what, int number) {
-  ErrorCode code = ErrorCode::kIo;
-  if (number == ENOENT || number == ENOTDIR) code = ErrorCode::kNotFound;
-  if (number == EACCES || number == EPERM) code = ErrorCode::kForbidden;
-  return Error{code, fmt::format("{}: {}: {}", path.string(), what, std::strerror(number)), ""};
+  std::string text = fmt::format("{}: {}: {}", path.string(), what, std::strerror(number));
+  switch (number) {
+    case ENOENT:
+    case ENOTDIR: return Error::not_found(std::move(text));
+    case EACCES:
+    case EPERM: return Error::forbidden(std::move(text));
+    default: return Error::io(std::move(text));
+  }
 }
 
 // ---- ReadableFile ---------------------------------------------------------------------------
@@ -34,7 +38,7 @@ Result<ReadableFile> ReadableFile::open(const std::filesystem::path& path) {
   if (!S_ISREG(status.st_mode)) {
     return Error::invalid(fmt::format("{}: not a regular file", path.string()));
   }
-  file.size_bytes_ = static_cast<size_t>(status.st_size);
+  file.size_bytes_ = status.st_size;
   return file;
 }
 
@@ -103,17 +107,17 @@ bool FileMapping::contains(std::span<const std::byte> part) const {
 bool FileMapping::in_page_cache(std::span<const std::byte> part) const {
   constexpr size_t kSampleEvery = 256 << 10;
   if (!contains(part)) return false;
-  const auto begin = static_cast<size_t>(part.data() - bytes_.data());
+  const size_t begin = part.data() - bytes_.data();
   for (size_t at = begin; at < begin + part.size(); at += kSampleEvery) {
     std::byte byte;
     const iovec into{&byte, 1};
-    if (::preadv2(file_.fd(), &into, 1, static_cast<off_t>(at), RWF_NOWAIT) != 1) return false;
+    if (::preadv2(file_.fd(), &into, 1, at, RWF_NOWAIT) != 1) return false;
   }
   return true;
 }
 
 void FileMapping::drop_pages(std::span<const std::byte> part) const {
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t page = ::sysconf(_SC_PAGESIZE);
   const auto first = reinterpret_cast<uintptr_t>(part.data());
   const uintptr_t last = first + part.size();
   if (!contains(part)) return;

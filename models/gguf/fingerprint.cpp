@@ -59,7 +59,7 @@ Result<std::string> fingerprint_file(const ReadableFile& file, WeightCheck* chec
     if (got < 0) return system_error(file.path(), "read", errno);
     if (got == 0) break;
     at += got;
-    const std::span<const std::byte> piece(chunk.data(), static_cast<size_t>(got));
+    const std::span<const std::byte> piece(chunk.data(), got);
     XXH3_128bits_update(state.get(), piece.data(), piece.size());
     if (check != nullptr) check->add(piece);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::models {
 namespace {
 
@@ -10,9 +12,7 @@ constexpr size_t kHead = 512;
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
+  for (char& c : out) c = ascii_lower(c);
   return out;
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/foreign_file.h"
 
@@ -62,7 +64,7 @@ std::string printable(std::string_view text) {
   constexpr size_t kMost = 128;
   std::string out;
   for (const char c : text.substr(0, kMost)) {
-    const auto byte = static_cast<unsigned char>(c);
+    const auto byte = byte_of(c);
     if (byte >= 0x20 && byte < 0x7f) {
       out.push_back(c);
     } else {
@@ -153,13 +155,11 @@ Result<void> GgufFile::Parser::header(uint64_t* num_tensors, uint64_t* num_metad
   HEARTH_TRY(read(&version, "header", "version"));
   if (version != 2 && version != 3) {
     const uint32_t swapped = __builtin_bswap32(version);
-    return Error{
-        ErrorCode::kUnsupported,
+    return Error::unsupported(
         swapped >= 1 && swapped <= 3
             ? fmt::format("header: version {} in big-endian byte order, want little-endian",
                           swapped)
-            : fmt::format("header: GGUF version {}, want 2 or 3", version),
-        ""};
+            : fmt::format("header: GGUF version {}, want 2 or 3", version));
   }
   HEARTH_TRY(read(num_tensors, "header", "tensor count"));
   HEARTH_TRY(read(num_metadata, "header", "metadata count"));
@@ -239,8 +239,7 @@ Result<void> GgufFile::Parser::skip_values(std::string_view key, GgufType type, 
     return {};
   }
   if (type != GgufType::kArray) {
-    return corrupt_gguf("{}: value type {}, want 0 to 12", printable(key),
-                        static_cast<uint32_t>(type));
+    return corrupt_gguf("{}: value type {}, want 0 to 12", printable(key), to_underlying(type));
   }
   if (depth == kMaxArrayDepth) {
     return corrupt_gguf("{}: arrays nested more than {} deep", printable(key), kMaxArrayDepth);
@@ -279,7 +278,7 @@ Result<void> GgufFile::Parser::tensor_entry(uint64_t index) {
   for (uint32_t d = 0; d < tensor.num_dims; ++d) {
     HEARTH_TRY(read(&tensor.dims[d], tensor.name, "dimension"));
     if (tensor.dims[d] == 0 || !multiply(elements, tensor.dims[d], &elements) ||
-        elements > static_cast<uint64_t>(INT64_MAX)) {
+        elements > uint64_t{INT64_MAX}) {
       return corrupt_gguf("{}: shape [{}], want dimensions of at least 1 and a product below 2^63",
                           printable(tensor.name),
                           fmt::join(tensor.dims.begin(), tensor.dims.begin() + d + 1, ","));
@@ -303,13 +302,13 @@ Result<void> GgufFile::Parser::tensor_entry(uint64_t index) {
 
 Result<uint64_t> GgufFile::Parser::tensor_bytes(const GgufTensor& tensor) const {
   const kernels::DTypeInfo& type = kernels::info(*tensor.dtype);
-  const auto block = static_cast<uint64_t>(type.block_elements);
+  const uint64_t block = type.block_elements;
   if (tensor.dims[0] % block != 0) {
     return corrupt_gguf("{}: {} with rows of {} elements, want a multiple of {}",
                         printable(tensor.name), type.name, tensor.dims[0], block);
   }
   uint64_t bytes = 0;
-  if (!multiply(tensor.num_elements() / block, static_cast<uint64_t>(type.block_bytes), &bytes)) {
+  if (!multiply(tensor.num_elements() / block, type.block_bytes, &bytes)) {
     return corrupt_gguf("{}: shape {} of {} is too large to count", printable(tensor.name),
                         tensor.shape(), type.name);
   }
@@ -321,12 +320,10 @@ Result<void> GgufFile::Parser::one_whole() const {
   const auto parts = file_.get_or<uint32_t>("split.count", 1);
   if (!parts.ok() || parts.value() <= 1) return {};
   const auto part = file_.get_or<uint32_t>("split.no", 0);
-  return Error{
-      ErrorCode::kUnsupported,
+  return Error::unsupported(
       fmt::format("this is part {} of {} of a model, want it in one file: llama-gguf-split "
                   "--merge FIRST-PART OUT.gguf joins them",
-                  uint64_t{part.ok() ? part.value() : 0} + 1, parts.value()),
-      ""};
+                  uint64_t{part.ok() ? part.value() : 0} + 1, parts.value()));
 }
 
 // Checks that every tensor lies inside the file and no two share bytes.

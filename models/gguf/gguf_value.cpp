@@ -3,6 +3,7 @@
 #include <array>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::models {
 namespace {
@@ -33,13 +34,13 @@ constexpr std::array<TypeFacts, 13> kValueTypes = {{
 constexpr TypeFacts kUnknownType = {"unknown", 0, false};
 
 const TypeFacts& facts(GgufType type) {
-  const auto id = static_cast<size_t>(type);
+  const auto id = to_underlying(type);
   return id < kValueTypes.size() ? kValueTypes[id] : kUnknownType;
 }
 
 template <typename T>
 GgufInteger integer_of(T value) {
-  return {static_cast<uint64_t>(static_cast<int64_t>(value)), value < 0};
+  return {static_cast<uint64_t>(value), value < 0};
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ struct GgufInteger {
   template <typename T>
   bool fits() const {
     if (negative) {
-      const auto value = static_cast<int64_t>(bits);
+      const int64_t value = bits;
       return std::is_signed_v<T> && value >= static_cast<int64_t>(std::numeric_limits<T>::min());
     }
     return bits <= static_cast<uint64_t>(std::numeric_limits<T>::max());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "models/gguf/encode_floats.h"
 #include "models/part_file.h"
 
@@ -25,7 +26,7 @@ void append_string(std::vector<std::byte>* out, std::string_view text) {
 }
 
 void append_array_head(std::vector<std::byte>* out, GgufType element_type, size_t count) {
-  append(out, static_cast<uint32_t>(element_type));
+  append(out, to_underlying(element_type));
   append<uint64_t>(out, count);
 }
 
@@ -37,7 +38,7 @@ void GgufWriter::begin_entry(std::string_view key, GgufType type) {
   HEARTH_CHECK(std::find(keys_.begin(), keys_.end(), key) == keys_.end(), "{} twice", key);
   keys_.emplace_back(key);
   append_string(&metadata_, key);
-  append(&metadata_, static_cast<uint32_t>(type));
+  append(&metadata_, to_underlying(type));
 }
 
 void GgufWriter::set_u32(std::string_view key, uint32_t value) {
@@ -93,8 +94,8 @@ void GgufWriter::declare_tensor(std::string_view name, std::span<const uint64_t>
   HEARTH_CHECK(!dims.empty() && dims.size() <= 4, "{}: {} dims", name, dims.size());
   uint64_t elements = 1;
   for (const uint64_t dim : dims) elements *= dim;
-  HEARTH_CHECK(dims[0] % static_cast<uint64_t>(kernels::info(dtype).block_elements) == 0,
-               "{}: rows of {} elements of {}", name, dims[0], kernels::info(dtype).name);
+  HEARTH_CHECK(dims[0] % kernels::info(dtype).block_elements == 0, "{}: rows of {} elements of {}",
+               name, dims[0], kernels::info(dtype).name);
   for (const Tensor& other : tensors_) HEARTH_CHECK(other.name != name, "{} twice", name);
   tensors_.push_back({std::string(name),
                       {dims.begin(), dims.end()},
@@ -133,9 +134,9 @@ std::vector<std::byte> GgufWriter::header() const {
   uint64_t offset = 0;
   for (const Tensor& tensor : tensors_) {
     append_string(&out, tensor.name);
-    append(&out, static_cast<uint32_t>(tensor.dims.size()));
+    append(&out, narrow<uint32_t>(tensor.dims.size()));
     for (const uint64_t dim : tensor.dims) append(&out, dim);
-    append(&out, static_cast<uint32_t>(tensor.dtype));
+    append(&out, uint32_t{to_underlying(tensor.dtype)});
     append(&out, offset);
     offset += tensor.size + padding(tensor.size);
   }

@@ -86,7 +86,7 @@ std::optional<std::string> find_bad_value(const GgufTensor& tensor) {
         std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
     if (bad == values.end()) continue;
     return fmt::format("{} {}: value {} of {} is {}", printable(tensor.name), tensor.shape(),
-                       done + static_cast<uint64_t>(bad - values.begin()), all, *bad);
+                       done + (bad - values.begin()), all, *bad);
   }
   return std::nullopt;
 }
@@ -116,7 +116,7 @@ WeightCheck::WeightCheck(const GgufFile& file) : file_(file) {
       case DType::kQ6_K: offset = offsetof(stored::Q6_K, d); break;
       default: break;  // d is the block's first field
     }
-    const auto begin = static_cast<uint64_t>(tensor.bytes.data() - file.content().data());
+    const uint64_t begin = tensor.bytes.data() - file.content().data();
     fields_.push_back({.tensor = i,
                        .kind = kind,
                        .next = begin + offset,
@@ -160,7 +160,7 @@ void WeightCheck::add(std::span<const std::byte> bytes) {
     const uint64_t wide = width(fields.kind);
     if (!begun_.empty()) {
       const uint64_t wanted = std::min<uint64_t>(wide - begun_.size(), bytes.size());
-      begun_.insert(begun_.end(), bytes.begin(), bytes.begin() + static_cast<int64_t>(wanted));
+      begun_.insert(begun_.end(), bytes.begin(), bytes.begin() + wanted);
       if (begun_.size() < wide) return;
       fields.suspect |= any_suspect(fields.kind, begun_.data(), 1, wide);
       fields.next += fields.stride;
@@ -175,7 +175,7 @@ void WeightCheck::add(std::span<const std::byte> bytes) {
     }
     if (fields.next < fields.end) {
       if (fields.next < at_) {
-        begun_.assign(bytes.begin() + static_cast<int64_t>(fields.next - begin), bytes.end());
+        begun_.assign(bytes.begin() + (fields.next - begin), bytes.end());
       }
       return;
     }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::models {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr int kRounds = 3;      // each chooses codes, then scale and min for th
 
 std::vector<double> weights_of(std::span<const float> values) {
   double mean = 0;
-  for (const float x : values) mean += double{x} * x / static_cast<double>(values.size());
+  for (const float x : values) mean += double{x} * x / as_double(values.size());
   std::vector<double> weights;
   for (const float x : values) weights.push_back(mean + double{x} * x);
   return weights;

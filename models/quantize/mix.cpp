@@ -86,9 +86,7 @@ DType in_small_blocks(DType type) {
   }
 }
 
-bool divides(DType type, uint64_t cols) {
-  return cols % static_cast<uint64_t>(kernels::info(type).block_elements) == 0;
-}
+bool divides(DType type, uint64_t cols) { return cols % kernels::info(type).block_elements == 0; }
 
 bool is_matrix_to_store_anew(const GgufTensor& tensor) {
   const std::string_view name = tensor.name;

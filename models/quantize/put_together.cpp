@@ -17,10 +17,12 @@ void write(const Block& block, std::byte* to) {
   std::memcpy(to, &block, sizeof block);
 }
 
-void put(uint8_t& byte, int bits, int shift) { byte = static_cast<uint8_t>(byte | bits << shift); }
+uint8_t low_byte(int bits) { return static_cast<uint8_t>(bits); }
+
+void put(uint8_t& byte, int bits, int shift) { byte = low_byte(byte | bits << shift); }
 
 void nibbles_of_32(const uint8_t* q, uint8_t* qs) {
-  for (int i = 0; i < 16; ++i) qs[i] = static_cast<uint8_t>((q[i] & 15) | (q[16 + i] & 15) << 4);
+  for (int i = 0; i < 16; ++i) qs[i] = low_byte((q[i] & 15) | (q[16 + i] & 15) << 4);
 }
 
 void fifth_bits(const uint8_t* q, uint8_t* qh) {
@@ -37,9 +39,9 @@ void twos_of_256(const uint8_t* q, uint8_t* qs) {
 
 void six_bit_pairs(const QuantCodes& codes, uint8_t* scales) {
   for (int s = 0; s < 4; ++s) {
-    scales[s] = static_cast<uint8_t>(codes.scale[s] | codes.scale[4 + s] >> 4 << 6);
-    scales[4 + s] = static_cast<uint8_t>(codes.min[s] | codes.min[4 + s] >> 4 << 6);
-    scales[8 + s] = static_cast<uint8_t>((codes.scale[4 + s] & 15) | (codes.min[4 + s] & 15) << 4);
+    scales[s] = low_byte(codes.scale[s] | codes.scale[4 + s] >> 4 << 6);
+    scales[4 + s] = low_byte(codes.min[s] | codes.min[4 + s] >> 4 << 6);
+    scales[8 + s] = low_byte((codes.scale[4 + s] & 15) | (codes.min[4 + s] & 15) << 4);
   }
 }
 
@@ -59,7 +61,7 @@ void q2_k(const QuantCodes& codes, std::byte* to) {
   block.d = codes.d;
   block.dmin = codes.dmin;
   for (int s = 0; s < 16; ++s) {
-    block.scales[s] = static_cast<uint8_t>(codes.scale[s] | codes.min[s] << 4);
+    block.scales[s] = low_byte(codes.scale[s] | codes.min[s] << 4);
   }
   twos_of_256(codes.q, block.qs);
   write(block, to);
@@ -131,7 +133,7 @@ void put_together(DType type, const QuantCodes& codes, std::byte* block) {
     case DType::kIQ4_NL: return block_of_32<stored::IQ4_NL>(codes, block);
     case DType::kMXFP4: {
       stored::MXFP4 out{};
-      out.e = static_cast<uint8_t>(codes.d);
+      out.e = low_byte(codes.d);
       nibbles_of_32(codes.q, out.qs);
       return write(out, block);
     }

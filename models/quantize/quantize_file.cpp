@@ -90,15 +90,15 @@ class Requantizer {
  private:
   Result<void> append(std::span<const std::byte> bytes) {
     if (progress_ && !progress_(written_, total_)) {
-      return Error{ErrorCode::kCancelled, "interrupted; nothing was written", ""};
+      return Error::cancelled("interrupted; nothing was written");
     }
     written_ += bytes.size();
     return file_.append(bytes);
   }
 
   Result<void> convert(const GgufTensor& tensor, DType to) {
-    const auto cols = static_cast<int64_t>(tensor.dims[0]);
-    const auto rows = static_cast<int64_t>(tensor.num_elements() / tensor.dims[0]);
+    const int64_t cols = tensor.dims[0];
+    const int64_t rows = tensor.num_elements() / tensor.dims[0];
     const uint64_t from_row = kernels::bytes_of(*tensor.dtype, tensor.dims[0]);
     const uint64_t to_row = kernels::bytes_of(to, tensor.dims[0]);
     const int64_t turn = std::max<int64_t>(1, kValues / cols);
@@ -106,20 +106,16 @@ class Requantizer {
     std::vector<std::byte> out;
     for (int64_t first = 0; first < rows; first += batch) {
       const int64_t count = std::min(batch, rows - first);
-      out.resize(static_cast<size_t>(count) * to_row);
+      out.resize(count * to_row);
       FirstError problem;
       pool_.run((count + turn - 1) / turn, [&](int64_t item, int32_t) {
         const int64_t begin = item * turn, n = std::min(turn, count - begin);
-        std::vector<float> values(static_cast<size_t>(n * cols));
+        std::vector<float> values(n * cols);
         kernels::dequantize(*tensor.dtype,
-                            tensor.bytes.subspan(static_cast<size_t>(first + begin) * from_row,
-                                                 static_cast<size_t>(n) * from_row),
-                            values);
+                            tensor.bytes.subspan((first + begin) * from_row, n * from_row), values);
         const auto encoded = quantize_rows(to, values, cols);
         if (!encoded.ok()) return problem.set(encoded.error());
-        std::ranges::copy(
-            encoded.value(),
-            out.begin() + static_cast<std::ptrdiff_t>(static_cast<uint64_t>(begin) * to_row));
+        std::ranges::copy(encoded.value(), out.begin() + (begin * to_row));
       });
       if (problem.get()) {
         Error error = *problem.get();

@@ -81,7 +81,7 @@ void choose_codes(DType type, std::span<const float> values, float scale, float 
 /// Chooses all codes of a block for the scales and mins in `codes`.
 void choose_all_codes(DType type, std::span<const float> values, QuantCodes& codes) {
   const kernels::QuantValues stored = kernels::values_of(type, codes);
-  const auto sub = static_cast<size_t>(32 / kernels::quant_layout(type).subs);
+  const size_t sub = 32 / kernels::quant_layout(type).subs;
   for (size_t at = 0; at < values.size(); at += sub) {
     choose_codes(type, values.subspan(at, sub), stored.scale[at / sub], stored.min[at / sub],
                  codes.q + at);
@@ -101,7 +101,7 @@ double error_of(DType type, std::span<const float> values, const QuantCodes& cod
 
 QuantCodes with_mins(DType type, std::span<const float> values) {
   const QuantLayout layout = kernels::quant_layout(type);
-  const auto sub = static_cast<size_t>(32 / layout.subs);
+  const size_t sub = 32 / layout.subs;
   const size_t count = values.size() / sub;
   std::array<ScaleAndMin, 16> fits;
   float largest_scale = 0;
@@ -151,7 +151,7 @@ uint16_t best_d(DType type, std::span<const float> values, const QuantCodes& cod
 
 QuantCodes without_mins(DType type, std::span<const float> values) {
   const QuantLayout layout = kernels::quant_layout(type);
-  const auto sub = static_cast<size_t>(32 / layout.subs);
+  const size_t sub = 32 / layout.subs;
   const size_t count = values.size() / sub;
   std::array<float, 16> fits{};
   float largest = 0;
@@ -220,13 +220,10 @@ Result<std::vector<std::byte>> quantize_rows(DType type, std::span<const float> 
   if (!type_info.usable_as_weight) {
     return Error::unsupported(fmt::format("no encoder for type {}", type_info.name));
   }
-  if (cols <= 0 || cols % type_info.block_elements != 0 ||
-      values.size() % static_cast<size_t>(cols) != 0) {
-    return Error{
-        ErrorCode::kUnsupported,
+  if (cols <= 0 || cols % type_info.block_elements != 0 || values.size() % cols != 0) {
+    return Error::unsupported(
         fmt::format("{} values in rows of {} in type {}, want whole rows of a multiple of {}",
-                    values.size(), cols, type_info.name, type_info.block_elements),
-        ""};
+                    values.size(), cols, type_info.name, type_info.block_elements));
   }
   // Searches square values and subtract them; below 1e30 both stay finite.
   const float most = type == DType::kF16             ? 65504.0f
@@ -235,9 +232,8 @@ Result<std::vector<std::byte>> quantize_rows(DType type, std::span<const float> 
                                                      : 1e30f;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!(std::abs(values[i]) <= most)) {
-      return Error{
-          ErrorCode::kInvalidArgument,
-          fmt::format("value {} is {}, {} holds up to {}", i, values[i], type_info.name, most), ""};
+      return Error::invalid(
+          fmt::format("value {} is {}, {} holds up to {}", i, values[i], type_info.name, most));
     }
   }
   if (type == DType::kBF16) {
@@ -250,10 +246,10 @@ Result<std::vector<std::byte>> quantize_rows(DType type, std::span<const float> 
   }
   if (kernels::quant_index(type) < 0) return encode_floats(type, values);
   std::vector<std::byte> out(kernels::bytes_of(type, values.size()));
-  const auto block = static_cast<size_t>(type_info.block_elements);
+  const size_t block = type_info.block_elements;
   for (size_t at = 0; at < values.size(); at += block) {
     put_together(type, codes_of(type, values.subspan(at, block)),
-                 out.data() + at / block * static_cast<size_t>(type_info.block_bytes));
+                 out.data() + at / block * type_info.block_bytes);
   }
   return out;
 }

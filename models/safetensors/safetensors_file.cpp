@@ -139,8 +139,7 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> conten
     return Error::corrupt(
         fmt::format("a header of {} bytes in a file of {}", length, content.size()));
   }
-  const json header =
-      parse_header({reinterpret_cast<const char*>(rest.data()), static_cast<size_t>(length)});
+  const json header = parse_header({reinterpret_cast<const char*>(rest.data()), length});
   if (!header.is_object())
     return Error::corrupt("the header is not a JSON object, or names a tensor twice");
   SafetensorsFile out;

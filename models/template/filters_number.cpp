@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "kernels/base/numbers.h"
 #include "models/template/filters.h"
 #include "models/template/text.h"
 
@@ -23,8 +24,8 @@ Result<Value> to_int(Runtime& run, const Value& value, const CallArguments& argu
     const std::string_view text = strip(value.text());
     const auto read_integer = [&](std::string_view digits, int64_t& out) {
       if (digits.starts_with('+')) digits.remove_prefix(1);
-      const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), out,
-                                        static_cast<int>(base));
+      const auto read =
+          std::from_chars(digits.data(), digits.data() + digits.size(), out, narrow<int>(base));
       return !digits.empty() && read.ec == std::errc() && read.ptr == digits.data() + digits.size();
     };
     int64_t out = 0;
@@ -72,7 +73,7 @@ Result<Value> round_number(Runtime& run, const Value& value, const CallArguments
   if (!value.is_number()) return run.fail(fmt::format("round of {}", type_name(value)));
   if (digits < 0 || digits > 15) return run.unsupported(fmt::format("round to {} digits", digits));
   const double x = value.as_float();
-  const double scale = std::pow(10.0, static_cast<double>(digits));
+  const double scale = std::pow(10.0, as_double(digits));
   if (method == "ceil") return Value::of(std::ceil(x * scale) / scale);
   if (method == "floor") return Value::of(std::floor(x * scale) / scale);
   if (method != "common") return run.unsupported("round's method");

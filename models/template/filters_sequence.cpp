@@ -11,7 +11,7 @@ namespace {
 Result<Value> length(Runtime& run, const Value& value, const CallArguments& arguments) {
   HEARTH_TRY(run.bind(arguments, "length", {}));
   HEARTH_ASSIGN_OR_RETURN(const size_t size, run.length(value));
-  return Value::of(static_cast<int64_t>(size));
+  return Value::of(size);
 }
 
 Result<Value> first(Runtime& run, const Value& value, const CallArguments& arguments) {
@@ -136,7 +136,7 @@ Result<Value> dictsort(Runtime& run, const Value& value, const CallArguments& ar
   HEARTH_ASSIGN_OR_RETURN(const std::string_view by, text_or(run, a[1], "key"));
   if (by != "key" && by != "value") return run.fail("dictsort is by 'key' or 'value'");
   HEARTH_ASSIGN_OR_RETURN(const Value pairs, call_method(run, value, "items", {}));
-  const Value column = Value::of(static_cast<int64_t>(by == "value"));
+  const Value column = Value::of(int64_t{by == "value"});
   HEARTH_ASSIGN_OR_RETURN(std::vector<Value> out,
                           sort_items(run, pairs.list().items, &column, Runtime::flag(a[0], false),
                                      Runtime::flag(a[2], false)));
@@ -205,13 +205,13 @@ Result<Value> batch(Runtime& run, const Value& value, const CallArguments& argum
   std::vector<Value> out, row;
   for (const Value& each : items->items) {
     row.push_back(each);
-    if (row.size() < static_cast<size_t>(size)) continue;
+    if (std::ssize(row) < size) continue;
     HEARTH_ASSIGN_OR_RETURN(const Value whole, run.list(std::exchange(row, {})));
     out.push_back(whole);
   }
   if (!row.empty()) {
     if (a[1] != nullptr && !a[1]->is_none()) {
-      HEARTH_TRY(run.charge(static_cast<uint64_t>(size)));
+      HEARTH_TRY(run.charge(size));
       row.resize(size, *a[1]);
     }
     HEARTH_ASSIGN_OR_RETURN(const Value rest, run.list(std::move(row)));
@@ -255,8 +255,7 @@ Result<Value> groupby(Runtime& run, const Value& value, const CallArguments& arg
 /// The arguments after the first `skip`.
 CallArguments rest_of(const CallArguments& arguments, size_t skip) {
   CallArguments out;
-  out.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(skip),
-                        arguments.positional.end());
+  out.positional.assign(arguments.positional.begin() + skip, arguments.positional.end());
   out.named = arguments.named;
   return out;
 }

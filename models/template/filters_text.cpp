@@ -52,7 +52,7 @@ Result<Value> replace(Runtime& run, const Value& value, const CallArguments& arg
   size_t most = SIZE_MAX;
   if (a[2] != nullptr && !a[2]->is_none()) {
     HEARTH_ASSIGN_OR_RETURN(const int64_t count, run.integer(a[2], "replace", -1));
-    if (count >= 0) most = static_cast<size_t>(count);
+    if (count >= 0) most = count;
   }
   return replace_text(run, text, old, with, most, false);
 }
@@ -121,8 +121,8 @@ Result<Value> indent(Runtime& run, const Value& value, const CallArguments& argu
     by = a[0]->text();
   } else {
     HEARTH_ASSIGN_OR_RETURN(const int64_t width, run.integer(a[0], "indent", 4));
-    HEARTH_TRY(run.room(0, static_cast<size_t>(std::max<int64_t>(0, width))));
-    by.assign(static_cast<size_t>(std::max<int64_t>(0, width)), ' ');
+    HEARTH_TRY(run.room(0, std::max<int64_t>(0, width)));
+    by.assign(std::max<int64_t>(0, width), ' ');
   }
   const bool blank = Runtime::flag(a[2], false);
   std::string out;
@@ -144,7 +144,7 @@ Result<Value> wordcount(Runtime& run, const Value& value, const CallArguments& a
   HEARTH_TRY(run.bind(arguments, "wordcount", {}));
   HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(run, value));
   HEARTH_ASSIGN_OR_RETURN(const Value words, call_method(run, Value::of(text), "split", {}));
-  return Value::of(static_cast<int64_t>(words.list().items.size()));
+  return Value::of(words.list().items.size());
 }
 
 Result<Value> format(Runtime& run, const Value& value, const CallArguments& arguments) {
@@ -216,7 +216,7 @@ Result<Value> format_percent(Runtime& run, std::string_view format,
     if (format.starts_with('.')) {
       const auto read = std::from_chars(format.data() + 1, format.data() + format.size(), digits);
       if (read.ec != std::errc() || digits > 30) return run.unsupported("this form of '%'");
-      format.remove_prefix(static_cast<size_t>(read.ptr - format.data()));
+      format.remove_prefix(read.ptr - format.data());
     }
     if (format.empty()) return run.fail("'%' at the end of a format");
     const char kind = format.front();

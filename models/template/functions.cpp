@@ -24,9 +24,8 @@ Result<Value> range(Runtime& run, const CallArguments& arguments) {
   if (step == 0) return run.fail("range: a step of zero");
   std::vector<Value> out;
   for (int64_t at = start; step > 0 ? at < stop : at > stop;) {
-    if (static_cast<int64_t>(out.size()) >= kMaxRange) {
-      return run.fail(fmt::format("range of more than {} numbers", kMaxRange),
-                      ErrorCode::kTooLarge);
+    if (std::ssize(out) >= kMaxRange) {
+      return run.too_large(fmt::format("range of more than {} numbers", kMaxRange));
     }
     out.push_back(Value::of(at));
     if (__builtin_add_overflow(at, step, &at)) break;
@@ -194,7 +193,7 @@ Result<Value> Renderer::attribute_of(const Value& value, std::string_view name) 
 
 Result<Value> Renderer::loop_attribute(const Value& loop, std::string_view name) {
   const LoopState& l = *loop.callable().loop;
-  const auto index = static_cast<int64_t>(l.index), size = static_cast<int64_t>(l.size);
+  const int64_t index = l.index, size = l.size;
   const auto neighbour = [&](size_t at, std::string_view what) {
     return at < l.items->items.size() && at < l.size ? l.items->items[at] : Value::undefined(what);
   };

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "kernels/base/chars.h"
 #include "models/template/text.h"
 #include "models/tokenizer/utf8.h"
 
@@ -24,7 +25,7 @@ class Reader {
 
  private:
   Error fail(std::string_view what) const {
-    return {ErrorCode::kProtocol, fmt::format("JSON, byte {}: {}", at_ + 1, what), ""};
+    return Error::protocol(fmt::format("JSON, byte {}: {}", at_ + 1, what));
   }
   char now() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void blanks() {
@@ -41,7 +42,7 @@ class Reader {
 
   Result<void> check_utf8() {
     for (at_ = 0; at_ < text_.size();) {
-      if (static_cast<unsigned char>(text_[at_]) < 0x80) {
+      if (byte_of(text_[at_]) < 0x80) {
         ++at_;
         continue;
       }
@@ -124,8 +125,7 @@ class Reader {
     std::string out;
     while (true) {
       const size_t begin = at_;
-      while (at_ < text_.size() && now() != '"' && now() != '\\' &&
-             static_cast<unsigned char>(now()) >= 0x20) {
+      while (at_ < text_.size() && now() != '"' && now() != '\\' && byte_of(now()) >= 0x20) {
         ++at_;
       }
       out += text_.substr(begin, at_ - begin);
@@ -217,7 +217,7 @@ class Writer {
 
   Result<void> value(const Value& v, int depth) {
     if (depth > kMaxJsonDepth) {
-      return run_.fail("tojson: nested too deeply", ErrorCode::kTooLarge);
+      return run_.too_large("tojson: nested too deeply");
     }
     HEARTH_TRY(run_.charge());
     HEARTH_TRY(run_.room(out.size(), 64));
@@ -246,7 +246,7 @@ class Writer {
 
   Result<void> line(int depth) {
     if (style_.indent < 0) return {};
-    const auto blanks = static_cast<size_t>(style_.indent) * static_cast<size_t>(depth);
+    const size_t blanks = int64_t{style_.indent} * depth;
     HEARTH_TRY(run_.room(out.size(), blanks + 1));
     out.push_back('\n');
     out.append(blanks, ' ');

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "kernels/base/numbers.h"
 #include "models/template/text.h"
 
 namespace hearth::models::jinja {
@@ -331,7 +332,7 @@ class Lexer {
         uint32_t code = 0;
         const std::string_view text = r.substr(i, digits);
         const auto read =
-            std::from_chars(text.data(), text.data() + text.size(), code, static_cast<int>(base));
+            std::from_chars(text.data(), text.data() + text.size(), code, narrow<int>(base));
         if (text.size() < digits || read.ptr != text.data() + digits || code > 0x10FFFF) {
           return fail(fmt::format("a string with a wrong \\{}", c));
         }

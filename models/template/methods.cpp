@@ -131,7 +131,7 @@ class StringMethods {
   static std::string_view before_last_word(std::string_view text) {
     while (!text.empty()) {
       size_t at = text.size() - 1;
-      while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+      while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
       if (is_space(first_char(text.substr(at)).code)) break;
       text = text.substr(0, at);
     }
@@ -211,16 +211,16 @@ class StringMethods {
     HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(a[0], name));
     if (a[2] != nullptr) return run_.unsupported(fmt::format("{} with an end", name));
     HEARTH_ASSIGN_OR_RETURN(int64_t start, run_.integer(a[1], name, 0));
-    const auto size = static_cast<int64_t>(count_chars(self_));
+    const int64_t size = count_chars(self_);
     if (start < 0) start = std::max<int64_t>(0, start + size);
     size_t at = std::string_view::npos;
     if (start <= size) {
-      const size_t from = char_offset(self_, static_cast<size_t>(start));
+      const size_t from = char_offset(self_, start);
       at = name == "rfind" ? self_.rfind(text) : self_.find(text, from);
       if (at != std::string_view::npos && at < from) at = std::string_view::npos;
     }
     if (at != std::string_view::npos) {
-      return Value::of(static_cast<int64_t>(count_chars(self_.substr(0, at))));
+      return Value::of(count_chars(self_.substr(0, at)));
     }
     if (name == "index") return run_.fail("index: no such text in it");
     return Value::of(int64_t{-1});
@@ -229,7 +229,7 @@ class StringMethods {
   Result<Value> count() {
     HEARTH_ASSIGN_OR_RETURN(const Bound a, run_.bind(arguments_, "count", {"text"}));
     HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(a[0], "count"));
-    if (text.empty()) return Value::of(static_cast<int64_t>(count_chars(self_)) + 1);
+    if (text.empty()) return Value::of(count_chars(self_) + 1);
     int64_t found = 0;
     for (size_t at = 0; (at = self_.find(text, at)) != std::string_view::npos; at += text.size()) {
       ++found;
@@ -266,12 +266,12 @@ class StringMethods {
   Result<Value> zfill() {
     HEARTH_ASSIGN_OR_RETURN(const Bound a, run_.bind(arguments_, "zfill", {"width"}));
     HEARTH_ASSIGN_OR_RETURN(const int64_t width, run_.integer(a[0], "zfill", 0));
-    const auto size = static_cast<int64_t>(count_chars(self_));
+    const int64_t size = count_chars(self_);
     if (width <= size) return value_;
-    HEARTH_TRY(run_.room(self_.size(), static_cast<size_t>(width)));
+    HEARTH_TRY(run_.room(self_.size(), width));
     const bool sign = self_.starts_with('-') || self_.starts_with('+');
     std::string out(self_.substr(0, sign ? 1 : 0));
-    out.append(static_cast<size_t>(width - size), '0');
+    out.append(width - size, '0');
     return made(out + std::string(self_.substr(sign ? 1 : 0)));
   }
 
@@ -309,7 +309,7 @@ Result<Value> list_method(Runtime& run, const Value& self, std::string_view name
   List& list = self.list();
   std::vector<Value>& items = list.items;
   const auto position = [&items](int64_t at) {
-    const auto size = static_cast<int64_t>(items.size());
+    const int64_t size = items.size();
     return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
   };
   const bool changes = name != "index" && name != "count" && name != "copy";
@@ -340,7 +340,7 @@ Result<Value> list_method(Runtime& run, const Value& self, std::string_view name
   if (name == "pop") {
     HEARTH_ASSIGN_OR_RETURN(const Bound a, run.bind(arguments, name, {"index"}));
     HEARTH_ASSIGN_OR_RETURN(int64_t at, run.integer(a[0], name, -1));
-    const auto size = static_cast<int64_t>(items.size());
+    const int64_t size = items.size();
     if (at < 0) at += size;
     if (at < 0 || at >= size) return run.fail("pop: no such item");
     const Value out = items[at];
@@ -358,7 +358,7 @@ Result<Value> list_method(Runtime& run, const Value& self, std::string_view name
   int64_t found = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     HEARTH_ASSIGN_OR_RETURN(const bool same, run.equal(items[i], *a[0]));
-    if (same && name == "index") return Value::of(static_cast<int64_t>(i));
+    if (same && name == "index") return Value::of(i);
     found += same ? 1 : 0;
   }
   if (name == "index") return run.fail("index: no such item");

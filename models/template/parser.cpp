@@ -240,17 +240,14 @@ class Parser : ExpressionParser {
 
 Result<Body> parse_template(std::string_view source) {
   if (source.size() > kMaxTemplateBytes) {
-    return Error{
-        ErrorCode::kTooLarge,
-        fmt::format("chat template: {} bytes, want at most {}", source.size(), kMaxTemplateBytes),
-        ""};
+    return Error::too_large(
+        fmt::format("chat template: {} bytes, want at most {}", source.size(), kMaxTemplateBytes));
   }
   for (std::string_view rest = source; !rest.empty();) {
     const Utf8Char c = front_char(rest);
     if (c.kind != Utf8Char::Kind::kWhole) {
-      return Error{
-          ErrorCode::kUnsupported,
-          fmt::format("chat template: byte {} is not UTF-8", source.size() - rest.size() + 1), ""};
+      return Error::unsupported(
+          fmt::format("chat template: byte {} is not UTF-8", source.size() - rest.size() + 1));
     }
     rest.remove_prefix(c.bytes);
   }

@@ -71,7 +71,7 @@ class Renderer : public Runtime {
     Deeper& operator=(const Deeper&) = delete;
     Result<void> check() const {
       if (renderer_.depth_ <= renderer_.limits().max_depth) return {};
-      return renderer_.fail("nested too deeply", ErrorCode::kTooLarge);
+      return renderer_.too_large("nested too deeply");
     }
 
    private:

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "kernels/base/chars.h"
 #include "models/template/text.h"
 
 namespace hearth::models::jinja {
@@ -19,7 +20,7 @@ void append_string_repr(std::string& out, std::string_view text) {
   out.push_back(quote);
   while (!text.empty()) {
     const Char c = first_char(text);
-    if (c.code == '\\' || c.code == static_cast<uint32_t>(quote)) {
+    if (c.code == '\\' || c.code == byte_of(quote)) {
       out.push_back('\\');
       out.push_back(static_cast<char>(c.code));
     } else if (c.code == '\n') {
@@ -40,17 +41,23 @@ void append_string_repr(std::string& out, std::string_view text) {
 
 }  // namespace
 
-Error Runtime::fail(const std::string& what, ErrorCode code) const {
-  return {code, fmt::format("chat template, line {}: {}", line_, what), ""};
+Error Runtime::fail(const std::string& what) const { return Error::invalid(about(what)); }
+Error Runtime::too_large(const std::string& what) const { return Error::too_large(about(what)); }
+Error Runtime::unsupported(const std::string& what) const {
+  return Error::unsupported(about(what));
+}
+
+std::string Runtime::about(const std::string& what) const {
+  return fmt::format("chat template, line {}: {}", line_, what);
 }
 
 Result<void> Runtime::charge(uint64_t steps) {
   steps_ += steps;
   if (steps_ > limits_.max_steps) {
-    return fail(fmt::format("takes more than {} steps", limits_.max_steps), ErrorCode::kTooLarge);
+    return too_large(fmt::format("takes more than {} steps", limits_.max_steps));
   }
   if (arena_.bytes() > limits_.max_bytes) {
-    return fail(fmt::format("takes more than {} bytes", limits_.max_bytes), ErrorCode::kTooLarge);
+    return too_large(fmt::format("takes more than {} bytes", limits_.max_bytes));
   }
   return {};
 }
@@ -58,8 +65,7 @@ Result<void> Runtime::charge(uint64_t steps) {
 Result<void> Runtime::room(size_t size, size_t more) const {
   // A text must not be longer than the output may be.
   if (more <= limits_.max_output_bytes && size + more <= limits_.max_output_bytes) return {};
-  return fail(fmt::format("makes a text of more than {} bytes", limits_.max_output_bytes),
-              ErrorCode::kTooLarge);
+  return too_large(fmt::format("makes a text of more than {} bytes", limits_.max_output_bytes));
 }
 
 Result<Value> Runtime::list(std::vector<Value> items, Kind kind) {
@@ -94,7 +100,7 @@ Result<std::string> Runtime::str(const Value& value) {
 }
 
 Result<void> Runtime::append_repr(std::string& out, const Value& value, int depth) {
-  if (depth > kMaxValueDepth) return fail("a value nested too deeply", ErrorCode::kTooLarge);
+  if (depth > kMaxValueDepth) return too_large("a value nested too deeply");
   HEARTH_TRY(charge());
   HEARTH_TRY(room(out.size(), 32));
   switch (value.kind()) {
@@ -150,7 +156,7 @@ Error Runtime::undefined_error(const Value& value) const {
 // ---- Comparing ------------------------------------------------------------------------------
 
 Result<bool> Runtime::equal(const Value& a, const Value& b, int depth) {
-  if (depth > kMaxValueDepth) return fail("a value nested too deeply", ErrorCode::kTooLarge);
+  if (depth > kMaxValueDepth) return too_large("a value nested too deeply");
   HEARTH_TRY(charge());
   if (a.is_number() && b.is_number()) {
     if (a.is_int() && b.is_int()) return a.as_int() == b.as_int();
@@ -191,7 +197,7 @@ Result<bool> Runtime::equal(const Value& a, const Value& b, int depth) {
 }
 
 Result<bool> Runtime::less(const Value& a, const Value& b, int depth) {
-  if (depth > kMaxValueDepth) return fail("a value nested too deeply", ErrorCode::kTooLarge);
+  if (depth > kMaxValueDepth) return too_large("a value nested too deeply");
   HEARTH_TRY(charge());
   if (a.is_number() && b.is_number()) {
     if (a.is_int() && b.is_int()) return a.as_int() < b.as_int();
@@ -271,7 +277,7 @@ Result<Value> Runtime::add_values(const Value& a, const Value& b) {
 }
 
 Result<Value> Runtime::repeat(const Value& a, int64_t count) {
-  const auto times = static_cast<size_t>(std::max<int64_t>(0, count));
+  const size_t times = std::max<int64_t>(0, count);
   if (a.is_string()) {
     if (a.text().empty() || times == 0) return Value::of(std::string_view());
     if (times > limits_.max_output_bytes) HEARTH_TRY(room(0, times));
@@ -411,13 +417,11 @@ Result<Value> Runtime::item(const Value& value, const Value& key) {
       if (!key.is_int()) break;
       const bool is_text = value.is_string();
       if (is_text) HEARTH_TRY(charge_bytes(value.text().size()));
-      const auto size =
-          static_cast<int64_t>(is_text ? count_chars(value.text()) : value.list().items.size());
+      const int64_t size = is_text ? count_chars(value.text()) : value.list().items.size();
       const int64_t at = key.as_int() < 0 ? key.as_int() + size : key.as_int();
       if (at < 0 || at >= size) return Value::undefined("item out of range");
       if (!is_text) return value.list().items[at];
-      const std::string_view rest =
-          value.text().substr(char_offset(value.text(), static_cast<size_t>(at)));
+      const std::string_view rest = value.text().substr(char_offset(value.text(), at));
       return Value::of(rest.substr(0, first_char(rest).bytes));
     }
     default: break;
@@ -437,11 +441,9 @@ Result<Value> Runtime::slice(const Value& value, const Value& start, const Value
     return fail(fmt::format("a slice wants integers, met {}", type_name(*part)));
   }
   std::string_view all = value.is_string() ? value.text() : std::string_view();
-  const bool ascii = std::all_of(all.begin(), all.end(),
-                                 [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  const bool ascii = std::all_of(all.begin(), all.end(), [](char c) { return byte_of(c) < 0x80; });
   if (value.is_string()) HEARTH_TRY(charge_bytes(all.size()));
-  const auto size =
-      static_cast<int64_t>(value.is_string() ? count_chars(all) : value.list().items.size());
+  const int64_t size = value.is_string() ? count_chars(all) : value.list().items.size();
   const int64_t by = step.is_none() ? 1 : step.as_int();
   if (by == 0) return fail("a slice's step cannot be zero");
   const int64_t low = by < 0 ? -1 : 0, high = by < 0 ? size - 1 : size;
@@ -456,7 +458,7 @@ Result<Value> Runtime::slice(const Value& value, const Value& start, const Value
   if (value.is_string() && by == 1) {
     if (from >= to) return Value::of(std::string_view(), value.is_markup());
     const auto offset = [&](int64_t at) {
-      return ascii ? static_cast<size_t>(at) : char_offset(all, static_cast<size_t>(at));
+      return ascii ? static_cast<size_t>(at) : char_offset(all, at);
     };
     const size_t begin = offset(from), end = offset(to);
     return Value::of(all.substr(begin, end - begin), value.is_markup());
@@ -464,7 +466,7 @@ Result<Value> Runtime::slice(const Value& value, const Value& start, const Value
   // Stop before `at` would overflow 64 bits.
   std::vector<size_t> picked;
   for (int64_t at = from; by > 0 ? at < to : at > to;) {
-    picked.push_back(static_cast<size_t>(at));
+    picked.push_back(at);
     if (__builtin_add_overflow(at, by, &at)) break;
   }
   HEARTH_TRY(charge(picked.size()));

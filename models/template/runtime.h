@@ -44,8 +44,10 @@ class Runtime {
   /// Sets the current line, which errors name.
   void set_line(int line) { line_ = line; }
   int line() const { return line_; }
-  Error fail(const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) const;
-  Error unsupported(const std::string& what) const { return fail(what, ErrorCode::kUnsupported); }
+  // Errors that name the current line.
+  Error fail(const std::string& what) const;
+  Error too_large(const std::string& what) const;
+  Error unsupported(const std::string& what) const;
 
   /// Counts steps; kTooLarge if the bound of steps or of memory is exceeded.
   Result<void> charge(uint64_t steps = 1);
@@ -93,6 +95,7 @@ class Runtime {
   Result<void> room(size_t size, size_t more) const;
 
  private:
+  std::string about(const std::string& what) const;
   Result<Value> add_values(const Value& a, const Value& b);
   Result<Value> repeat(const Value& a, int64_t count);
   Result<Value> arithmetic(std::string_view op, const Value& a, const Value& b);

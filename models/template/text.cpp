@@ -2,18 +2,18 @@
 
 #include <utf8proc.h>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::models::jinja {
 namespace {
 
 std::string_view last_char(std::string_view text) {
   size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
   return text.substr(at);
 }
 
-utf8proc_category_t category(uint32_t code) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
-}
+utf8proc_category_t category(uint32_t code) { return utf8proc_category(code); }
 
 bool is_cased(uint32_t code) { return is_upper(code) || is_lower(code); }
 
@@ -22,24 +22,22 @@ void append_upper(std::string& out, uint32_t code) {
     out += "SS";
     return;
   }
-  append_char(out, static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code))));
+  append_char(out, utf8proc_toupper(code));
 }
 void append_title(std::string& out, uint32_t code) {
   if (code == 0xDF) {
     out += "Ss";
     return;
   }
-  append_char(out, static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code))));
+  append_char(out, utf8proc_totitle(code));
 }
-void append_lower(std::string& out, uint32_t code) {
-  append_char(out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
-}
+void append_lower(std::string& out, uint32_t code) { append_char(out, utf8proc_tolower(code)); }
 
 }  // namespace
 
 Char first_char(std::string_view text) {
   const auto byte = [text](size_t i) -> uint32_t {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+    return i < text.size() ? byte_of(text[i]) : 0u;
   };
   const uint32_t b = byte(0);
   if (b < 0x80) return {b, 1};
@@ -73,7 +71,7 @@ void append_char(std::string& out, uint32_t code) {
 
 size_t count_chars(std::string_view text) {
   size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  for (const char c : text) count += (c & 0xC0) != 0x80;
   return count;
 }
 

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::models::jinja {
 namespace {
 
@@ -65,7 +67,7 @@ bool Dict::erase(const Value& key) {
   const Key wanted = key_of(key);
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (key_of(entries_[i].first) != wanted) continue;
-    entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
+    entries_.erase(entries_.begin() + i);
     index_.clear();
     if (entries_.size() >= kIndexed) {
       for (size_t k = 0; k < entries_.size(); ++k) index_.emplace(key_of(entries_[k].first), k);
@@ -117,7 +119,7 @@ std::string float_text(double value) {
   char buffer[64];
   const auto end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
-  const std::string_view all(buffer, static_cast<size_t>(end.ptr - buffer));
+  const std::string_view all(buffer, end.ptr - buffer);
   const bool negative = all.front() == '-';
   const size_t e = all.find('e');
   std::string digits;
@@ -129,7 +131,7 @@ std::string float_text(double value) {
   if (power.front() == '+') power.remove_prefix(1);
   std::from_chars(power.data(), power.data() + power.size(), exponent);
   std::string out = negative ? "-" : "";
-  const int count = static_cast<int>(digits.size());
+  const int count = size32(digits);
   if (exponent < -4 || exponent >= 16) {
     out += digits.substr(0, 1);
     if (count > 1) out += "." + digits.substr(1);
@@ -138,13 +140,11 @@ std::string float_text(double value) {
     if (size < 10) out += "0";
     return out + std::to_string(size);
   }
-  if (exponent < 0)
-    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0) return out + "0." + std::string(-exponent - 1, '0') + digits;
   if (exponent + 1 >= count) {
-    return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
+    return out + digits + std::string(exponent + 1 - count, '0') + ".0";
   }
-  return out + digits.substr(0, static_cast<size_t>(exponent) + 1) + "." +
-         digits.substr(static_cast<size_t>(exponent) + 1);
+  return out + digits.substr(0, exponent + 1) + "." + digits.substr(exponent + 1);
 }
 
 }  // namespace hearth::models::jinja

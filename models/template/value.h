@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::models::jinja {
 
 struct List;
@@ -51,6 +53,7 @@ class Value {
     v.int_ = value;
     return v;
   }
+  static Value of(size_t value) { return of(static_cast<int64_t>(value)); }
   static Value of(double value) {
     Value v(Kind::kFloat);
     v.float_ = value;
@@ -92,7 +95,7 @@ class Value {
 
   // Each requires a value of its kind.
   int64_t as_int() const { return int_; }  ///< or of a bool
-  double as_float() const { return kind_ == Kind::kFloat ? float_ : static_cast<double>(int_); }
+  double as_float() const { return kind_ == Kind::kFloat ? float_ : as_double(int_); }
   std::string_view text() const { return text_; }  ///< for an undefined value, its name
   List& list() const { return *list_; }
   Dict& dict() const { return *dict_; }  ///< or of a namespace

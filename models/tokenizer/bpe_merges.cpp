@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::models {
 namespace {
@@ -60,9 +61,7 @@ void BpeMerges::merge_short(std::vector<int32_t>* ids) const {
     }
     if (pair[best]->rank == kNoRank) break;
     id[best] = pair[best]->merged;
-    std::copy(id.begin() + static_cast<ptrdiff_t>(best) + 2,
-              id.begin() + static_cast<ptrdiff_t>(count),
-              id.begin() + static_cast<ptrdiff_t>(best) + 1);
+    std::copy(id.begin() + best + 2, id.begin() + count, id.begin() + best + 1);
     std::copy(pair.begin() + best + 1, pair.begin() + count - 1, pair.begin() + best);
     --count;
     if (best > 0) pair[best - 1] = &find(id[best - 1], id[best]);
@@ -82,7 +81,7 @@ void BpeMerges::merge_long(std::vector<int32_t>* ids) const {
   // the ranks agree, the current pair is merged even if it is not the pair that was queued: every
   // pair that can merge is queued, so the least candidate is still the right one.)
   using Candidate = uint64_t;
-  const auto count = static_cast<uint32_t>(ids->size());
+  const auto count = narrow<uint32_t>(ids->size());
   std::vector<Link> links(count);
   std::vector<Candidate>
       first;  // the initial pairs, sorted, so that most candidates never enter the heap

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_merges.h"
 #include "models/tokenizer/byte_alphabet.h"
@@ -127,7 +129,7 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
       }
     }
     if (may_be_spelled(ids[0]) && may_be_spelled(ids[1]) && may_be_spelled(ids[2])) {
-      merges_.add(ids[0], ids[1], ids[2], static_cast<uint32_t>(index));
+      merges_.add(ids[0], ids[1], ids[2], narrow<uint32_t>(index));
     }
     ++index;
   }
@@ -140,11 +142,11 @@ Result<void> BpeTokenizer::index_bytes() {
     byte_ids_[byte] = ids_.find({&text, 1});
   }
   for (const char byte : kReplacementChar) {
-    if (byte_ids_[static_cast<uint8_t>(byte)] == kNoToken) {
+    if (byte_ids_[byte_of(byte)] == kNoToken) {
       return Error::corrupt(fmt::format(
           "tokenizer.ggml.tokens: no token for byte 0x{:02X}, which U+FFFD needs to stand in for "
           "what cannot be said",
-          static_cast<uint8_t>(byte)));
+          byte_of(byte)));
     }
   }
   merge_piece(kReplacementChar, &replacement_);
@@ -200,7 +202,7 @@ void BpeTokenizer::append_piece(std::string_view piece, std::vector<int32_t>* sc
 // Bytes without a token stay kNoToken.
 void BpeTokenizer::merge_piece(std::string_view piece, std::vector<int32_t>* ids) const {
   ids->reserve(piece.size());
-  for (const char byte : piece) ids->push_back(byte_ids_[static_cast<uint8_t>(byte)]);
+  for (const char byte : piece) ids->push_back(byte_ids_[byte_of(byte)]);
   merges_.merge(ids);
 }
 

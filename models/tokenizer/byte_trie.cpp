@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
+
 namespace hearth::models {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> texts) {
@@ -21,16 +24,15 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> texts) {
       size_t begin = range_begin;
       while (begin < end && texts[begin].first.size() == depth)
         nodes_[node].number = texts[begin++].second;
-      nodes_[node].first_child = static_cast<uint32_t>(nodes_.size());
+      nodes_[node].first_child = narrow<uint32_t>(nodes_.size());
       while (begin < end) {
         const char byte = texts[begin].first[depth];
         const auto is_same = [&](const auto& entry) { return entry.first[depth] == byte; };
         const auto same_end =
-            std::partition_point(texts.begin() + static_cast<std::ptrdiff_t>(begin),
-                                 texts.begin() + static_cast<std::ptrdiff_t>(end), is_same);
-        const auto child_end = static_cast<size_t>(same_end - texts.begin());
-        next.push_back({static_cast<uint32_t>(nodes_.size()), begin, child_end});
-        nodes_.push_back({.byte = static_cast<uint8_t>(byte)});
+            std::partition_point(texts.begin() + begin, texts.begin() + end, is_same);
+        const size_t child_end = same_end - texts.begin();
+        next.push_back({narrow<uint32_t>(nodes_.size()), begin, child_end});
+        nodes_.push_back({.byte = byte_of(byte)});
         ++nodes_[node].num_children;
         begin = child_end;
       }
@@ -47,7 +49,7 @@ uint32_t ByteTrie::child(uint32_t node, uint8_t byte) const {
   const auto end = begin + nodes_[node].num_children;
   const auto at = std::lower_bound(begin, end, byte,
                                    [](const Node& n, uint8_t wanted) { return n.byte < wanted; });
-  return at == end || at->byte != byte ? 0 : static_cast<uint32_t>(at - nodes_.begin());
+  return at == end || at->byte != byte ? 0 : narrow<uint32_t>(at - nodes_.begin());
 }
 
 }  // namespace hearth::models

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::models {
 
 /// Immutable once built.
@@ -21,7 +23,7 @@ class ByteTrie {
   void match_front(std::string_view text, const Found& found) const {
     uint32_t node = 0;
     for (size_t i = 0; i < text.size(); ++i) {
-      node = child(node, static_cast<uint8_t>(text[i]));
+      node = child(node, byte_of(text[i]));
       if (node == 0) return;
       if (nodes_[node].number >= 0) found(nodes_[node].number, i + 1);
     }

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 #include "models/tokenizer/utf8.h"
 
 namespace hearth::models {
@@ -21,7 +23,7 @@ bool is_white_space(uint32_t code) {
 
 uint8_t classes_of(uint32_t code) {
   if (is_white_space(code)) return kSpace;
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
+  switch (utf8proc_category(code)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LT: return kUpper;
     case UTF8PROC_CATEGORY_LL: return kLower;
@@ -59,8 +61,8 @@ const std::vector<uint8_t>& table() {
 }
 
 uint32_t decode_whole(std::string_view bytes) {
-  uint32_t code = static_cast<uint8_t>(bytes[0]) & (0xFFU >> (bytes.size() + 1));
-  for (const char byte : bytes.substr(1)) code = code << 6 | (static_cast<uint8_t>(byte) & 0x3F);
+  uint32_t code = byte_of(bytes[0]) & (0xFFU >> (bytes.size() + 1));
+  for (const char byte : bytes.substr(1)) code = code << 6 | (byte_of(byte) & 0x3F);
   return code;
 }
 
@@ -73,7 +75,7 @@ Char detail::wide_char_at(std::string_view text, size_t at) {
   const uint32_t code = front.kind == Utf8Char::Kind::kWhole
                             ? decode_whole(text.substr(at, front.bytes))
                             : kReplacementCode;
-  return {code, static_cast<uint32_t>(front.bytes), table()[code]};
+  return {code, narrow<uint32_t>(front.bytes), table()[code]};
 }
 
 }  // namespace hearth::models

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::models {
 
 /// Bits of a code point's class byte.
@@ -58,7 +60,7 @@ Char wide_char_at(std::string_view text, size_t at);
 /// as U+FFFD (a symbol) with the number of bytes that front_char() returns.
 inline Char char_at(std::string_view text, size_t at) {
   if (at >= text.size()) return {};
-  const auto byte = static_cast<uint8_t>(text[at]);
+  const auto byte = byte_of(text[at]);
   if (byte < 0x80) return {byte, 1, detail::kAsciiClasses[byte]};
   return detail::wide_char_at(text, at);
 }

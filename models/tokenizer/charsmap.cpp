@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/chars.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::models {
@@ -65,7 +66,7 @@ Charsmap::Match Charsmap::match_front(std::string_view text) const {
   if (units_.empty()) return longest;
   uint32_t at = offset_of(units_[0]);
   for (size_t i = 0; i < std::min(text.size(), kMaxMatchBytes); ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
+    const auto byte = byte_of(text[i]);
     at ^= byte;
     // A NUL leads to a value and is not part of any key.
     if (byte == 0 || at >= units_.size() || label_of(units_[at]) != byte) break;

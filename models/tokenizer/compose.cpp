@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/chars.h"
 #include "kernels/base/check.h"
 #include "models/tokenizer/char_classes.h"
 
@@ -20,23 +21,22 @@ constexpr size_t kMaxSegmentBytes = 1024;
 std::string compose_segment(std::string_view segment) {
   utf8proc_uint8_t* composed = nullptr;
   const auto length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(segment.data()),
-                   static_cast<utf8proc_ssize_t>(segment.size()), &composed,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(segment.data()), segment.size(),
+                   &composed, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   HEARTH_CHECK(length >= 0, "utf8proc: {}", utf8proc_errmsg(length));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, std::free);
-  return {reinterpret_cast<const char*>(composed), static_cast<size_t>(length)};
+  return std::string(reinterpret_cast<const char*>(composed), length);
 }
 
 bool may_change(uint32_t code) {
-  const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(code));
+  const utf8proc_property_t* property = utf8proc_get_property(code);
   if (property->combining_class != 0 || (char_classes(code) & kMark) != 0) return true;
   if (code >= 0x1160 && code <= 0x11FF)
     return true;  // Hangul vowels and finals combine with syllables
   if (property->decomp_type != 0 || property->decomp_seqindex == UINT16_MAX) return false;
   utf8proc_uint8_t bytes[4];
-  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
-  const std::string_view alone(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
+  const auto length = utf8proc_encode_char(code, bytes);
+  const std::string_view alone(reinterpret_cast<const char*>(bytes), length);
   return compose_segment(alone) != alone;
 }
 
@@ -55,7 +55,7 @@ const std::vector<bool>& changing_codes() {
 
 bool is_ascii(std::string_view text) {
   for (const char c : text) {
-    if (static_cast<uint8_t>(c) >= 0x80) return false;
+    if (byte_of(c) >= 0x80) return false;
   }
   return true;
 }

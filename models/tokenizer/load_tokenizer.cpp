@@ -34,10 +34,8 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const GgufFile& file) {
   std::string known;
   for (const TokenizerKind& kind : kKinds)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", kind.name);
-  return Error{
-      ErrorCode::kUnsupported,
-      fmt::format("tokenizer.ggml.model: \"{}\", this build knows {}", printable(wanted), known),
-      ""};
+  return Error::unsupported(
+      fmt::format("tokenizer.ggml.model: \"{}\", this build knows {}", printable(wanted), known));
 }
 
 }  // namespace hearth::models

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_merges.h"
@@ -24,7 +26,7 @@ namespace {
 // A character as a number: its bytes, four at most.
 uint32_t key_of(std::string_view character) {
   uint32_t key = 0;
-  for (const char byte : character) key = key << 8 | static_cast<uint8_t>(byte);
+  for (const char byte : character) key = key << 8 | byte_of(byte);
   return key;
 }
 
@@ -81,12 +83,10 @@ Result<void> SpmTokenizer::load(const GgufFile& file) {
 Result<void> SpmTokenizer::load_scores(const GgufFile& file) {
   constexpr std::string_view kKey = "tokenizer.ggml.scores";
   HEARTH_ASSIGN_OR_RETURN(const auto scores, file.get<GgufNumbers<float>>(kKey));
-  const auto wanted = static_cast<size_t>(vocab_size());
+  const size_t wanted = vocab_size();
   if (scores.size() != wanted) {
-    return Error{
-        ErrorCode::kCorrupt,
-        fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted),
-        ""};
+    return Error::corrupt(
+        fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted));
   }
   scores_.resize(wanted);
   for (size_t i = 0; i < wanted; ++i) scores_[i] = scores[i];
@@ -164,7 +164,7 @@ void SpmTokenizer::index_merges() {
   for (const Merge& m : merges) {
     const auto rank =
         std::lower_bound(best_first.begin(), best_first.end(), scores[m.merged], std::greater<>());
-    merges_.add(m.left, m.right, m.merged, static_cast<uint32_t>(rank - best_first.begin()));
+    merges_.add(m.left, m.right, m.merged, narrow<uint32_t>(rank - best_first.begin()));
   }
   is_whole_piece_.resize(vocab_size());
   std::vector<int32_t> symbols;
@@ -250,7 +250,7 @@ bool SpmTokenizer::may_join(int32_t left, int32_t right) const {
 }
 
 void SpmTokenizer::append_missing(std::string_view character, std::vector<int32_t>* ids) const {
-  const auto byte_id = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
+  const auto byte_id = [this](char c) { return byte_ids_[byte_of(c)]; };
   if (std::any_of(character.begin(), character.end(),
                   [&](char c) { return byte_id(c) == kNoToken; })) {
     ids->push_back(*vocabulary().unknown());

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::models {
@@ -12,8 +14,8 @@ Result<std::optional<int32_t>> load_text_end(const GgufFile& file, const Tokeniz
                           file.get_or("tokenizer.ggml.add_sep_token", tokenizer.kind() == "bert"));
   if (add_sep && file.has(kSep)) {
     HEARTH_ASSIGN_OR_RETURN(const uint32_t id, file.get<uint32_t>(kSep));
-    if (id < static_cast<uint32_t>(tokenizer.vocab_size())) {
-      return std::optional<int32_t>(static_cast<int32_t>(id));
+    if (std::cmp_less(id, tokenizer.vocab_size())) {
+      return std::optional<int32_t>(id);
     }
     return Error::corrupt(
         fmt::format("{}: {}, want less than {}", kSep, id, tokenizer.vocab_size()));

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/byte_trie.h"
 #include "models/tokenizer/charsmap.h"
@@ -66,17 +68,15 @@ Result<void> UnigramTokenizer::load(const GgufFile& file) {
 Result<void> UnigramTokenizer::load_scores(const GgufFile& file) {
   constexpr std::string_view kKey = "tokenizer.ggml.scores";
   HEARTH_ASSIGN_OR_RETURN(const auto scores, file.get<GgufNumbers<float>>(kKey));
-  const auto wanted = static_cast<size_t>(vocab_size());
+  const size_t wanted = vocab_size();
   if (scores.size() != wanted) {
-    return Error{
-        ErrorCode::kCorrupt,
-        fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted),
-        ""};
+    return Error::corrupt(
+        fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted));
   }
   double worst = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < wanted; ++i) {
     scores_.push_back(scores[i]);
-    if (vocabulary().type(static_cast<int32_t>(i)) == TokenType::kNormal)
+    if (vocabulary().type(narrow<int32_t>(i)) == TokenType::kNormal)
       worst = std::min<double>(worst, scores[i]);
   }
   if (std::isinf(worst)) worst = 0;  // no normal token at all
@@ -188,7 +188,7 @@ void UnigramTokenizer::append_path(std::string_view text, const std::vector<Best
       ids->push_back(step.id);
     } else if (has_all_bytes_) {
       for (const char c : text.substr(step.begin, ends[i] - step.begin))
-        ids->push_back(byte_ids_[static_cast<uint8_t>(c)]);
+        ids->push_back(byte_ids_[byte_of(c)]);
     } else if (!*after_unknown) {
       ids->push_back(*vocabulary().unknown());
     }

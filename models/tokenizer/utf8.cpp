@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::models {
 namespace {
 
@@ -29,11 +31,11 @@ constexpr Lead lead_of(uint8_t byte) {
 }  // namespace
 
 Utf8Char front_char(std::string_view text) {
-  const Lead lead = lead_of(static_cast<uint8_t>(text[0]));
+  const Lead lead = lead_of(byte_of(text[0]));
   if (lead.length == 0) return {Utf8Char::Kind::kInvalid, 1};
   for (size_t i = 1; i < lead.length; ++i) {
     if (i == text.size()) return {Utf8Char::Kind::kIncomplete, i};
-    const auto byte = static_cast<uint8_t>(text[i]);
+    const auto byte = byte_of(text[i]);
     const uint8_t least = i == 1 ? lead.second_least : 0x80;
     const uint8_t most = i == 1 ? lead.second_most : 0xBF;
     if (byte < least || byte > most) return {Utf8Char::Kind::kInvalid, i};

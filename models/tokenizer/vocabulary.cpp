@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/base/numbers.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::models {
@@ -74,12 +75,12 @@ Result<void> Vocabulary::load_types(const GgufFile& file) {
                                       types.size(), types_.size()));
   }
   for (size_t i = 0; i < types_.size(); ++i) {
-    if (types[i] < 0 || types[i] > static_cast<int32_t>(TokenType::kByte)) {
+    if (types[i] < 0 || types[i] > to_underlying(TokenType::kByte)) {
       return Error::corrupt(
           fmt::format("{}: token {} has type {}, want 0 to 6", kKey, i, types[i]));
     }
     types_[i] = static_cast<TokenType>(types[i]);
-    const std::string_view text = entry(static_cast<int32_t>(i));
+    const std::string_view text = entry(narrow<int32_t>(i));
     if (types_[i] == TokenType::kByte && !byte_of_entry(text)) {
       return Error::corrupt(
           fmt::format("tokenizer.ggml.tokens: token {} is a byte and reads \"{}\", want "
@@ -98,7 +99,7 @@ Result<std::optional<int32_t>> Vocabulary::special_id(const GgufFile& file,
     return Error::corrupt(
         fmt::format("{}: token {}, want one of {} tokens", key, id, types_.size()));
   }
-  return std::optional<int32_t>(static_cast<int32_t>(id));
+  return std::optional<int32_t>(id);
 }
 
 Result<void> Vocabulary::load_special_ids(const GgufFile& file) {
@@ -127,7 +128,7 @@ Result<void> Vocabulary::load_special_ids(const GgufFile& file) {
   }
   if (!unknown_) {
     const auto at = std::find(types_.begin(), types_.end(), TokenType::kUnknown);
-    if (at != types_.end()) unknown_ = static_cast<int32_t>(at - types_.begin());
+    if (at != types_.end()) unknown_ = narrow<int32_t>(at - types_.begin());
   }
   if (unknown_ && type(*unknown_) == TokenType::kControl) {
     if (unknown_ == bos_ || is_end_of_generation(*unknown_)) {

@@ -114,25 +114,25 @@ void WordPieceTokenizer::append_normalized(uint32_t code, Word* word,
   // matter, because the marks that would move are dropped.
   std::array<utf8proc_int32_t, kMaxDecomposed> parts;
   int boundary = 0;
-  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
-                                             parts.size(), UTF8PROC_DECOMPOSE, &boundary);
+  const auto count =
+      utf8proc_decompose_char(code, parts.data(), parts.size(), UTF8PROC_DECOMPOSE, &boundary);
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
     if (utf8proc_category(parts[i]) == UTF8PROC_CATEGORY_MN) continue;
-    append_char(static_cast<uint32_t>(parts[i]), word, ids);
+    append_char(parts[i], word, ids);
   }
 }
 
 void WordPieceTokenizer::append_char(uint32_t code, Word* word, std::vector<int32_t>* ids) const {
   if (lowercase_) {
-    code = static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
+    code = utf8proc_tolower(code);
   }
   const bool is_word = is_punctuation(code);
   if (is_word) end_word(word, ids);
   // Past the bound only the word's length matters, not its text.
   if (++word->num_chars <= kMaxWordChars) {
     utf8proc_uint8_t bytes[4];
-    const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
-    word->text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
+    const auto length = utf8proc_encode_char(code, bytes);
+    word->text.append(reinterpret_cast<const char*>(bytes), length);
   }
   if (is_word) end_word(word, ids);
 }

@@ -8,11 +8,11 @@ target_compile_options(hearth_warnings INTERFACE
 target_compile_options(hearth_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-omit-frame-pointer>)
 
-# Conversions that may change a value are written out. Signs are not warned of: counts are int32_t, and
-# containers are indexed by them.
-function(hearth_warn_conversions target)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wconversion>)
-endfunction()
+# Conversions that may change a value are written out, except in tests. Signs are not warned of: counts are
+# int32_t, and containers are indexed by them.
+set(of_tests $<FILTER:$<PATH:RELATIVE_PATH,$<TARGET_PROPERTY:SOURCE_DIR>,${PROJECT_SOURCE_DIR}>,INCLUDE,^tests>)
+target_compile_options(hearth_warnings INTERFACE
+  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<STREQUAL:${of_tests},>>:-Wconversion>)
 
 # Sanitized builds are for running tests: -Og compiles in a quarter of the time of -O2, and line numbers
 # are all that a report needs.

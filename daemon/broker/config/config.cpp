@@ -321,7 +321,7 @@ Result<void> check_writers(const fs::path& file) {
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
   const auto refused = [&](std::string_view why) {
-    return Error{ErrorCode::kForbidden, fmt::format("{}: {}", file.string(), why), ""};
+    return Error::forbidden(fmt::format("{}: {}", file.string(), why));
   };
   if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
     return refused(fmt::format("belongs to uid {}, want root or uid {}", info.st_uid, ::geteuid()));
@@ -329,8 +329,8 @@ Result<void> check_writers(const fs::path& file) {
   const bool group_writes =
       (info.st_mode & S_IWGRP) != 0 && info.st_gid != 0 && info.st_gid != ::getegid();
   if (group_writes || (info.st_mode & S_IWOTH) != 0) {
-    return refused(fmt::format("has mode {:04o}: others may write it; chmod go-w",
-                               static_cast<unsigned>(info.st_mode) & 07777u));
+    return refused(
+        fmt::format("has mode {:04o}: others may write it; chmod go-w", info.st_mode & 07777));
   }
   return {};
 }

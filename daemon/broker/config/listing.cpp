@@ -8,6 +8,7 @@
 #include "daemon/broker/config/reload.h"
 #include "daemon/broker/config/settings.h"
 #include "ipc/text/utf8.h"
+#include "kernels/base/chars.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;
@@ -19,7 +20,7 @@ std::string quoted(const std::string& text) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+    } else if (byte_of(c) < 0x20 || c == 0x7F) {
       out += fmt::format("\\u{:04X}", c);
     } else {
       out += c;

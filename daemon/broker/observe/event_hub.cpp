@@ -6,6 +6,7 @@
 
 #include "ipc/client/event_stream.h"
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::broker {
 namespace {
@@ -59,7 +60,7 @@ Result<std::unique_ptr<EventHub>> EventHub::open(boost::asio::io_context& io, co
 }
 
 int EventHub::listeners() const {
-  return static_cast<int>(
+  return narrow<int>(
       std::ranges::count_if(listeners_, [](const auto& each) { return each.second.reads; }));
 }
 

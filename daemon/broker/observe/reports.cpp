@@ -126,7 +126,7 @@ ipc::PsReply Reports::ps(const Caller& caller) const {
                               .state = request_state(request),
                               .priority = request.is_generate() ? request.generate().priority : "",
                               .prompt_tokens = request.prompt_tokens,
-                              .output_tokens = static_cast<int32_t>(request.output_tokens()),
+                              .output_tokens = request.output_tokens(),
                               .age_ms = (clock_.now_us() - request.received_us) / 1000});
   });
   for (const auto& [name, resident] : residency_.residents()) {
@@ -157,7 +157,7 @@ std::vector<HubRequest> Reports::hub_requests() const {
     }
     row.age_ms = (clock_.now_us() - request.received_us) / 1000;
     row.prompt_tokens = request.prompt_tokens;
-    row.output_tokens = static_cast<int32_t>(request.output_tokens());
+    row.output_tokens = request.output_tokens();
     if (request.first_delta_us != 0) row.ttft_us = request.first_delta_us - request.received_us;
   });
   return out;

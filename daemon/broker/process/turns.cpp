@@ -26,7 +26,7 @@ struct SchedAttributes {
 
 bool ask_for_turns_of(uint64_t ns) {
   SchedAttributes attributes{};
-  const auto size = static_cast<uint32_t>(sizeof attributes);
+  const uint32_t size = sizeof attributes;
   // Keeps the other attributes, such as an inherited niceness or policy.
   if (::syscall(SYS_sched_getattr, 0, &attributes, size, 0) != 0) return false;
   if (attributes.policy != SCHED_OTHER && attributes.policy != SCHED_BATCH) return false;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::broker {
 
 Result<void> Admission::admit(const Load& load, const Demand& demand) const {
@@ -39,10 +41,10 @@ Result<void> Admission::admit(const Load& load, const Demand& demand) const {
         "max_tokens");
   }
   if (most > 0 && load.owner_tokens + demand.tokens > most) {
-    return Error{ErrorCode::kBusy,
-                 fmt::format("your live requests may make {} tokens, with this one {}, limit {}",
-                             load.owner_tokens, load.owner_tokens + demand.tokens, most),
-                 "max_tokens"};
+    return Error::busy(
+        fmt::format("your live requests may make {} tokens, with this one {}, limit {}",
+                    load.owner_tokens, load.owner_tokens + demand.tokens, most),
+        "max_tokens");
   }
   return {};
 }
@@ -52,7 +54,7 @@ void Admission::note_duration_ms(double ms) {
 }
 
 int64_t Admission::retry_ms(size_t live) const {
-  const double one_ends_ms = mean_duration_ms_ / static_cast<double>(std::max<size_t>(live, 1));
+  const double one_ends_ms = mean_duration_ms_ / as_double(std::max<size_t>(live, 1));
   return static_cast<int64_t>(std::clamp(one_ends_ms, 50.0, 10'000.0));
 }
 

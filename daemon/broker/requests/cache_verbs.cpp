@@ -31,8 +31,7 @@ Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const 
   const std::string& op = request.op;
   const bool everybody = caller.is_admin && request.all;
   if ((op == "verify" || op == "compact") && !caller.is_admin) {
-    return Error{ErrorCode::kForbidden, fmt::format("{} concerns every owner: for admins", op),
-                 "op"};
+    return Error::forbidden(fmt::format("{} concerns every owner: for admins", op), "op");
   }
   for (const std::string& name : request.names) {
     if (!is_prefix_name(name)) {

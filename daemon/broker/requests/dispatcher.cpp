@@ -10,6 +10,7 @@
 #include "ipc/wire/frames.h"
 #include "ipc/wire/worker_codec.h"
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/random.h"
 
 namespace hearth::broker {
@@ -32,9 +33,7 @@ std::optional<T> read_event(uint64_t number, std::string_view json) {
   return std::nullopt;
 }
 
-double ms_between(int64_t from_us, int64_t to_us) {
-  return static_cast<double>(to_us - from_us) / 1000.0;
-}
+double ms_between(int64_t from_us, int64_t to_us) { return us_as_ms(to_us - from_us); }
 
 }  // namespace
 
@@ -410,7 +409,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done, std::string
     if (request.first_delta_us > 0) {
       done.timings.ttft_ms = ms_between(request.received_us, request.first_delta_us);
       const size_t gaps = std::max<size_t>(request.log->samples.front().ids.size(), 2) - 1;
-      done.timings.tpot_ms = ms_between(request.first_delta_us, now_us) / static_cast<double>(gaps);
+      done.timings.tpot_ms = ms_between(request.first_delta_us, now_us) / as_double(gaps);
     }
   }
   ++(cancelled ? counters_.cancelled : counters_.done);
@@ -429,7 +428,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done, std::string
 // For a request that no worker has, the broker fills in `done` itself.
 void Dispatcher::end_without_worker(LiveRequest& request, const std::string& reason) {
   if (!request.is_generate()) {
-    return end_error(request, ipc::ErrorEvent{Error{ErrorCode::kCancelled, "cancelled", ""}, 0});
+    return end_error(request, ipc::ErrorEvent{Error::cancelled("cancelled"), 0});
   }
   ipc::DoneEvent done;
   for (const TokenLog::Sample& sample : request.log->samples) {
@@ -438,7 +437,7 @@ void Dispatcher::end_without_worker(LiveRequest& request, const std::string& rea
   done.model = request.model;
   done.seed = request.generate().seed.value_or(0);
   done.usage.prompt_tokens = request.prompt_tokens;
-  done.usage.output_tokens = static_cast<int32_t>(request.output_tokens());
+  done.usage.output_tokens = request.output_tokens();
   done.timings.total_ms = ms_between(request.received_us, clock_.now_us());
   if (!request.started()) done.timings.queue_ms = done.timings.total_ms;
   end_done(request, std::move(done));

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/broker/requests/dispatcher.h"
 #include "daemon/broker/requests/dispatcher_origin.h"
@@ -32,8 +33,7 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
   if (live != nullptr && live->watchers.size() >= kMaxWatchers) {
     return reply_error(
         caller.peer, id,
-        Error{ErrorCode::kBusy,
-              fmt::format("{} connections read this request already", kMaxWatchers), "id"});
+        Error::busy(fmt::format("{} connections read this request already", kMaxWatchers), "id"));
   }
   const uint32_t from = request.from;
   ipc::AttachedEvent attached{

@@ -67,14 +67,12 @@ void Dispatcher::on_model_lost(const std::string& model, const std::string& how)
     if (request->muted || request->cancelling) {
       end_without_worker(*request, "cancelled");
     } else if (request->encoding == 0 && present == 1 && request->deaths >= kDeathsToPoison) {
-      end_error(*request,
-                ipc::ErrorEvent{Error{ErrorCode::kPoison,
-                                      fmt::format("was being computed at {} deaths of the worker, "
-                                                  "alone at the last one ({}), and is not tried "
-                                                  "again",
-                                                  request->deaths, how),
-                                      ""},
-                                0});
+      end_error(*request, ipc::ErrorEvent{Error::poison(fmt::format(
+                                              "was being computed at {} deaths of the worker, "
+                                              "alone at the last one ({}), and is not tried "
+                                              "again",
+                                              request->deaths, how)),
+                                          0});
     } else {
       request->state = LiveRequest::State::kWaiting;
       request->encoding = 0;
@@ -132,11 +130,11 @@ Result<void> Dispatcher::check_same_file(LiveRequest& request, const Worker& wor
   if (has_text && !log.fingerprint.empty() && log.fingerprint != now) {
     log_warn("file_changed", "number={} model={} began_with={} met={}", request.number,
              request.model, log.fingerprint, now);
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("the file of model {} was changed after this text began: it cannot go "
-                             "on; send the request again",
-                             request.model),
-                 "model"};
+    return Error::unavailable(
+        fmt::format("the file of model {} was changed after this text began: it cannot go "
+                    "on; send the request again",
+                    request.model),
+        "model");
   }
   log.fingerprint = now;
   return {};

@@ -17,10 +17,9 @@ constexpr size_t kMaxTasks = 64;
 
 Result<void> ModelVerbs::may_ask(const Caller& caller) const {
   if (!caller.is_admin) {
-    return Error{ErrorCode::kForbidden,
-                 "models are loaded, unloaded and swapped by administrators: root, the daemon's "
-                 "user and the members of server.admin_group",
-                 ""};
+    return Error::forbidden(
+        "models are loaded, unloaded and swapped by administrators: root, the daemon's "
+        "user and the members of server.admin_group");
   }
   if (tasks_.size() >= kMaxTasks) {
     return Error::busy(
@@ -86,7 +85,7 @@ void ModelVerbs::unload(const Caller& caller, const std::string& id,
   for (const Task& task : take(file->name, false)) {
     if (task.peer.door == Door::kNone) continue;
     dispatcher_.reply_error(task.peer, task.id,
-                            Error{ErrorCode::kCancelled, "the model was unloaded meanwhile", ""});
+                            Error::cancelled("the model was unloaded meanwhile"));
   }
   if (!residency_.unload(file->name)) {
     return dispatcher_.reply(caller.peer, id,

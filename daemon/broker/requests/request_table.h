@@ -13,6 +13,7 @@
 #include "daemon/broker/residency/residency.h"
 #include "daemon/broker/transport/peer_id.h"
 #include "ipc/schema/messages.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/result.h"
 
 namespace hearth::broker {
@@ -75,7 +76,7 @@ struct LiveRequest {
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(*request); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }
   bool started() const { return log != nullptr && !log->started.empty(); }
-  int64_t output_tokens() const { return log == nullptr ? 0 : log->num_tokens(); }
+  int32_t output_tokens() const { return log == nullptr ? 0 : narrow<int32_t>(log->num_tokens()); }
   /// The upper bound, over all samples.
   int64_t max_output_tokens() const { return max_output_tokens_of(*request); }
   /// No output was sent and it killed no worker: another model may still take it.

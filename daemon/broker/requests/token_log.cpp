@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::broker {
 namespace {
 
@@ -225,7 +227,7 @@ void TokenLogs::drop(uint64_t number) {
 uint32_t replay_from(const TokenLog::Sample& sample, uint32_t from) {
   const size_t first = first_mark(sample, from);
   return first < sample.marks.size() ? sample.marks[first].header.first_index
-                                     : static_cast<uint32_t>(sample.ids.size());
+                                     : narrow<uint32_t>(sample.ids.size());
 }
 
 Outgoing replay_delta(const TokenLog::Sample& sample, uint32_t index, uint32_t from) {

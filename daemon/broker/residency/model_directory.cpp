@@ -101,13 +101,12 @@ std::string ModelDirectory::target_of(const std::string& name) const {
 
 Result<ModelFile> ModelDirectory::resolve(const std::string& name) {
   if (name.find('/') != std::string::npos) {
-    return Error{
-        ErrorCode::kForbidden,
+    return Error::forbidden(
         fmt::format("{}: a model is named by its file's name; only the daemon's own user may "
                     "name a path. Put the file into {}",
                     ipc::to_valid_utf8(name),
                     dirs_.empty() ? "a model directory" : dirs_.front().string()),
-        "model"};
+        "model");
   }
   refresh();
   const ModelFile* model = find(target_of(name));

@@ -7,6 +7,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::broker {
 namespace {
@@ -62,11 +63,11 @@ Result<void> Residency::may_want(const std::string& model) const {
   if (config_.residency.load_on_demand) return {};
   const Resident* resident = find(model);
   if (resident != nullptr && (resident->allowed || resident->worker != nullptr)) return {};
-  return Error{ErrorCode::kUnavailable,
-               fmt::format("model {} is not in memory, and residency.load_on_demand is off: an "
-                           "administrator may load it",
-                           model),
-               "model"};
+  return Error::unavailable(
+      fmt::format("model {} is not in memory, and residency.load_on_demand is off: an "
+                  "administrator may load it",
+                  model),
+      "model");
 }
 
 void Residency::load(const ModelFile& file, int64_t keep_alive_ms, const std::string& replaces,
@@ -137,7 +138,7 @@ int64_t Residency::estimate_ms(const std::string& model) const {
   if (resident->facts) return std::max<int64_t>(resident->facts->load_ms - taken_ms, 1);
   const double share = worker.load_share();
   if (share <= 0) return 0;
-  return static_cast<int64_t>(static_cast<double>(taken_ms) * (1 - share) / share);
+  return static_cast<int64_t>(as_double(taken_ms) * (1 - share) / share);
 }
 
 uint64_t Residency::known_bytes(const Resident& resident) const {
@@ -252,7 +253,7 @@ MemoryBudget::InUse Residency::taken_beside(const Resident& resident) const {
     taken.bytes += bytes;
     if (other.worker->is_ready()) continue;
     const double to_come = 1.0 - other.worker->load_share();
-    taken.to_come_bytes += static_cast<uint64_t>(static_cast<double>(bytes) * to_come);
+    taken.to_come_bytes += static_cast<uint64_t>(as_double(bytes) * to_come);
   }
   return taken;
 }
@@ -436,12 +437,12 @@ void Residency::on_death(Resident& resident, const std::string& how, bool was_re
   log_error("worker_died", "model={} how=\"{}\" in_row={} retry_in_ms={}", model, how,
             resident.failures_in_row, (resident.not_before_us - clock_.now_us()) / 1000);
   if (!was_ready && resident.failures_in_row >= kLoadAttempts) {
-    return give_up(resident,
-                   Error{ErrorCode::kUnavailable,
-                         fmt::format("the worker of model {} ended {} times in a row, last while "
-                                     "loading: {}",
-                                     model, resident.failures_in_row, how),
-                         "model"});
+    return give_up(
+        resident,
+        Error::unavailable(fmt::format("the worker of model {} ended {} times in a row, last while "
+                                       "loading: {}",
+                                       model, resident.failures_in_row, how),
+                           "model"));
   }
   ++resident.restarts;
   for (ResidencyListener* listener : listeners_) listener->on_model_lost(model, how);

@@ -11,6 +11,7 @@
 
 #include "ipc/schema/worker_messages.h"
 #include "ipc/wire/frames.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/result.h"
 
 namespace hearth::broker {
@@ -104,7 +105,7 @@ class Worker {
 inline double Worker::load_share() const {
   if (ready_) return 1;
   if (!progress_ || progress_->bytes_total == 0) return 0;
-  return static_cast<double>(progress_->bytes_done) / static_cast<double>(progress_->bytes_total);
+  return as_double(progress_->bytes_done) / as_double(progress_->bytes_total);
 }
 
 }  // namespace hearth::broker

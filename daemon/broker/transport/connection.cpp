@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/match.h"
 
 namespace hearth::broker {
 namespace {
@@ -78,7 +79,7 @@ void Connection::on_turn(size_t bytes) {
   if (bytes == in_.size() && !closed_ && holds_ == 0 && !waits_for_claim_) {
     const std::span<char> room = host_.scratch();
     const ssize_t n = ::recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
-    if (n > 0) take(std::string_view(room.data(), static_cast<size_t>(n)));
+    if (n > 0) take(std::string_view(room.data(), n));
     if (n == 0) return close();
   }
   read();
@@ -112,7 +113,7 @@ void Connection::take(std::string_view bytes) {
 
 // Takes the memory for a large message from its user's share before the rest is read.
 bool Connection::claim_memory() {
-  const auto want = static_cast<size_t>(decoder_.message_bytes());
+  const size_t want = decoder_.message_bytes();
   if (want <= kSmallMessageBytes || want <= claimed_) return true;
   if (!host_.claim(*this, want - claimed_)) return false;
   claimed_ = want;
@@ -127,17 +128,23 @@ void Connection::retry_claim() {
 }
 
 void Connection::on_event(zmtp::Event event) {
-  if (std::holds_alternative<zmtp::Greeting>(event)) {
-    state_ = State::kReady;
-    std::string ready;
-    zmtp::append_ready(ready, name_of(host_.kind()));
-    append(ready);
-    return flush();
-  }
-  if (const auto* command = std::get_if<zmtp::Command>(&event)) return on_command(*command);
-  auto& message = std::get<zmtp::Message>(event);
+  match(
+      event, [this](const zmtp::Greeting&) { on_greeting(); },
+      [this](const zmtp::Command& command) { on_command(command); },
+      [this](zmtp::Message& message) { on_message(std::move(message)); });
+}
+
+void Connection::on_greeting() {
+  state_ = State::kReady;
+  std::string ready;
+  zmtp::append_ready(ready, name_of(host_.kind()));
+  append(ready);
+  flush();
+}
+
+void Connection::on_message(zmtp::Message message) {
   if (state_ != State::kOpen) {
-    return fail(Error{ErrorCode::kProtocol, "met a message before READY", ""});
+    return fail(Error::protocol("met a message before READY"));
   }
   since_us_ = kNever;
   switch (host_.kind()) {
@@ -152,12 +159,12 @@ void Connection::on_event(zmtp::Event event) {
 void Connection::on_command(const zmtp::Command& command) {
   if (state_ == State::kReady) {
     if (command.name != "READY") {
-      return fail(Error{ErrorCode::kProtocol, "handshake: want READY", ""});
+      return fail(Error::protocol("handshake: want READY"));
     }
     const Result<std::string> type = zmtp::socket_type_of(command.data);
     if (!type) return fail(type.error());
     if (!may_talk(host_.kind(), *type)) {
-      return fail(Error{ErrorCode::kProtocol, "handshake: met a socket of the wrong type", ""});
+      return fail(Error::protocol("handshake: met a socket of the wrong type"));
     }
     state_ = State::kOpen;
     since_us_ = kNever;
@@ -252,9 +259,9 @@ void Connection::flush() {
       host_.post([self = shared_from_this()] { self->close(); });
       return;
     }
-    written_ += static_cast<size_t>(n);
+    written_ += n;
     progress_us_ = host_.now_us();
-    host_.unqueued(*this, static_cast<size_t>(n));
+    host_.unqueued(*this, n);
   }
   if (written_ == out_.size()) {
     out_.clear();

@@ -107,6 +107,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void take(std::string_view bytes);
   void on_event(zmtp::Event event);
   void on_command(const zmtp::Command& command);
+  void on_greeting();
+  void on_message(zmtp::Message message);
   void resume();
   bool claim_memory();
   void fail(const Error& error);

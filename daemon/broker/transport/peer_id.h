@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::broker {
 
 enum class Door : uint8_t {
@@ -27,7 +29,7 @@ struct PeerId {
 
 struct PeerIdHash {
   size_t operator()(const PeerId& id) const {
-    return std::hash<uint64_t>()(id.number * 4 + static_cast<uint64_t>(id.door));
+    return std::hash<uint64_t>()(id.number * 4 + to_underlying(id.door));
   }
 };
 

@@ -34,8 +34,7 @@ constexpr size_t kScratchBytes = 64 << 10;
 constexpr size_t kMinConnections = 16;
 
 Error os_error(const std::filesystem::path& path, std::string_view what) {
-  return Error{ErrorCode::kIo, fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)),
-               ""};
+  return Error::io(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
 }
 
 class Server final : public TransportServer, public ConnectionHost {
@@ -159,10 +158,8 @@ Result<void> Server::listen() {
   address.sun_family = AF_UNIX;
   const std::string name = path_.string();
   if (name.size() >= sizeof address.sun_path) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{}: {} bytes, a socket's path has at most {}", name, name.size(),
-                             sizeof address.sun_path - 1),
-                 ""};
+    return Error::invalid(fmt::format("{}: {} bytes, a socket's path has at most {}", name,
+                                      name.size(), sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -254,9 +251,8 @@ void Server::admit(int fd) {
     return;
   }
   ++users_[peer.uid].connections;
-  const TransportPeer who{
-      .number = ++last_number_,
-      .credentials = {.uid = peer.uid, .gid = peer.gid, .pid = static_cast<int32_t>(peer.pid)}};
+  const TransportPeer who{.number = ++last_number_,
+                          .credentials = {.uid = peer.uid, .gid = peer.gid, .pid = peer.pid}};
   auto connection = std::make_shared<Connection>(*this, std::move(socket), who);
   connections_.emplace(who.number, connection);
   connection->start();
@@ -390,7 +386,7 @@ Result<std::unique_ptr<TransportServer>> TransportServer::open(
 size_t bounded_connections(size_t wanted, size_t others) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
-  const auto room = static_cast<size_t>(limit.rlim_cur);
+  const size_t room = limit.rlim_cur;
   return std::min(wanted, std::max(kMinConnections, room - std::min(room, others)));
 }
 

@@ -23,10 +23,10 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::open(boost::asio::io_context& io, cons
                                                const std::filesystem::path& inner,
                                                Handlers handlers) {
   if (config.tcp_secret_file.empty() || config.tcp_clients_file.empty()) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "server.tcp: want server.tcp_secret_file (hearth keygen) and "
-                 "server.tcp_clients_file, too: no client connects without a key",
-                 "server"};
+    return Error::invalid(
+        "server.tcp: want server.tcp_secret_file (hearth keygen) and "
+        "server.tcp_clients_file, too: no client connects without a key",
+        "server");
   }
   HEARTH_ASSIGN_OR_RETURN(const ipc::CurveKeys keys, ipc::read_secret_key(config.tcp_secret_file));
   HEARTH_ASSIGN_OR_RETURN(auto clients, ipc::read_client_keys(config.tcp_clients_file));
@@ -49,7 +49,7 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::open(boost::asio::io_context& io, cons
   door->socket_ = std::make_unique<ZmqOnAsio>(
       io, std::move(socket),
       [raw](ipc::Message& message, bool whole) { raw->on_message(message, whole); });
-  const auto message_bytes = static_cast<size_t>(max_message_bytes);
+  const size_t message_bytes = max_message_bytes;
   const RelayLimits limits{.undelivered_bytes = message_bytes + (2 << 20),
                            .undelivered_per_address = message_bytes + (10 << 20),
                            .undelivered_total = 4 * message_bytes + (8 << 20)};

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/chars.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
@@ -43,9 +44,9 @@ std::string unix_name(const sockaddr_un& address, socklen_t bytes) {
 
 Result<tcp::endpoint> parse_address(const std::string& text) {
   const auto wrong = [&] {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("server.tcp is \"{}\": want ADDRESS:PORT, as 127.0.0.1:7117", text),
-                 "server.tcp"};
+    return Error::invalid(
+        fmt::format("server.tcp is \"{}\": want ADDRESS:PORT, as 127.0.0.1:7117", text),
+        "server.tcp");
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return wrong();
@@ -257,7 +258,7 @@ Result<void> Relay::listen(const std::string& text) {
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (error) {
-    return Error{ErrorCode::kIo, fmt::format("server.tcp {}: {}", text, error.message()), ""};
+    return Error::io(fmt::format("server.tcp {}: {}", text, error.message()));
   }
   ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
   accept();
@@ -401,7 +402,7 @@ void CurveHandshake::push(std::string_view bytes) {
   // Commands as ZMTP frames: flags, size in one byte, length of the name, name.
   size_t at = kGreetingBytes;
   while (at + 2 < bytes_.size()) {
-    const size_t size = static_cast<unsigned char>(bytes_[at + 1]);
+    const size_t size = byte_of(bytes_[at + 1]);
     if (bytes_[at] != 4) return;
     if (std::string_view(bytes_).substr(at + 2).starts_with("\x05READY")) admitted_ = true;
     if (admitted_) break;

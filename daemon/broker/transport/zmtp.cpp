@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::broker::zmtp {
 namespace {
 
@@ -14,13 +16,9 @@ constexpr size_t kTtlBytes = 2, kMaxPingContextBytes = 16;
 constexpr std::string_view kNull = "NULL";
 constexpr size_t kMajorAt = 10, kMinorAt = 11, kMechanismAt = 12, kMechanismBytes = 20;
 
-Error protocol_error(std::string message) {
-  return Error{ErrorCode::kProtocol, std::move(message), ""};
-}
-
 uint64_t load_big_endian(std::string_view bytes) {
   uint64_t value = 0;
-  for (const char byte : bytes) value = value << 8 | static_cast<unsigned char>(byte);
+  for (const char byte : bytes) value = value << 8 | byte_of(byte);
   return value;
 }
 
@@ -39,12 +37,7 @@ void append_header(std::string& out, uint8_t flags, size_t bytes) {
 }
 
 bool equal_no_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) {
-    const auto low = [](char c) {
-      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    };
-    return low(x) == low(y);
-  });
+  return std::ranges::equal(a, b, [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
 }
 
 }  // namespace
@@ -62,19 +55,18 @@ bool Decoder::fill_header(std::string_view* input, size_t bytes) {
 Result<std::optional<Event>> Decoder::take_greeting(std::string_view* input) {
   // Checked byte by byte: input that is not a greeting may never reach 64 bytes.
   const bool whole = fill_header(input, kGreetingBytes);
-  const auto byte = [this](size_t at) { return static_cast<uint8_t>(header_[at]); };
+  const auto byte = [this](size_t at) { return byte_of(header_[at]); };
   if ((!header_.empty() && byte(0) != 0xFF) || (header_.size() > 9 && byte(9) != 0x7F)) {
-    return protocol_error("greeting: met no ZMTP signature");
+    return Error::protocol("greeting: met no ZMTP signature");
   }
   if (header_.size() > kMajorAt && byte(kMajorAt) < 3) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("greeting: met ZMTP {}, want 3", byte(kMajorAt)), ""};
+    return Error::unsupported(fmt::format("greeting: met ZMTP {}, want 3", byte(kMajorAt)));
   }
   if (!whole) return std::optional<Event>();
   std::string_view mechanism = std::string_view(header_).substr(kMechanismAt, kMechanismBytes);
   mechanism = mechanism.substr(0, mechanism.find('\0'));
   if (mechanism != kNull) {
-    return Error{ErrorCode::kUnsupported, "greeting: want the mechanism NULL on this socket", ""};
+    return Error::unsupported("greeting: want the mechanism NULL on this socket");
   }
   const Greeting greeting{byte(kMinorAt)};
   header_.clear();
@@ -85,9 +77,9 @@ Result<std::optional<Event>> Decoder::take_greeting(std::string_view* input) {
 // True once the header is complete and the body follows.
 Result<bool> Decoder::take_header(std::string_view* input) {
   if (!fill_header(input, 1)) return false;
-  flags_ = static_cast<uint8_t>(header_[0]);
+  flags_ = byte_of(header_[0]);
   if ((flags_ & ~(kMore | kLong | kCommand)) != 0 || (flags_ & (kMore | kCommand)) == 5) {
-    return protocol_error(fmt::format("frame: met flags {:#04x}", flags_));
+    return Error::protocol(fmt::format("frame: met flags {:#04x}", flags_));
   }
   if (!fill_header(input, (flags_ & kLong) != 0 ? 9 : 2)) return false;
   left_ = load_big_endian(std::string_view(header_).substr(1));
@@ -95,15 +87,15 @@ Result<bool> Decoder::take_header(std::string_view* input) {
   keeps_ = true;
   if ((flags_ & kCommand) != 0) {
     if (left_ > limits_.max_command_bytes) {
-      return protocol_error(
+      return Error::protocol(
           fmt::format("command: met {} bytes, want at most {}", left_, limits_.max_command_bytes));
     }
   } else {
     if (left_ > limits_.max_bytes || message_.num_bytes + left_ > limits_.max_bytes) {
-      return protocol_error(fmt::format("message: met more than {} bytes", limits_.max_bytes));
+      return Error::protocol(fmt::format("message: met more than {} bytes", limits_.max_bytes));
     }
     if (message_.num_frames >= limits_.max_frames) {
-      return protocol_error(fmt::format("message: met more than {} frames", limits_.max_frames));
+      return Error::protocol(fmt::format("message: met more than {} frames", limits_.max_frames));
     }
     if (!std::exchange(in_message_, true)) kept_bytes_ = 0;
     ++message_.num_frames;
@@ -121,8 +113,8 @@ Result<std::optional<Event>> Decoder::end_frame() {
   state_ = State::kHeader;
   if ((flags_ & kCommand) != 0) {
     const std::string body = std::exchange(body_, {});
-    const size_t name = body.empty() ? 0 : static_cast<unsigned char>(body[0]);
-    if (name == 0 || name + 1 > body.size()) return protocol_error("command: met no name");
+    const size_t name = body.empty() ? 0 : byte_of(body[0]);
+    if (name == 0 || name + 1 > body.size()) return Error::protocol("command: met no name");
     return std::optional<Event>(Command{body.substr(1, name), body.substr(1 + name)});
   }
   if (keeps_) message_.frames.push_back(std::exchange(body_, {}));
@@ -138,7 +130,7 @@ Result<std::optional<Event>> Decoder::next(std::string_view* input) {
       HEARTH_ASSIGN_OR_RETURN(const bool whole, take_header(input));
       if (!whole) return std::optional<Event>();
     }
-    const auto n = static_cast<size_t>(std::min<uint64_t>(left_, input->size()));
+    const size_t n = std::min<uint64_t>(left_, input->size());
     if (keeps_) body_.append(input->substr(0, n));
     input->remove_prefix(n);
     left_ -= n;
@@ -191,18 +183,18 @@ void append_error(std::string& out, std::string_view reason) {
 Result<std::string> socket_type_of(std::string_view data) {
   std::string type;
   while (!data.empty()) {
-    const size_t name_bytes = static_cast<unsigned char>(data[0]);
+    const size_t name_bytes = byte_of(data[0]);
     if (name_bytes == 0 || data.size() < 1 + name_bytes + 4) {
-      return protocol_error("READY: met a malformed property");
+      return Error::protocol("READY: met a malformed property");
     }
     const std::string_view name = data.substr(1, name_bytes);
     const uint64_t value_bytes = load_big_endian(data.substr(1 + name_bytes, 4));
     data.remove_prefix(1 + name_bytes + 4);
-    if (value_bytes > data.size()) return protocol_error("READY: met a malformed property");
+    if (value_bytes > data.size()) return Error::protocol("READY: met a malformed property");
     if (equal_no_case(name, "Socket-Type")) type = data.substr(0, value_bytes);
     data.remove_prefix(value_bytes);
   }
-  if (type.empty()) return protocol_error("READY: met no Socket-Type");
+  if (type.empty()) return Error::protocol("READY: met no Socket-Type");
   return type;
 }
 

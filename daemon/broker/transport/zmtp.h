@@ -62,7 +62,7 @@ class Decoder {
   /// Takes the memory of the frame that is being received in one piece. Untouched memory costs
   /// nothing, and growing would hold the bytes twice for a moment.
   void reserve() {
-    if (keeps_) body_.reserve(body_.size() + static_cast<size_t>(left_));
+    if (keeps_) body_.reserve(body_.size() + left_);
   }
   /// Within a greeting, a frame or a message.
   bool is_midway() const { return !header_.empty() || state_ == State::kBody || in_message_; }

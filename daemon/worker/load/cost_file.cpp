@@ -54,7 +54,7 @@ std::optional<Json> read_object(const fs::path& path, const std::string& device)
   std::ifstream in(path, std::ios::binary);
   if (path.empty() || !in.is_open()) return std::nullopt;
   std::string text(kMaxBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  in.read(text.data(), text.size());
   text.resize(in.gcount());
   Result<Json> object = ipc::parse_json_object(text, kLimits);
   if (!object.ok() || object->value("device", Json()) != device) return std::nullopt;

@@ -2,15 +2,14 @@
 #include <fmt/ranges.h>
 
 #include "daemon/worker/load/device.h"
+#include "kernels/base/numbers.h"
 #include "kernels/host/thread_pool.h"
 #include "kernels/ops/packed_bytes.h"
 
 namespace hearth::worker {
 namespace {
 
-std::string gib(uint64_t bytes) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1u << 30));
-}
+std::string gib(uint64_t bytes) { return fmt::format("{:.1f} GiB", as_double(bytes) / (1u << 30)); }
 
 kernels::CpuOptions to_kernels(const DeviceOptions& options) {
   return {.num_threads = options.threads, .variant = options.cpu_variant};

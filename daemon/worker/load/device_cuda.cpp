@@ -7,6 +7,7 @@
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/observe/nvml.h"
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 #include "kernels/cuda/host/ceilings.h"
 #include "kernels/cuda/host/cublaslt.h"
 #include "kernels/cuda/op_table.h"
@@ -18,9 +19,7 @@ namespace {
 /// logs how much of it was used.
 constexpr uint64_t kReservedBytes = uint64_t{192} << 20;
 
-std::string gib(uint64_t bytes) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1u << 30));
-}
+std::string gib(uint64_t bytes) { return fmt::format("{:.1f} GiB", as_double(bytes) / (1u << 30)); }
 
 std::string version_text(int32_t version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);

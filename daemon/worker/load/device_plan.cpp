@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::worker {
 namespace {
 
@@ -20,13 +22,13 @@ int32_t context_within(const engine::EngineConfig& config, const models::Model& 
   int64_t fits = 0, too_long = int64_t{model.info().context_length} + 1;
   while (too_long - fits > 1) {
     engine::EngineConfig one = config;
-    one.context_length = static_cast<int32_t>((fits + too_long) / 2);
+    one.context_length = narrow<int32_t>((fits + too_long) / 2);
     one.kv_bytes = 0;
     one.scheduler.max_seqs = 2;  // plan_memory takes half of what two use
     const auto plan = engine::plan_memory(one, model, kPlenty);
     (plan.ok() && plan->kv_bytes <= kv_bytes ? fits : too_long) = one.context_length;
   }
-  return static_cast<int32_t>(fits);
+  return narrow<int32_t>(fits);
 }
 
 /// `other_bytes`: activations, logits and index.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "daemon/worker/load/inspection.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 
@@ -16,13 +17,13 @@ ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
   const auto experts = file.get_or<uint32_t>(prefix + "expert_count", 0);
   const auto used = file.get_or<uint32_t>(prefix + "expert_used_count", 0);
   if (experts.ok() && used.ok() && experts.value() > 0) {
-    work.experts_used = std::min(1.0, static_cast<double>(used.value()) / experts.value());
+    work.experts_used = std::min(1.0, as_double(used.value()) / experts.value());
   }
   const bool tied = file.find_tensor("output.weight") == nullptr;
   double quantized = 0, plain = 0;
   for (const models::GgufTensor& tensor : file.tensors()) {
-    const auto bytes = static_cast<double>(tensor.bytes.size());
-    const double ops = 2.0 * static_cast<double>(tensor.num_elements());
+    const auto bytes = as_double(tensor.bytes.size());
+    const double ops = 2.0 * as_double(tensor.num_elements());
     const bool blocks = tensor.dtype && kernels::info(*tensor.dtype).block_elements > 1;
     if (tensor.name == "output.weight" || (tied && tensor.name == "token_embd.weight")) {
       work.head_bytes += bytes;
@@ -32,8 +33,7 @@ ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
     } else if (tensor.num_dims == 3 && tensor.name.find("_exps") != tensor.name.npos) {
       work.expert_bytes += bytes;
       work.expert_ops += ops * work.experts_used;
-      work.unused_parameters +=
-          static_cast<double>(tensor.num_elements()) * (1 - work.experts_used);
+      work.unused_parameters += as_double(tensor.num_elements()) * (1 - work.experts_used);
     } else {
       work.body_bytes += bytes;
       if (tensor.num_dims >= 2) work.body_ops += ops;
@@ -56,8 +56,8 @@ StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, 
   step.matmul_ops = rows * (model.body_ops + model.expert_ops) + outputs * model.head_ops;
   for (const models::LayerGroup& group : model.groups) {
     const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
-    const double seen = sliding ? std::min(context, static_cast<double>(group.window)) : context;
-    step.bytes += sequences * seen * static_cast<double>(kv_bytes_per_token(group, kv_type));
+    const double seen = sliding ? std::min(context, as_double(group.window)) : context;
+    step.bytes += sequences * seen * as_double(kv_bytes_per_token(group, kv_type));
     // q.k and the weighted sum of v.
     step.attention_ops += rows * seen * 4.0 * model.num_heads * group.head_dim * group.num_layers;
   }

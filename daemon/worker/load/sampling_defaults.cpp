@@ -25,7 +25,7 @@ ipc::SamplingSettings sampling_of_file(const models::GgufFile& file) {
     if (const auto integer = file.get<int32_t>(each.key); integer.ok()) {
       value = *integer;
     } else if (const auto number = file.get<float>(each.key); number.ok() && !each.integer) {
-      value = static_cast<double>(*number);
+      value = *number;
     }
     if (!ipc::set_sampling(each.name, value, &out)) {
       log_warn("sampling_key", "key={} why=\"no value that a request could have\"", each.key);

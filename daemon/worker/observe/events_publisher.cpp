@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::worker {
@@ -29,7 +30,7 @@ bool continues(const ipc::BlockRun& run, const BlockCell& cell, size_t block) {
   if (run.refs != cell.refs || run.request != cell.request || run.on_disk != cell.on_disk) {
     return false;
   }
-  return cell.request == 0 || cell.position == run.position + static_cast<int32_t>(run.count);
+  return cell.request == 0 || cell.position == run.position + narrow<int32_t>(run.count);
 }
 
 ipc::WatchedStep to_wire(const engine::StepRecord& from) {
@@ -92,7 +93,7 @@ std::vector<ipc::BlockRun> block_runs(const std::vector<BlockCell>& before,
     if (!runs.empty() && continues(runs.back(), cell, block)) {
       ++runs.back().count;
     } else {
-      runs.push_back({.first = static_cast<uint32_t>(block),
+      runs.push_back({.first = narrow<uint32_t>(block),
                       .count = 1,
                       .state = to_wire(cell.state),
                       .refs = cell.refs,
@@ -141,7 +142,7 @@ std::string EventsPublisher::encode(std::shared_ptr<const engine::EngineWatch> w
   for (size_t group = 0; group < watch->pools.size(); ++group) {
     const std::vector<BlockCell>& now = watch->pools[group];
     ipc::PoolUpdate pool{
-        .group = static_cast<int32_t>(group), .num_blocks = size32(now), .full = whole, .runs = {}};
+        .group = narrow<int32_t>(group), .num_blocks = size32(now), .full = whole, .runs = {}};
     pool.runs = whole ? block_runs({}, now, true) : block_runs(before_->pools[group], now, false);
     out.pools.push_back(std::move(pool));
   }

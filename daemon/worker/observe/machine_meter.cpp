@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::worker {
 namespace fs = std::filesystem;
 namespace {
@@ -44,7 +46,7 @@ void MachineMeter::read(int64_t now_us) {
   read_us_ = now_us;
   std::ifstream in(statm_);
   uint64_t size = 0, resident = 0;
-  resident_bytes_ = in >> size >> resident ? resident * static_cast<uint64_t>(::getpagesize()) : 0;
+  resident_bytes_ = in >> size >> resident ? resident * (::getpagesize()) : 0;
   uint64_t energy_uj = 0;
   for (Package& package : packages_) {
     const uint64_t now_uj = number_in(package.energy).value_or(package.last_uj);
@@ -53,8 +55,7 @@ void MachineMeter::read(int64_t now_us) {
     package.last_uj = now_uj;
   }
   if (passed_us > 0) {
-    power_mw_ =
-        static_cast<int64_t>(static_cast<double>(energy_uj) / static_cast<double>(passed_us) * 1e3);
+    power_mw_ = static_cast<int64_t>(as_double(energy_uj) / as_double(passed_us) * 1e3);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -109,7 +110,7 @@ ipc::GpuSnapshot Nvml::read() const {
   out.temperature_c = number(library, "nvmlDeviceGetTemperature", device_, kTemperatureOfGpu);
   Utilization utilization{};
   if (call(library, "nvmlDeviceGetUtilizationRates", device_, &utilization) == 0) {
-    out.utilization_percent = static_cast<int32_t>(utilization.gpu);
+    out.utilization_percent = narrow<int32_t>(utilization.gpu);
   }
   // Try the newer name first: later drivers promise only that one.
   unsigned long long reasons = 0;

@@ -7,6 +7,7 @@
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -22,7 +23,7 @@ Result<BrokerLink> BrokerLink::connect(const std::filesystem::path& socket) {
 }
 
 short BrokerLink::events() const {
-  return static_cast<short>(pipe_.has_unsent() ? POLLIN | POLLOUT : POLLIN);
+  return narrow<short>(pipe_.has_unsent() ? POLLIN | POLLOUT : POLLIN);
 }
 
 std::optional<FromBroker> BrokerLink::receive() {
@@ -49,7 +50,7 @@ std::optional<FromBroker> BrokerLink::receive() {
     } else if (message.kind == ipc::PipeKind::kRequest) {
       return RequestText{message.number, std::string(message.bytes)};
     } else {
-      log_error("broker_message", "kind={}", static_cast<uint32_t>(message.kind));
+      log_error("broker_message", "kind={}", to_underlying(message.kind));
     }
   }
   return std::nullopt;
@@ -96,7 +97,7 @@ void BrokerLink::send_error(uint64_t number, Error error) {
 void BrokerLink::send_delta(uint64_t number, uint32_t sample, const SampleText::Pending& pending) {
   const ipc::DeltaHeader header{.sample = sample,
                                 .first_index = pending.first_index,
-                                .num_tokens = static_cast<uint32_t>(pending.ids.size()),
+                                .num_tokens = narrow<uint32_t>(pending.ids.size()),
                                 .num_parts = 0};
   const std::string payload = pending.parts.empty()
                                   ? ipc::encode_delta_payload(header, pending.text)

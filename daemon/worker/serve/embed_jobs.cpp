@@ -51,7 +51,7 @@ void EmbedJobs::cancel(uint64_t number) {
   const auto found = jobs_.find(number);
   if (found == jobs_.end()) return;
   Job& job = found->second;
-  if (!job.error) job.error = Error{ErrorCode::kCancelled, "cancelled", ""};
+  if (!job.error) job.error = Error::cancelled("cancelled");
   for (size_t i = 0; i < job.posted; ++i) commands_.post(engine::CancelRequest{id_of(number, i)});
 }
 

@@ -19,6 +19,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "kernels/base/match.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::worker {
@@ -42,7 +43,7 @@ std::string_view reason_name(engine::FinishReason reason) {
   return "stop";
 }
 
-double to_ms(int64_t us) { return static_cast<double>(us) / 1000.0; }
+double to_ms(int64_t us) { return us_as_ms(us); }
 
 std::optional<ipc::TokenLogprobs> logprobs_of(const models::Tokenizer& tokenizer,
                                               const engine::TokenEvent& token) {
@@ -512,8 +513,8 @@ void FrontDoor::on_request_done(Stream& stream, const engine::RequestDoneEvent& 
   done.seed = stream.asked.seed;
   done.usage.prompt_tokens = from.prompt_tokens;
   done.usage.cached_tokens = from.cached_tokens;
-  done.usage.drafted_tokens = static_cast<int32_t>(from.speculation.drafted_tokens);
-  done.usage.accepted_tokens = static_cast<int32_t>(from.speculation.accepted_tokens);
+  done.usage.drafted_tokens = narrow<int32_t>(from.speculation.drafted_tokens);
+  done.usage.accepted_tokens = narrow<int32_t>(from.speculation.accepted_tokens);
   done.usage.cached_disk_tokens = from.cached_disk_tokens;
   done.timings.queue_ms = to_ms(from.queue_us);
   done.timings.prefill_ms = to_ms(from.prefill_us);

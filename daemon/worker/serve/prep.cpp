@@ -9,6 +9,7 @@
 #include "daemon/worker/text/kept_marks.h"
 #include "daemon/worker/text/token_spans.h"
 #include "kernels/base/match.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::worker {
@@ -37,17 +38,16 @@ Result<void> check_ids(const PrepModel& model, const std::vector<int32_t>& ids,
 // No token stands for more bytes than this, and BOS and an added leading space only add tokens, so
 // a longer text always has more tokens than the context.
 uint64_t most_text_bytes(const PrepModel& model) {
-  return static_cast<uint64_t>(model.context_length) *
-         std::max<uint64_t>(1, model.tokenizer->max_piece_bytes());
+  return model.context_length * std::max<uint64_t>(1, model.tokenizer->max_piece_bytes());
 }
 
 Result<void> check_could_fit(const PrepModel& model, size_t text_bytes, std::string_view field) {
   const uint64_t most = most_text_bytes(model);
   if (text_bytes <= most) return {};
-  return Error{ErrorCode::kContextOverflow,
-               fmt::format("{} of {} bytes: the context of {} tokens holds at most {} bytes", field,
-                           text_bytes, model.context_length, most),
-               std::string(field)};
+  return Error::context_overflow(
+      fmt::format("{} of {} bytes: the context of {} tokens holds at most {} bytes", field,
+                  text_bytes, model.context_length, most),
+      std::string(field));
 }
 
 /// The number of tokens that lie within the text's first `bytes` bytes, BOS included.
@@ -84,7 +84,7 @@ std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const Chat
         model.templates->render("", ipc::dump_json(changed), surroundings);
     if (!other.ok()) continue;
     const auto differ = std::ranges::mismatch(prompt.text, *other).in1;
-    const auto alike = static_cast<size_t>(differ - prompt.text.begin());
+    const size_t alike = differ - prompt.text.begin();
     out.push_back({tokens_within(model, prompt.ids, prompt.text, alike), mark.seconds});
   }
   return out;
@@ -170,17 +170,17 @@ Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& req
 
 /// The number of tokens that may follow the prompt.
 Result<int32_t> check_context(const PrepModel& model, size_t prompt, int32_t max_tokens) {
-  if (max_tokens == 0 && prompt < static_cast<size_t>(model.context_length)) {
-    return model.context_length - static_cast<int32_t>(prompt);
+  if (max_tokens == 0 && std::cmp_less(prompt, model.context_length)) {
+    return model.context_length - narrow<int32_t>(prompt);
   }
   max_tokens = std::max(max_tokens, 1);
-  const uint64_t together = prompt + static_cast<uint64_t>(max_tokens);
-  if (together <= static_cast<uint64_t>(model.context_length)) return max_tokens;
-  return Error{ErrorCode::kContextOverflow,
-               fmt::format("the prompt's {} tokens and max_tokens {} make {}, the context of model "
-                           "{} holds {}",
-                           prompt, max_tokens, together, model.name, model.context_length),
-               "max_tokens"};
+  const uint64_t together = prompt + max_tokens;
+  if (std::cmp_less_equal(together, model.context_length)) return max_tokens;
+  return Error::context_overflow(
+      fmt::format("the prompt's {} tokens and max_tokens {} make {}, the context of model "
+                  "{} holds {}",
+                  prompt, max_tokens, together, model.name, model.context_length),
+      "max_tokens");
 }
 
 engine::SamplingParams sampling_of(const ipc::GenerateRequest& request,
@@ -218,9 +218,8 @@ Result<void> mark_kept(const PrepModel& model, const ipc::GenerateRequest& reque
     keep.num_tokens = std::min(keep.num_tokens, request.cache_keep_tokens);
   }
   if (request.cache_keep_bytes != 0) {
-    keep.num_tokens =
-        std::min(keep.num_tokens, tokens_within(model, to->prompt, request.prompt,
-                                                static_cast<size_t>(request.cache_keep_bytes)));
+    keep.num_tokens = std::min(keep.num_tokens, tokens_within(model, to->prompt, request.prompt,
+                                                              request.cache_keep_bytes));
   }
   to->kept.push_back(keep);
   return {};
@@ -379,11 +378,11 @@ Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerReq
       HEARTH_TRY(check_ids(model, embed.ids[i], field));
       to.prompt = embed.ids[i];
     }
-    if (to.prompt.size() > static_cast<size_t>(model.context_length)) {
-      return Error{ErrorCode::kContextOverflow,
-                   fmt::format("{}: {} tokens, the context of model {} holds {}", field,
-                               to.prompt.size(), model.name, model.context_length),
-                   text ? "texts" : "ids"};
+    if (std::cmp_greater(to.prompt.size(), model.context_length)) {
+      return Error::context_overflow(
+          fmt::format("{}: {} tokens, the context of model {} holds {}", field, to.prompt.size(),
+                      model.name, model.context_length),
+          text ? "texts" : "ids");
     }
     to.owner = to.cache_salt = request.owner;
     to.pooling = pooling;

@@ -112,12 +112,13 @@ void PrepThread::run() {
 void PrepThread::collect(std::chrono::microseconds timeout) {
   auto arrived = timeout.count() > 0 ? inbox_.wait_and_drain(timeout) : inbox_.drain();
   for (auto& message : arrived) {
-    if (auto* job = std::get_if<Job>(&message)) {
-      const std::string owner = job->owner;
-      waiting_.add(owner, std::move(*job));
-    } else {
-      stopping_ = true;
-    }
+    match(
+        message,
+        [this](Job& job) {
+          const std::string owner = job.owner;
+          waiting_.add(owner, std::move(job));
+        },
+        [this](Stop&) { stopping_ = true; });
   }
 }
 
@@ -125,26 +126,30 @@ void PrepThread::serve(const std::string& owner, Job job, int depth) {
   PrepAnswer answer;
   answer.number = job.number;
   Turn turn(*this, owner, job.bytes, depth);
-  if (const auto* logprobs = std::get_if<PromptLogprobs>(&job.work)) {
-    answer.outcome = EncodedPromptLogprobs{
-        encode_prompt_logprobs(*model_.tokenizer, logprobs->prompt, logprobs->event, &turn)};
-    return answers_.post(std::move(answer));
-  }
-  Result<ipc::WorkerRequest> request =
-      ipc::decode_worker_request(job.number, std::exchange(std::get<std::string>(job.work), {}));
-  if (!request) {
-    answer.outcome = request.take_error();
-    return answers_.post(std::move(answer));
-  }
-  PrepResult result = prepare(model_, *request, &turn);
-  answer.asked = asked_by(*request);
   match(
-      result.outcome, [&](PreparedRequest& generate) { answer.outcome = std::move(generate); },
-      [&](PreparedEmbed& embed) { answer.outcome = std::move(embed); },
-      [&](ipc::TokenizeReply& reply) {
-        answer.outcome = EncodedReply{ipc::encode_event(std::move(reply))};
+      job.work,
+      [&](const PromptLogprobs& logprobs) {
+        answer.outcome = EncodedPromptLogprobs{
+            encode_prompt_logprobs(*model_.tokenizer, logprobs.prompt, logprobs.event, &turn)};
       },
-      [&](Error& error) { answer.outcome = std::move(error); });
+      [&](std::string& json) {
+        Result<ipc::WorkerRequest> request =
+            ipc::decode_worker_request(job.number, std::exchange(json, {}));
+        if (!request) {
+          answer.outcome = request.take_error();
+          return;
+        }
+        PrepResult result = prepare(model_, *request, &turn);
+        answer.asked = asked_by(*request);
+        match(
+            result.outcome,
+            [&](PreparedRequest& generate) { answer.outcome = std::move(generate); },
+            [&](PreparedEmbed& embed) { answer.outcome = std::move(embed); },
+            [&](ipc::TokenizeReply& reply) {
+              answer.outcome = EncodedReply{ipc::encode_event(std::move(reply))};
+            },
+            [&](Error& error) { answer.outcome = std::move(error); });
+      });
   answers_.post(std::move(answer));
 }
 

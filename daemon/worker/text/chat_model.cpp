@@ -13,9 +13,12 @@ namespace {
 
 using ipc::Json;
 
-Error wrong(std::string_view field, const std::string& what,
-            ErrorCode code = ErrorCode::kInvalidArgument) {
-  return {code, fmt::format("{}: {}", field, what), std::string(field)};
+Error wrong(std::string_view field, const std::string& what) {
+  return Error::invalid(fmt::format("{}: {}", field, what), std::string(field));
+}
+
+Error unsupported_tools(const std::string& what) {
+  return Error::unsupported("tools: " + what, "tools");
 }
 
 Json parsed(const std::string& text) { return Json::parse(text, nullptr, false); }
@@ -29,7 +32,7 @@ Result<std::vector<engine::CallableFunction>> functions_of(const std::string& to
     const Json& tool = list[i];
     const auto type = tool.find("type");
     if (type != tool.end() && *type != "function") {
-      return wrong("tools", at + ".type: only functions are supported", ErrorCode::kUnsupported);
+      return unsupported_tools(at + ".type: only functions are supported");
     }
     const auto function = tool.find("function");
     if (function == tool.end() || !function->is_object()) {
@@ -147,10 +150,9 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   const bool bound = !request.json_schema.empty() || !request.grammar.empty();
   if (out.with_tools) {
     HEARTH_ASSIGN_OR_RETURN(auto functions, functions_of(request.tools.text));
-    if (known.tools == nullptr) return wrong("tools", known.problem, ErrorCode::kUnsupported);
+    if (known.tools == nullptr) return unsupported_tools(known.problem);
     if (bound) {
-      return wrong("tools", "met them and a schema or grammar for the answer, want one",
-                   ErrorCode::kUnsupported);
+      return unsupported_tools("met them and a schema or grammar for the answer, want one");
     }
     out.shape.tools = known.tools;
     for (const auto& function : functions) out.shape.functions.push_back(function.name);

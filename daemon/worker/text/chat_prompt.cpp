@@ -12,10 +12,10 @@ Result<ChatPrompt> chat_prompt(const models::Tokenizer& tokenizer,
   ChatPrompt out;
   HEARTH_ASSIGN_OR_RETURN(out.text, templates.render(template_name, conversation, surroundings));
   if (out.text.size() > most_bytes) {
-    return Error{ErrorCode::kContextOverflow,
-                 fmt::format("the template makes {} bytes of them, the context holds at most {}",
-                             out.text.size(), most_bytes),
-                 "messages"};
+    return Error::context_overflow(
+        fmt::format("the template makes {} bytes of them, the context holds at most {}",
+                    out.text.size(), most_bytes),
+        "messages");
   }
   const std::string& bos = surroundings.bos_token;
   const bool has_bos = !bos.empty() && out.text.starts_with(bos);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::worker {
 namespace {
 
@@ -22,7 +24,7 @@ Result<std::optional<int64_t>> take_integer(Json& object, const char* name, int6
   if (found == object.end()) return std::optional<int64_t>();
   const Json value = *found;
   object.erase(found);
-  if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most)) {
+  if (value.is_number_unsigned() && std::cmp_less_equal(value.get<uint64_t>(), most)) {
     return std::optional<int64_t>(value.get<int64_t>());
   }
   return Error::invalid(fmt::format("{}[{}].{}: met {}, want an integer from 0 to {}", list, index,
@@ -51,7 +53,7 @@ Result<void> take_marks_of(Json& conversation, const char* list, std::vector<Kee
                                           seconds ? "a text as content" : "cache_keep_s"),
                               "messages");
       }
-      mark.bytes = static_cast<size_t>(*bytes);
+      mark.bytes = *bytes;
     }
     if (mark.seconds > 0) marks.push_back(mark);
   }
@@ -76,8 +78,8 @@ std::string changed(std::string_view text) {
   std::string out;
   if (text.empty()) return out;
   out.reserve(text.size() + 1);
-  if (kOther[static_cast<unsigned char>(text.front())] == text.front()) out += 'x';
-  for (const char c : text) out += kOther[static_cast<unsigned char>(c)];
+  if (kOther[byte_of(text.front())] == text.front()) out += 'x';
+  for (const char c : text) out += kOther[byte_of(c)];
   return out;
 }
 
@@ -112,7 +114,7 @@ Result<std::vector<KeepMark>> take_marks(Json& conversation) {
 
 Json changed_behind(Json conversation, const KeepMark& mark) {
   Json& messages = conversation["messages"];
-  for (size_t i = static_cast<size_t>(mark.message + 1); i < messages.size(); ++i) {
+  for (size_t i = mark.message + 1; i < messages.size(); ++i) {
     change(messages[i]);
   }
   if (mark.message < 0 || mark.bytes == std::string::npos) return conversation;
@@ -120,7 +122,7 @@ Json changed_behind(Json conversation, const KeepMark& mark) {
   const std::string& text = content.get_ref<const std::string&>();
   size_t at = std::min(mark.bytes, text.size());
   const auto within_character = [&] {
-    return at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+    return at > 0 && at < text.size() && (text[at] & 0xC0) == 0x80;
   };
   while (within_character()) --at;
   content = text.substr(0, at) + changed(std::string_view(text).substr(at));

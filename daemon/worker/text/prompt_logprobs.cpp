@@ -6,6 +6,7 @@
 
 #include "ipc/text/utf8.h"
 #include "ipc/wire/json_text.h"
+#include "kernels/base/chars.h"
 
 namespace hearth::worker {
 namespace {
@@ -33,7 +34,7 @@ std::string shown_token(const models::Tokenizer& tokenizer, int32_t id) {
   const std::string piece(tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id));
   if (ipc::is_valid_utf8(piece)) return piece;
   std::string out = "bytes:";
-  for (const char byte : piece) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  for (const char byte : piece) out += fmt::format("\\x{:02x}", byte_of(byte));
   return out;
 }
 

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
+#include "kernels/base/chars.h"
+
 namespace hearth::worker {
 namespace {
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
 bool begins_with(std::string_view text, std::string_view piece, bool fold_case) {
   if (text.size() < piece.size()) return false;
   return std::equal(piece.begin(), piece.end(), text.begin(), [fold_case](char a, char b) {
-    return a == b || (fold_case && lower(a) == lower(b));
+    return a == b || (fold_case && ascii_lower(a) == ascii_lower(b));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "ipc/schema/version.h"
+#include "kernels/base/chars.h"
 
 namespace hearth::worker {
 namespace {
@@ -13,7 +14,7 @@ std::string json_text(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    out += byte_of(c) < 0x20 ? ' ' : c;
   }
   return out + '"';
 }

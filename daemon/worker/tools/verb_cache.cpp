@@ -19,6 +19,7 @@
 #include "engine/store/store_admin.h"
 #include "ipc/files/paths.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace fs = std::filesystem;
@@ -57,8 +58,8 @@ std::string age(int64_t since_s) {
 
 std::string size_text(uint64_t bytes) {
   if (bytes < 10 << 10) return fmt::format("{} B", bytes);
-  if (bytes < 10 << 20) return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024);
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  if (bytes < 10 << 20) return fmt::format("{:.1f} KiB", as_double(bytes) / 1024);
+  return fmt::format("{:.1f} MiB", as_double(bytes) / (1 << 20));
 }
 
 struct Shown {

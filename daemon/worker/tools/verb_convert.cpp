@@ -12,6 +12,7 @@
 #include "daemon/worker/tools/stop_flag.h"
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "models/convert/convert.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
@@ -47,8 +48,7 @@ Result<models::ConvertReport> run_convert(const ConvertVerb& options) {
       models::ConvertReport report,
       models::convert_folder(
           options.folder, options.out, convert, [&](uint64_t done, uint64_t total) {
-            progress.detail(fmt::format(
-                "{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+            progress.detail(fmt::format("{:.0f} %", 100.0 * as_double(done) / as_double(total)));
             return !stop_wanted();
           }));
   if (Result<void> fine = check(options); !fine.ok()) {

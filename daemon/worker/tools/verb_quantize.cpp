@@ -12,6 +12,7 @@
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/files/model_file.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "models/quantize/quantize_file.h"
 
 namespace hearth::worker {
@@ -45,8 +46,7 @@ Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
   ProgressLine progress;
   progress.stage(fmt::format("writing {} as {}", options.out, quantize.mix.name));
   return models::quantize_file(file, options.out, quantize, [&](uint64_t done, uint64_t total) {
-    progress.detail(
-        fmt::format("{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+    progress.detail(fmt::format("{:.0f} %", 100.0 * as_double(done) / as_double(total)));
     return !stop_wanted();
   });
 }

@@ -49,7 +49,7 @@ Result<std::string> read_conversation(const std::string& name) {
                             "messages");
   }
   if (in == nullptr || std::ferror(in) != 0) {
-    return Error{ErrorCode::kIo, fmt::format("{}: {}", name, std::strerror(errno)), "messages"};
+    return Error::io(fmt::format("{}: {}", name, std::strerror(errno)), "messages");
   }
   return text;
 }

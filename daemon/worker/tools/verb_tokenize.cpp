@@ -16,6 +16,7 @@
 #include "ipc/text/shown_text.h"
 #include "ipc/text/utf8.h"
 #include "ipc/wire/json.h"
+#include "kernels/base/chars.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -42,7 +43,7 @@ Result<std::string> read_stdin() {
       return Error::too_large(fmt::format("more than {} bytes", ipc::kMaxRequestBytes), "text");
     }
   }
-  if (std::ferror(stdin) != 0) return Error{ErrorCode::kIo, std::strerror(errno), "text"};
+  if (std::ferror(stdin) != 0) return Error::io(std::strerror(errno), "text");
   return text;
 }
 
@@ -68,7 +69,7 @@ std::string as_json(const std::string& name, const models::Tokenizer& tokenizer,
 std::string quoted_piece(std::string_view piece) {
   if (ipc::is_valid_utf8(piece)) return ipc::one_line(piece, 0);
   std::string out;
-  for (const char c : piece) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+  for (const char c : piece) out += fmt::format("\\x{:02X}", byte_of(c));
   return out;
 }
 

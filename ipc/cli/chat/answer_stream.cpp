@@ -6,6 +6,7 @@
 
 #include "ipc/cli/interrupt.h"
 #include "ipc/cli/loading_status.h"
+#include "kernels/base/match.h"
 
 namespace hearth::cli {
 namespace {
@@ -92,20 +93,22 @@ ChatAnswer stream_answer(ipc::Client& client, const ipc::GenerateRequest& reques
       break;
     }
     if (!next->has_value() || (*next)->request_id != *id) continue;
-    if (const auto* delta = std::get_if<ipc::Delta>(&(*next)->what)) {
-      for (const ipc::DeltaPart& part : delta->parts) {
-        if (part.channel != ipc::DeltaChannel::kReasoning) continue;
-        answer.reasoning += part.text;
-        screen.reasoning(part.text);
-      }
-      answer.text += delta->text;
-      screen.text(delta->text);
-      continue;
-    }
-    const ipc::Event& event = *std::get_if<ipc::Event>(&(*next)->what);
-    if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) answer.done = *done;
-    if (const auto* error = std::get_if<ipc::ErrorEvent>(&event)) answer.error = error->error;
-    screen.wait(event);
+    match((*next)->what,
+          [&](const ipc::Delta& delta) {
+            for (const ipc::DeltaPart& part : delta.parts) {
+              if (part.channel != ipc::DeltaChannel::kReasoning) continue;
+              answer.reasoning += part.text;
+              screen.reasoning(part.text);
+            }
+            answer.text += delta.text;
+            screen.text(delta.text);
+          },
+          [&](const ipc::Event& event) {
+            if (const auto* done = std::get_if<ipc::DoneEvent>(&event)) answer.done = *done;
+            if (const auto* error = std::get_if<ipc::ErrorEvent>(&event))
+              answer.error = error->error;
+            screen.wait(event);
+          });
   }
   screen.end();
   return answer;

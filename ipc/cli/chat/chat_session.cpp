@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "ipc/cli/connection.h"
 #include "ipc/cli/interrupt.h"
@@ -49,7 +50,7 @@ std::optional<std::string> edited(const std::string& text) {
   std::string path = (fs::temp_directory_path() / "hearth-chat-XXXXXX").string();
   const int fd = ::mkstemp(path.data());
   if (fd < 0) return std::nullopt;
-  const bool wrote = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool wrote = std::cmp_equal(::write(fd, text.data(), text.size()), text.size());
   ::close(fd);
   // Through a shell: the variable may hold options.
   const std::string command =

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::cli {
 namespace {
 
@@ -69,7 +71,7 @@ struct LineEditor::Impl {
       char byte = 0;
       const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return static_cast<int>(n);
+      if (n <= 0) return narrow<int>(n);
       if (byte == kCtrlC) {
         of(editor)->interrupted = true;
         return 0;
@@ -114,7 +116,7 @@ LineEditor::Outcome LineEditor::read(const std::string& prompt, std::string* lin
     std::fputs("\n", stdout);
     return Outcome::kEnd;
   }
-  line->assign(text, static_cast<size_t>(count));
+  line->assign(text, count);
   if (line->ends_with('\n')) line->pop_back();
   return Outcome::kLine;
 }

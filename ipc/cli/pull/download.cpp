@@ -132,7 +132,7 @@ class Download {
 
 bool Download::stopped() {
   if (!watch_ || watch_({part_.size_bytes(), total_, kept_, trouble_})) return false;
-  error_ = Error{ErrorCode::kCancelled, "interrupted; what came is kept for the next time", ""};
+  error_ = Error::cancelled("interrupted; what came is kept for the next time");
   return true;
 }
 
@@ -220,7 +220,7 @@ void Download::prepare(const std::string& url) {
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stall_s));
+  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, long{options_.stall_s});
   curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, curl_error_);
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Download::on_header);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, this);
@@ -272,7 +272,7 @@ Result<Next> Download::attempt() {
     HEARTH_ASSIGN_OR_RETURN(const bool followed, follow(status(), &url));
     if (!followed) return judge(code, status());
   }
-  return Error{ErrorCode::kForbidden, fmt::format("more than {} redirects", kMaxRedirects), ""};
+  return Error::forbidden(fmt::format("more than {} redirects", kMaxRedirects));
 }
 
 Result<Next> Download::judge(CURLcode code, long http) {
@@ -314,9 +314,8 @@ Result<Next> Download::judge(CURLcode code, long http) {
   }
   if (http == 404 || http == 410) return Error::not_found(said, "source");
   if (http == 401 || http == 403) {
-    return Error{ErrorCode::kForbidden,
-                 said + (options_.token.empty() ? "; HF_TOKEN may hold a token for a hub" : ""),
-                 "source"};
+    return Error::forbidden(
+        said + (options_.token.empty() ? "; HF_TOKEN may hold a token for a hub" : ""), "source");
   }
   trouble_ = said;
   if (http >= 500 || http == 408 || http == 429) return Next::kFailed;

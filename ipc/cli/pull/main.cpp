@@ -19,6 +19,7 @@
 #include "ipc/schema/version.h"
 #include "ipc/text/wrap_lines.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::cli {
 namespace {
@@ -54,10 +55,9 @@ Result<fs::path> find_directory(const PullOptions& options) {
     if (fs::is_directory(dir, ignored) && ::access(dir.c_str(), W_OK | X_OK) == 0) return dir;
     tried += " " + dir.string();
   }
-  return Error{
-      ErrorCode::kForbidden,
+  return Error::forbidden(
       fmt::format("no model directory that you may write:{} (--dir)", ipc::one_line(tried, 0)),
-      "dir"};
+      "dir");
 }
 
 /// Bytes per second over the last few seconds.
@@ -68,7 +68,7 @@ class RecentRate {
     while (seen_.size() > 2 && now_us - seen_.front().now_us > 5'000'000) seen_.pop_front();
     const int64_t us = now_us - seen_.front().now_us;
     if (us <= 0 || bytes < seen_.front().bytes) return 0;
-    return static_cast<double>(bytes - seen_.front().bytes) * 1e6 / static_cast<double>(us);
+    return as_double(bytes - seen_.front().bytes) * 1e6 / as_double(us);
   }
 
  private:
@@ -89,17 +89,16 @@ class Progress {
     const double rate = rate_.add(now_us, at.bytes_done);
     std::string line = human_bytes(at.bytes_done);
     if (at.bytes_total > 0) {
-      line = fmt::format(
-          "{:.1f} % of {}",
-          100.0 * static_cast<double>(at.bytes_done) / static_cast<double>(at.bytes_total),
-          human_bytes(at.bytes_total));
+      line = fmt::format("{:.1f} % of {}",
+                         100.0 * as_double(at.bytes_done) / as_double(at.bytes_total),
+                         human_bytes(at.bytes_total));
     }
     if (!at.trouble.empty()) {
       line += ", trying again: " + ipc::one_line(at.trouble, 80);
     } else if (rate > 0) {
       line += fmt::format(", {}/s", human_bytes(static_cast<uint64_t>(rate)));
       if (at.bytes_total > at.bytes_done) {
-        const double left = static_cast<double>(at.bytes_total - at.bytes_done) / rate;
+        const double left = as_double(at.bytes_total - at.bytes_done) / rate;
         line += fmt::format(", {} left", human_duration(static_cast<int64_t>(left * 1e3)));
       }
     }

@@ -23,10 +23,14 @@ constexpr std::string_view kMagic = "GGUF";
 constexpr size_t kMaxTagBytes = 1024;
 
 Error system_error(const std::filesystem::path& path, int number) {
-  const ErrorCode code = number == EACCES || number == EPERM    ? ErrorCode::kForbidden
-                         : number == ENOSPC || number == EDQUOT ? ErrorCode::kOutOfMemory
-                                                                : ErrorCode::kIo;
-  return {code, fmt::format("{}: {}", ipc::one_line(path.string(), 0), std::strerror(number)), ""};
+  std::string text = fmt::format("{}: {}", ipc::one_line(path.string(), 0), std::strerror(number));
+  switch (number) {
+    case EACCES:
+    case EPERM: return Error::forbidden(std::move(text));
+    case ENOSPC:
+    case EDQUOT: return Error::out_of_memory(std::move(text));
+    default: return Error::io(std::move(text));
+  }
 }
 
 }  // namespace
@@ -75,9 +79,9 @@ Result<void> PartOnDisk::hash_what_is_there() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return system_error(part(), errno);
     if (n == 0) break;
-    const auto count = static_cast<size_t>(n);
+    const size_t count = n;
     for (size_t i = 0; i < count && head_.size() < kMagic.size(); ++i) {
-      head_ += static_cast<char>(buffer[i]);
+      head_ += std::to_integer<char>(buffer[i]);
     }
     hash_.update(std::span(buffer).first(count));
     size_bytes_ += count;
@@ -99,7 +103,7 @@ Result<void> PartOnDisk::set_tag(const std::string& tag) {
 
 Result<void> PartOnDisk::append(std::span<const std::byte> bytes) {
   for (size_t i = 0; i < bytes.size() && head_.size() < kMagic.size(); ++i) {
-    head_ += static_cast<char>(bytes[i]);
+    head_ += std::to_integer<char>(bytes[i]);
   }
   if (!kMagic.starts_with(head_)) {
     return Error::corrupt("what the server sends is not a GGUF file (it begins differently)");
@@ -110,7 +114,7 @@ Result<void> PartOnDisk::append(std::span<const std::byte> bytes) {
     if (n <= 0) return system_error(part(), n < 0 ? errno : EIO);
     done += n;
     size_bytes_ += n;
-    hash_.update(bytes.subspan(done - static_cast<size_t>(n), static_cast<size_t>(n)));
+    hash_.update(bytes.subspan(done - n, n));
   }
   return {};
 }

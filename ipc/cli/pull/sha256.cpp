@@ -53,7 +53,7 @@ void Sha256::update(std::span<const std::byte> bytes) {
   num_bytes_ += bytes.size();
   if (held > 0) {
     const size_t taken = std::min(64 - held, bytes.size());
-    std::copy_n(bytes.begin(), taken, pending_.begin() + static_cast<std::ptrdiff_t>(held));
+    std::copy_n(bytes.begin(), taken, pending_.begin() + held);
     bytes = bytes.subspan(taken);
     if (held + taken < 64) return;
     block(pending_.data());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/chars.h"
 
 namespace hearth::cli {
 namespace {
@@ -102,7 +103,7 @@ Result<std::string> file_name_of(std::string_view path) {
   std::string name = decoded(path.substr(path.rfind('/') + 1));
   // A slash that was written as %2F parts nothing.
   for (char& c : name) {
-    const auto byte = static_cast<unsigned char>(c);
+    const auto byte = byte_of(c);
     const bool kept =
         byte < 128 && (std::isalnum(byte) != 0 || c == '.' || c == '_' || c == '+' || c == '-');
     if (!kept) c = '_';
@@ -122,11 +123,10 @@ Result<void> check_address(const std::string& url, bool allow_http) {
   HEARTH_ASSIGN_OR_RETURN(const Address address, split(url));
   if (address.scheme == "https") return {};
   if (address.scheme == "http" && (allow_http || is_this_machine(address.host))) return {};
-  return Error{
-      ErrorCode::kForbidden,
+  return Error::forbidden(
       fmt::format("{}://{}: want https; http from this machine alone, or with --allow-http",
                   ipc::one_line(address.scheme, 20), ipc::one_line(address.host, 100)),
-      "source"};
+      "source");
 }
 
 std::string origin_of(const std::string& url) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/cpu/op_table.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
@@ -50,18 +51,17 @@ struct Partials {
 
   static size_t bytes_for(int32_t rows, int32_t head_dim) {
     static_assert(sizeof(AttentionPartial) % 64 == 0);
-    return sizeof(AttentionPartial) + sizeof(float) * static_cast<size_t>(rows) *
-                                          static_cast<size_t>(padded_head_dim(head_dim));
+    return sizeof(AttentionPartial) + sizeof(float) * rows * padded_head_dim(head_dim);
   }
   Partial at(int64_t index) const {
-    std::byte* one = memory + static_cast<size_t>(index) * bytes_each;
+    std::byte* one = memory + index * bytes_each;
     return {reinterpret_cast<AttentionPartial*>(one),
             reinterpret_cast<float*>(one + sizeof(AttentionPartial))};
   }
 };
 
 size_t scratch_bytes(int32_t head_dim) {
-  return static_cast<size_t>(attention_scratch_floats(head_dim)) * sizeof(float);
+  return attention_scratch_floats(head_dim) * sizeof(float);
 }
 
 std::vector<HeadRows> row_sets(const Attention& a) {
@@ -166,7 +166,7 @@ void run_sets(CpuState& state, const Attention& a, const std::vector<HeadRows>& 
               int64_t work) {
   const int32_t head_dim = a.args.kv.head_dim;
   const size_t each = Partials::bytes_for(rows, head_dim);
-  state.for_each(static_cast<int64_t>(sets.size()), work, [&](int64_t item, int32_t thread) {
+  state.for_each(sets.size(), work, [&](int64_t item, int32_t thread) {
     const HeadRows& set = sets[item];
     std::byte* memory = state.thread_scratch[thread].at_least(2 * each + scratch_bytes(head_dim));
     const Partials partials{memory, each};
@@ -200,14 +200,13 @@ void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets
     sets[i].first_partial = num_partials;
     num_partials += sets[i].num_splits;
     for (int32_t s = 0; s < sets[i].num_splits; s += each_item) {
-      items.push_back(
-          {static_cast<int32_t>(i), s, std::min(s + each_item, sets[i].num_splits) - 1});
+      items.push_back({narrow<int32_t>(i), s, std::min(s + each_item, sets[i].num_splits) - 1});
     }
   }
   const int32_t head_dim = a.args.kv.head_dim;
   const size_t each = Partials::bytes_for(rows, head_dim);
-  const Partials partials{state.partials.at_least(static_cast<size_t>(num_partials) * each), each};
-  state.for_each(static_cast<int64_t>(items.size()), work, [&](int64_t index, int32_t thread) {
+  const Partials partials{state.partials.at_least(num_partials * each), each};
+  state.for_each(items.size(), work, [&](int64_t index, int32_t thread) {
     const Item& item = items[index];
     const HeadRows& set = sets[item.set];
     std::byte* memory = state.thread_scratch[thread].at_least(scratch_bytes(head_dim));
@@ -241,7 +240,7 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
     const SeenPositions seen = a.seen_by(last_token);
     work += int64_t{set.num_rows} * (seen.last - seen.first + 1) * args.kv.head_dim / 8;
   }
-  const auto num_sets = static_cast<int64_t>(sets.size());
+  const int64_t num_sets = sets.size();
   const bool few = num_sets < 16 * state.pool.active();
   if (few && splits > num_sets) {
     run_splits(state, a, sets, most_rows, splits, work);

@@ -85,7 +85,7 @@ struct PlainTile {
                        float* out) {
     const int32_t n = a.head_dim;
     const int64_t padded = padded_head_dim(n);
-    const T* from = reinterpret_cast<const T*>(block) + static_cast<int64_t>(offset) * n;
+    const T* from = reinterpret_cast<const T*>(block) + int64_t{offset} * n;
     for (int j = 0; j < kSubTile; ++j, from += n, out += padded) {
       int32_t d = 0;
       for (; d + kLanes <= n; d += kLanes) store(out + d, Kv::load_lanes(from + d));
@@ -102,7 +102,7 @@ struct Q8Tile {
 
   static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
     const auto* from = reinterpret_cast<const uint8_t*>(block) + offset;
-    const int64_t values = static_cast<int64_t>(a.head_dim) * a.block_size;
+    const int64_t values = int64_t{a.head_dim} * a.block_size;
     const auto* scales = reinterpret_cast<const uint16_t*>(block + values) + offset;
     for (int32_t first = 0; first < a.head_dim; first += 32, scales += a.block_size) {
       F scale[kParts];
@@ -122,10 +122,9 @@ struct Q8Tile {
     const int32_t n = a.head_dim;
     const int32_t num_scales = (n + 31) / 32;
     const int64_t padded = padded_head_dim(n);
-    const auto* from = reinterpret_cast<const uint8_t*>(block) + static_cast<int64_t>(offset) * n;
-    const auto* stored =
-        reinterpret_cast<const uint16_t*>(block + static_cast<int64_t>(a.block_size) * n) +
-        static_cast<int64_t>(offset) * num_scales;
+    const auto* from = reinterpret_cast<const uint8_t*>(block) + int64_t{offset} * n;
+    const auto* stored = reinterpret_cast<const uint16_t*>(block + int64_t{a.block_size} * n) +
+                         int64_t{offset} * num_scales;
     for (int32_t i = 0; i < kSubTile * num_scales; i += kLanes) {
       store(scales + i, load_f16(stored + i));
     }

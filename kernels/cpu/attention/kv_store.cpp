@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/cpu/op_table.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/half.h"
@@ -17,8 +18,7 @@ void store_head(std::byte* k_head, std::byte* v_head, const KvIndex& at, int32_t
                 const T* v) {
   T* column = reinterpret_cast<T*>(k_head) + offset;
   for (int64_t d = 0; d < at.head_dim; ++d) column[d * at.block_size] = k[d];
-  std::memcpy(v_head + at.v(0, offset) * static_cast<int64_t>(sizeof(T)), v,
-              static_cast<size_t>(at.head_dim) * sizeof(T));
+  std::memcpy(v_head + at.v(0, offset) * sizeof(T), v, at.head_dim * sizeof(T));
 }
 
 void round_row(const RowKernels& kernels, DType dtype, const float* x, int64_t n, uint16_t* out) {
@@ -39,7 +39,7 @@ void quantize(const float* x, int32_t n, int8_t* out, uint16_t* scale) {
                                      : f16_from_f32(std::bit_cast<float>(largest_bits) / 127.0f);
   const float d = f32_from_f16(*scale);
   if (d == 0 || !(d < std::bit_cast<float>(kInfinity))) {
-    std::memset(out, 0, static_cast<size_t>(n));
+    std::memset(out, 0, n);
     return;
   }
   const float inverse = 1.0f / d;
@@ -65,7 +65,7 @@ void store_quantized(std::byte* k_head, std::byte* v_head, const KvIndex& at, in
 
     quantize(v + first, n, integers, &scale);
     std::memcpy(v_head + values + 2 * at.v_scale(first, offset), &scale, sizeof scale);
-    std::memcpy(v_head + at.v(first, offset), integers, static_cast<size_t>(n));
+    std::memcpy(v_head + at.v(first, offset), integers, n);
   }
 }
 
@@ -83,9 +83,9 @@ void kv_store(void* state_pointer, const KvStoreArgs& args) {
 
   // Parallel over heads, not tokens: neighbouring tokens share cache lines of K.
   state.for_each(kv.num_kv_heads, rows * args.k.cols, [&](int64_t item, int32_t thread) {
-    const auto head = static_cast<int32_t>(item);
+    const auto head = narrow<int32_t>(item);
     auto* rounded = reinterpret_cast<uint16_t*>(
-        state.thread_scratch[thread].at_least(static_cast<size_t>(2 * n) * sizeof(uint16_t)));
+        state.thread_scratch[thread].at_least((2 * n) * sizeof(uint16_t)));
     for (int32_t t = 0; t < rows; ++t) {
       if (slots[t] < 0) continue;
       const int32_t offset = slots[t] % kv.block_size;

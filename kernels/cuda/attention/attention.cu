@@ -14,13 +14,13 @@ constexpr int kMergeThreads = 128;
 
 /// One block per (row, head). Computes the factors of all splits first, then each value's chain.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a) {
-  const int row = a.first_row + static_cast<int>(blockIdx.x);
-  const int head = static_cast<int>(blockIdx.y);
+  const int row = a.first_row + block_x();
+  const int head = block_y();
   if (row >= *a.count) return;
   const Seen seen = seen_by(a, row);
   const int first = seen.begin / kSplit;
   const int num_splits = (seen.end - 1) / kSplit - first + 1;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
   const int head_dim = a.kv.head_dim;
   const int stride = head_dim + 2;
   const float* partial = partial_of(a, row, head, first);

@@ -50,7 +50,7 @@ template <typename T, int kShare, int kHeads>
 __device__ void score_tile(const AttentionParams& a, const float* q, const int32_t* table,
                            int kv_head, int tile_begin, const Seen& seen,
                            SplitScores<kHeads>& split) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = thread_x() % kWarp;
   const int position = tile_begin + lane % kAttentionTile;
   const bool there = position >= seen.begin && position < seen.end;
   float score[kHeads] = {};
@@ -71,7 +71,7 @@ __device__ void score_tile(const AttentionParams& a, const float* q, const int32
 /// tiles.
 template <int kHeads>
 __device__ void weigh(SplitScores<kHeads>& split, int head, int first, int last) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = thread_x() % kWarp;
   float* weights = split.weight[head];
   float maximum = -INFINITY;
   for (int i = first + lane; i < last; i += kWarp) maximum = fmaxf(maximum, weights[i]);
@@ -138,21 +138,21 @@ __host__ __device__ inline ValueThreads value_threads(int head_dim) {
 template <typename T, int kShare, int kHeads, bool kWhole>
 __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionParams a) {
   constexpr int kDims = kMaxHeadDim / kAttentionThreads;
-  const int row = a.first_row + static_cast<int>(blockIdx.x);
+  const int row = a.first_row + block_x();
   if (row >= *a.count) return;
   const Seen seen = seen_by(a, row);
   const int first_split = seen.begin / kSplit;
   const int last_split = (seen.end - 1) / kSplit;
-  int split_index = kWhole ? first_split : static_cast<int>(blockIdx.z);
+  int split_index = kWhole ? first_split : block_z();
   if (split_index < first_split || split_index > last_split) return;
 
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
   const int head_dim = a.kv.head_dim;
-  const int kv_head = static_cast<int>(blockIdx.y) / a.head_groups;
-  const int in_group = static_cast<int>(blockIdx.y) % a.head_groups * kHeads;
+  const int kv_head = block_y() / a.head_groups;
+  const int in_group = block_y() % a.head_groups * kHeads;
   const int first_head = kv_head * a.heads_per_kv + in_group;
   const int num_heads = a.heads_per_kv - in_group < kHeads ? a.heads_per_kv - in_group : kHeads;
-  const int32_t* table = a.block_table + static_cast<int64_t>(a.seq_idx[row]) * a.max_blocks;
+  const int32_t* table = a.block_table + int64_t{a.seq_idx[row]} * a.max_blocks;
 
   HEARTH_DYN_SHARED(float, q);  // (kHeads, head_dim); then the runs' sums, (runs, kHeads, width)
   float* run_sums = q + kHeads * head_dim;

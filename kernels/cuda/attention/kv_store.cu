@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
   const int share = key_share(kv.head_dim, sizeof(T));
   T* key = keys<T>(kv, slot / kv.block_size);
   T* value = values<T>(kv, slot / kv.block_size);
-  for (int c = static_cast<int>(threadIdx.x); c < kv.num_kv_heads * kv.head_dim; c += kThreads) {
+  for (int c = thread_x(); c < kv.num_kv_heads * kv.head_dim; c += kThreads) {
     const int head = c / kv.head_dim;
     const int d = c % kv.head_dim;
     const bool tiled = kTileable<T> && tiled_head(kv.head_dim);
@@ -59,10 +59,9 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
   const bool tiled = tiled_head(kv.head_dim);
   auto* key = keys<int8_t>(kv, slot / kv.block_size);
   auto* value = values<int8_t>(kv, slot / kv.block_size);
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto lane = thread_x() % kWarp;
   const int per_head = kv_scales(kv.head_dim);
-  for (int i = static_cast<int>(threadIdx.x) / kWarp; i < kv.num_kv_heads * per_head;
-       i += kThreads / kWarp) {
+  for (int i = thread_x() / kWarp; i < kv.num_kv_heads * per_head; i += kThreads / kWarp) {
     const int head = i / per_head;
     const int first = i % per_head * kKvScaleDims;
     const int d = first + lane;

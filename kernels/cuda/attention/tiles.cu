@@ -39,7 +39,7 @@ template <typename T, int kAhead>
 __device__ void score_tile(const AttentionParams& a, const Column* columns, int column_tiles,
                            const uint32_t* query, int64_t block, int kv_head, int tile_begin,
                            uint32_t* scores) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = thread_x() % kWarp;
   float c[kColumnTiles][4] = {};
   Tiles<T>::template dots<kAhead>(a.kv, block, kv_head, tile_begin % a.kv.block_size, column_tiles,
                                   query, c);
@@ -68,7 +68,7 @@ __device__ inline bool sees(const Column& c, int start) {
 /// tiles.
 template <typename T>
 __device__ void weigh(Column& column, int start, int first, int last, uint32_t* scores) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = thread_x() % kWarp;
   const bool there = sees(column, start);
   float maximum = -INFINITY;
   for (int i = first + lane; i < last; i += kWarp) {
@@ -102,7 +102,7 @@ __device__ void weigh(Column& column, int start, int first, int last, uint32_t* 
 /// Clears elements outside positions [begin, end) in a tile of V that starts at tile_begin.
 __device__ inline void clear_unseen(int tile_begin, int begin, int end, uint32_t (&v)[4]) {
   if (begin <= tile_begin && end >= tile_begin + kKvTile) return;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = thread_x() % kWarp;
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
 #pragma unroll
@@ -117,7 +117,7 @@ __device__ inline void clear_unseen(int tile_begin, int begin, int end, uint32_t
 /// position.
 template <typename T>
 __device__ void add_tile(const uint32_t (&v)[4], const uint32_t* weights, float (&c)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = thread_x() % kWarp;
   const uint32_t* own = weights + lane / 4 * kColumnStride + lane % 4 * 2;
   const auto low = load_as<uint2>(own);
   const auto high = load_as<uint2>(own + 8);
@@ -141,7 +141,7 @@ struct WarpTiles {
   int only;  ///< the column tile; -1: all
 
   __device__ explicit WarpTiles(int head_dim) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int warp = thread_x() / kWarp;
     const int tiles = head_dim / kKvTile;
     const bool few = 2 * tiles <= kAttentionWarps;
     static_assert(kColumnTiles == 2);
@@ -156,7 +156,7 @@ struct WarpTiles {
 template <typename T, bool kWhole>
 __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
     attention_tiles_kernel(AttentionParams a) {
-  const int first_row = a.first_row + static_cast<int>(blockIdx.x);
+  const int first_row = a.first_row + block_x();
   const int count = *a.count;
   if (first_row >= count) return;
   const int seq = a.seq_idx[first_row];
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   // Blocks of rows begin at multiples of `most_rows`, at the start of a sequence and at the start
   // of the launch.
   if (blockIdx.x != 0 && first_row % most_rows != 0 && a.seq_idx[first_row - 1] == seq) return;
-  const int past_launch = a.first_row + static_cast<int>(gridDim.x);
+  const int past_launch = a.first_row + grid_x();
   const int end_row = past_launch < count ? past_launch : count;
   int num_rows = 1;
   while ((first_row + num_rows) % most_rows != 0 && first_row + num_rows < end_row &&
@@ -173,13 +173,13 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
     ++num_rows;
   }
 
-  const auto thread = static_cast<int>(threadIdx.x);
+  const auto thread = thread_x();
   const int lane = thread % kWarp;
   const int warp = thread / kWarp;
   const KvView& kv = a.kv;
   const int head_dim = kv.head_dim;
-  const int kv_head = static_cast<int>(blockIdx.y) / a.head_groups;
-  const int in_group = static_cast<int>(blockIdx.y) % a.head_groups * block_heads;
+  const int kv_head = block_y() / a.head_groups;
+  const int in_group = block_y() % a.head_groups * block_heads;
   const int group_heads =
       a.heads_per_kv - in_group < block_heads ? a.heads_per_kv - in_group : block_heads;
   const int num_columns = num_rows * group_heads;
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   }
   const int first_split = seen.begin / kSplit;
   const int last_split = (seen.end - 1) / kSplit;
-  int split = kWhole ? first_split : static_cast<int>(blockIdx.z);
+  int split = kWhole ? first_split : block_z();
   if (split < first_split || split > last_split) return;
 
   __shared__ Column columns[kColumns];

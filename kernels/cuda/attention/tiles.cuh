@@ -31,7 +31,7 @@ __device__ inline const float* query_of(const AttentionParams& a, const Column& 
 /// The largest magnitude of a warp's query, as the bits of a float.
 __device__ inline uint32_t largest(const float* q, int head_dim) {
   uint32_t most = 0;
-  for (int d = static_cast<int>(threadIdx.x) % kWarp; q != nullptr && d < head_dim; d += kWarp) {
+  for (int d = thread_x() % kWarp; q != nullptr && d < head_dim; d += kWarp) {
     const uint32_t bits = __float_as_uint(q[d]) & 0x7fffffffu;
     most = bits > most ? bits : most;
   }
@@ -58,7 +58,7 @@ struct Tiles {
   static __device__ void store_query(const AttentionParams& a, int column, Column* columns,
                                      uint32_t* words) {
     auto* operand = reinterpret_cast<uint16_t*>(words);
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane = thread_x() % kWarp;
     const int head_dim = a.kv.head_dim;
     const float* q = query_of(a, columns[column]);
     float scale = 1.0f;
@@ -85,7 +85,7 @@ struct Tiles {
   static __device__ void dots(const KvView& kv, int64_t block, int kv_head, int offset,
                               int column_tiles, const uint32_t* query,
                               float (&c)[kColumnTiles][4]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane = thread_x() % kWarp;
     const int steps = kv.head_dim / kKvTile;
     const T* tiles =
         keys<const T>(kv, block) + kv_tile(kv_head, offset, 0, kv.head_dim, kv.block_size);
@@ -110,7 +110,7 @@ struct Tiles {
     uint4 stored;
 
     __device__ void load(const KvView& kv, int64_t block, int kv_head, int offset, int dim) {
-      const int lane = static_cast<int>(threadIdx.x) % kWarp;
+      const int lane = thread_x() % kWarp;
       stored = load_as<uint4>(values<const T>(kv, block) +
                               kv_tile(kv_head, offset, dim, kv.head_dim, kv.block_size) + lane * 8);
     }

@@ -32,7 +32,7 @@ struct Tiles<int8_t> {
   static __device__ void store_query(const AttentionParams& a, int column, Column* columns,
                                      uint32_t* words) {
     auto* operand = reinterpret_cast<int8_t*>(words);
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane = thread_x() % kWarp;
     const int head_dim = a.kv.head_dim;
     const int steps = kv_scales(head_dim);
     const float* q = query_of(a, columns[column]);
@@ -59,7 +59,7 @@ struct Tiles<int8_t> {
   static __device__ void dots(const KvView& kv, int64_t block, int kv_head, int offset,
                               int column_tiles, const uint32_t* query,
                               float (&c)[kColumnTiles][4]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int lane = thread_x() % kWarp;
     const int steps = kv_scales(kv.head_dim);
     const auto* key = keys<const int8_t>(kv, block);
     const int8_t* tiles = key + kv_tile(kv_head, offset, 0, kv.head_dim, kv.block_size);
@@ -112,7 +112,7 @@ struct Tiles<int8_t> {
     uint2 scales;  ///< of positions 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
 
     __device__ void load(const KvView& kv, int64_t block, int kv_head, int offset, int dim) {
-      const int lane = static_cast<int>(threadIdx.x) % kWarp;
+      const int lane = thread_x() % kWarp;
       const auto* value = values<const int8_t>(kv, block);
       stored = load_as<uint2>(value + kv_tile(kv_head, offset, dim, kv.head_dim, kv.block_size) +
                               lane * 8);

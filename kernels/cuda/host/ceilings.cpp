@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kernels/base/numbers.h"
 #include "kernels/cuda/host/ceilings.cuh"
 #include "kernels/cuda/host/state.h"
 
@@ -44,7 +45,7 @@ Result<Ceilings> measure_cuda_ceilings(const OpTable& ops, size_t read_bytes) {
     for (int i = 0; i < reads; ++i) {
       launch_read(stream, kBlocks, buffer.data(), buffer.size(), out.data());
     }
-    return static_cast<double>(buffer.size()) * reads;
+    return as_double(buffer.size()) * reads;
   });
   ceilings.f32_ops_per_s =
       best_rate(ops, [&] { return launch_fma(stream, kBlocks, kRounds, out.data()); });

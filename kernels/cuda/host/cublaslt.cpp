@@ -55,8 +55,7 @@ Object made(int status, void* object, Destroy destroy) {
 Problem describe(const CublasLtApi& api, const LtShape& shape, int64_t rows, int64_t out_stride) {
   const auto layout = [&api](int type, int64_t height, int64_t width, int64_t ld) {
     void* object = nullptr;
-    const int status = api.layout_create(&object, type, static_cast<uint64_t>(height),
-                                         static_cast<uint64_t>(width), ld);
+    const int status = api.layout_create(&object, type, height, width, ld);
     return made(status, object, api.layout_destroy);
   };
   void* desc = nullptr;
@@ -102,8 +101,6 @@ bool find_all(void* library, CublasLtApi* api, std::string* missing) {
          find(library, "cublasLtMatmul", &api->matmul, missing);
 }
 
-Error no_cublaslt(std::string why) { return Error::unavailable(std::move(why)); }
-
 }  // namespace
 
 std::string cublas_reason(int status) {
@@ -125,9 +122,9 @@ Result<CublasLt> open_cublaslt(std::span<const char* const> names) {
     CublasLt found{{}, name};
     std::string missing;
     if (find_all(library, &found.api, &missing)) return found;
-    return no_cublaslt(fmt::format("{} has no function {}", name, missing));
+    return Error::unavailable(fmt::format("{} has no function {}", name, missing));
   }
-  return no_cublaslt(std::move(why));
+  return Error::unavailable(std::move(why));
 }
 
 Result<CublasLt> open_cublaslt() { return open_cublaslt(kNames); }
@@ -136,7 +133,7 @@ Result<std::unique_ptr<LtProducts>> LtProducts::open(const CublasLtApi& api) {
   void* handle = nullptr;
   const int status = api.create(&handle);
   if (status != kSuccess) {
-    return no_cublaslt(fmt::format("cublasLtCreate: {}", cublas_reason(status)));
+    return Error::unavailable(fmt::format("cublasLtCreate: {}", cublas_reason(status)));
   }
   return std::unique_ptr<LtProducts>(new LtProducts(api, handle));
 }

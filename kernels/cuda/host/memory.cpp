@@ -118,9 +118,9 @@ void copy_blocks(void* state, const CopyBlocksArgs& args) {
   cudaStream_t stream = cuda_state(state).stream.get();
   for (size_t i = 0; i < args.src.size(); ++i) {
     if (args.src[i] == args.dst[i]) continue;
-    HEARTH_CUDA_CHECK(cudaMemcpyAsync(
-        args.base + args.dst[i] * args.block_bytes, args.base + args.src[i] * args.block_bytes,
-        static_cast<size_t>(args.block_bytes), cudaMemcpyDeviceToDevice, stream));
+    HEARTH_CUDA_CHECK(cudaMemcpyAsync(args.base + args.dst[i] * args.block_bytes,
+                                      args.base + args.src[i] * args.block_bytes, args.block_bytes,
+                                      cudaMemcpyDeviceToDevice, stream));
   }
 }
 

@@ -52,16 +52,15 @@ DeviceInfo device_info(const CudaDevice& device) {
 }
 
 Error no_scratch(const CudaDevice& device, int64_t bytes, cudaError_t error) {
-  const bool full = error == cudaErrorMemoryAllocation;
-  return Error{full ? ErrorCode::kOutOfMemory : ErrorCode::kUnavailable,
-               fmt::format("{}: {} bytes of scratch, {} are free: {}", device.name, bytes,
-                           device.memory_free_bytes, cuda_reason(error)),
-               ""};
+  std::string text = fmt::format("{}: {} bytes of scratch, {} are free: {}", device.name, bytes,
+                                 device.memory_free_bytes, cuda_reason(error));
+  if (error == cudaErrorMemoryAllocation) return Error::out_of_memory(std::move(text));
+  return Error::unavailable(std::move(text));
 }
 
 Result<void> take(const CudaDevice& device, int64_t bytes, CudaMemory* to) {
   void* memory = nullptr;
-  const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  const cudaError_t error = cudaMalloc(&memory, bytes);
   if (error != cudaSuccess) return no_scratch(device, bytes, error);
   to->reset(memory);
   return {};

@@ -15,27 +15,25 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-Error unavailable(std::string message) { return Error::unavailable(std::move(message)); }
-
 Error failed(const char* what, cudaError_t error) {
-  return unavailable(fmt::format("{}: {}", what, cuda_reason(error)));
+  return Error::unavailable(fmt::format("{}: {}", what, cuda_reason(error)));
 }
 
 /// Devices that the driver offers. The runtime reports "insufficient driver" both if there is none
 /// and if it is too old; the driver's version distinguishes the two.
 Result<int> count_devices(const CudaDevice& versions) {
   if (versions.driver_version == 0) {
-    return unavailable("no NVIDIA driver (libcuda.so.1) on this machine");
+    return Error::unavailable("no NVIDIA driver (libcuda.so.1) on this machine");
   }
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
-    return unavailable(
+    return Error::unavailable(
         fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}",
                     version_text(versions.driver_version), version_text(versions.runtime_version)));
   }
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
-    return unavailable(
+    return Error::unavailable(
         "the NVIDIA driver is there but offers no CUDA device (no GPU, or CUDA_VISIBLE_DEVICES "
         "hides it)");
   }
@@ -82,11 +80,9 @@ Result<CudaDevice> cuda_probe(const CudaOptions& options) {
   device.memory_bytes = total_bytes;
   device.memory_free_bytes = free_bytes;
   if (cudaError_t error = cuda_code_for_device(); error != cudaSuccess) {
-    return Error{
-        ErrorCode::kUnsupported,
+    return Error::unsupported(
         fmt::format("{} has compute capability {}.{}, for which this build has no code: {}",
-                    properties.name, properties.major, properties.minor, cuda_reason(error)),
-        ""};
+                    properties.name, properties.major, properties.minor, cuda_reason(error)));
   }
   return device;
 }

@@ -37,7 +37,7 @@ struct Unit {
 
 Unit unit_of(DType dtype, int64_t cols) {
   if (info(dtype).block_elements > 1) {
-    const auto chunk = static_cast<size_t>(quant_form(dtype).chunk_bytes());
+    const size_t chunk = quant_form(dtype).chunk_bytes();
     return {dtype, cols, kGroupOutputs, static_cast<size_t>(num_chunks(cols)) * chunk};
   }
   const auto element = static_cast<int>(bytes_of(dtype, 1));
@@ -132,7 +132,7 @@ void place_row(const Unit& unit, const std::byte* row, int output, std::byte* to
   for (int64_t k = 0; k < unit.cols; k += share) {
     const int64_t count = std::min<int64_t>(share, unit.cols - k);
     std::memcpy(to + panel_element(output, k, unit.cols, share) * element, row + k * element,
-                static_cast<size_t>(count * element));
+                count * element);
   }
 }
 
@@ -145,8 +145,8 @@ class ExpertRows {
     for (const HostTensor& tensor : tensors_) {
       const int64_t own = tensor.rows / tensor.num_experts;
       if (row < own) {
-        const auto bytes = bytes_of(tensor.dtype, static_cast<uint64_t>(tensor.cols));
-        return tensor.bytes.data() + static_cast<uint64_t>(expert_ * own + row) * bytes;
+        const auto bytes = bytes_of(tensor.dtype, tensor.cols);
+        return tensor.bytes.data() + (expert_ * own + row) * bytes;
       }
       row -= own;
     }
@@ -165,11 +165,11 @@ void place_units(const Unit& unit, const ExpertRows& rows, int64_t num_rows, int
   const auto place = [&](int64_t from, int64_t to) {
     for (int64_t row = from * unit.outputs; row < std::min(to * unit.outputs, num_rows); ++row) {
       place_row(unit, rows.at(row), static_cast<int>(row % unit.outputs),
-                staging.data() + static_cast<size_t>(row / unit.outputs - first) * unit.bytes);
+                staging.data() + (row / unit.outputs - first) * unit.bytes);
     }
   };
-  const auto most = static_cast<int64_t>(
-      std::min<size_t>(std::thread::hardware_concurrency(), staging.size() / kThreadBytes));
+  const int64_t most =
+      std::min<size_t>(std::thread::hardware_concurrency(), staging.size() / kThreadBytes);
   const int64_t count = std::clamp<int64_t>(most, 1, end - first);
   std::vector<std::jthread> others;
   for (int64_t i = 1; i < count; ++i) {
@@ -200,8 +200,8 @@ WeightSegment measure_segment(std::span<const HostTensor> tensors) {
   segment.dtype = tensors[0].dtype;
   for (const HostTensor& tensor : tensors) segment.rows += tensor.rows / tensor.num_experts;
   const Unit unit = unit_of(segment.dtype, tensors[0].cols);
-  segment.expert_bytes = static_cast<size_t>(ceil_div(segment.rows, unit.outputs)) * unit.bytes;
-  segment.bytes = segment.expert_bytes * static_cast<size_t>(tensors[0].num_experts);
+  segment.expert_bytes = ceil_div(segment.rows, unit.outputs) * unit.bytes;
+  segment.bytes = segment.expert_bytes * tensors[0].num_experts;
   return segment;
 }
 
@@ -213,31 +213,27 @@ Result<WeightSegment> pack_segment(CudaState& state, std::span<const HostTensor>
 
   const int64_t units = ceil_div(segment.rows, unit.outputs);
   const auto at_once = static_cast<int64_t>(std::max<size_t>(kStagingBytes / unit.bytes, 1));
-  std::vector<std::byte> staging(static_cast<size_t>(std::min(at_once, units)) * unit.bytes);
+  std::vector<std::byte> staging(std::min(at_once, units) * unit.bytes);
   for (int32_t expert = 0; expert < tensors[0].num_experts; ++expert) {
     const ExpertRows rows(tensors, expert);
-    std::byte* to = static_cast<std::byte*>(segment.data.get()) +
-                    static_cast<size_t>(expert) * segment.expert_bytes;
+    std::byte* to = static_cast<std::byte*>(segment.data.get()) + expert * segment.expert_bytes;
     for (int64_t first = 0; first < units; first += at_once) {
       const int64_t end = std::min(first + at_once, units);
-      const auto bytes = static_cast<size_t>(end - first) * unit.bytes;
+      const auto bytes = (end - first) * unit.bytes;
       place_units(unit, rows, segment.rows, first, end, std::span(staging).first(bytes));
-      cuda::copy_to_device(&state, to + static_cast<size_t>(first) * unit.bytes, staging.data(),
-                           bytes);
+      cuda::copy_to_device(&state, to + first * unit.bytes, staging.data(), bytes);
     }
   }
   return segment;
 }
 
-size_t quant_value_bytes(int64_t chunks) {
-  return static_cast<size_t>(kQuantRows * chunks * kChunkInputs);
-}
+size_t quant_value_bytes(int64_t chunks) { return kQuantRows * chunks * kChunkInputs; }
 size_t quant_block_bytes(int64_t chunks) {
   return quant_value_bytes(chunks) / 32 * sizeof(ActivationBlock);
 }
 constexpr size_t kChoiceBytes = kQuantRows * sizeof(int32_t);
 size_t slice_list_bytes(int32_t experts) {
-  return (kQuantRows / 8 + static_cast<size_t>(experts)) * sizeof(ExpertSlice);
+  return (kQuantRows / 8 + experts) * sizeof(ExpertSlice);
 }
 
 /// The most that an allocation takes beyond its size: large ones occupy whole pages, small ones
@@ -284,7 +280,7 @@ void pin_algorithms(CudaState& state, const WeightSegment& segment, int64_t cols
   const FastPieces pieces(segment.dtype, segment.rows, cols, state.fast.weight_bytes);
   for (int64_t i = 0; i < pieces.count; ++i) {
     for (const int64_t rows : kFastBuckets) {
-      state.fast.products->pin(pieces.shape(i, rows), static_cast<size_t>(kFastWorkspaceBytes));
+      state.fast.products->pin(pieces.shape(i, rows), kFastWorkspaceBytes);
     }
   }
 }
@@ -293,7 +289,7 @@ Result<std::unique_ptr<Weight>> pack_vector(CudaState& state, std::span<const Ho
   const std::vector<float> values = vector_values(tensors);
   auto weight = std::make_unique<CudaWeight>();
   weight->rows = 1;
-  weight->cols = static_cast<int64_t>(values.size());
+  weight->cols = values.size();
   weight->bytes = values.size() * sizeof(float);
   weight->vector_data = cuda_malloc(weight->bytes);
   if (weight->vector_data == nullptr) return no_memory(tensors[0], weight->bytes);
@@ -308,7 +304,7 @@ uint64_t cuda_packed_bytes(std::span<const HostTensor> tensors, WeightRole role)
   uint64_t bytes = 0;
   while (!tensors.empty()) {
     if (role == WeightRole::kVector) {
-      bytes += static_cast<uint64_t>(tensors[0].rows * tensors[0].cols) * sizeof(float);
+      bytes += (tensors[0].rows * tensors[0].cols) * sizeof(float);
       tensors = tensors.subspan(1);
     } else {
       const auto segment = same_type(tensors);

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(FastRowsParams p) {
   const int64_t row = blockIdx.x;
   const bool used = p.first_row + row < *p.count;
   const float* x = p.x.data + (p.first_row + row) * p.x.stride;
-  const auto thread = static_cast<int>(threadIdx.x);
+  const auto thread = thread_x();
   float scale = 1.0f;
   if constexpr (std::is_same_v<T, Half>) {
     uint32_t most = 0;

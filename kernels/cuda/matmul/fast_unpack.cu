@@ -30,8 +30,8 @@ __device__ inline float fit(float value, BFloat16) { return value; }
 template <DType kType, typename T>
 __global__ void __launch_bounds__(kWarps* kWarp) unpack_quant_kernel(UnpackParams p) {
   constexpr QuantForm kForm = quant_form(kType);
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int chunk = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const auto lane = thread_x() % kWarp;
+  const int chunk = block_y() * kWarps + thread_x() / kWarp;
   if (chunk >= p.chunks) return;
   ChunkShare<kType> w;
   w.load(p.groups + (int64_t{blockIdx.x} * p.chunks + chunk) * kForm.chunk_bytes(), lane);
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) unpack_quant_kernel(UnpackParam
 
 /// Copies the bits; f16 and bf16 alike.
 __global__ void __launch_bounds__(kWarps* kWarp) unpack_half_kernel(UnpackParams p) {
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int chunk = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const auto lane = thread_x() % kWarp;
+  const int chunk = block_y() * kWarps + thread_x() / kWarp;
   if (chunk >= p.chunks) return;
   const std::byte* from = p.groups + (int64_t{blockIdx.x} * p.chunks + chunk) * kHalfChunkBytes;
   uint4 step[kHalfSteps];

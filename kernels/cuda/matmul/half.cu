@@ -134,10 +134,10 @@ __device__ inline int chunks_of_part(int chunks) { return (chunks + kParts - 1) 
 template <typename T, int kTiles>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul p) {
   constexpr int kRows = 8 * kTiles;
-  const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kRows);
+  const RowSlice slice = slice_of(p.rows, block_x(), kRows);
   if (slice.num_rows == 0) return;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto part = static_cast<int>(threadIdx.x) / kWarp;
+  const auto lane = thread_x() % kWarp;
+  const auto part = thread_x() / kWarp;
   const auto chunks = static_cast<int>(half_chunks(p.cols));
   const uint4* group = static_cast<const uint4*>(p.panels) +
                        (slice.expert * p.expert_panels + blockIdx.y) * chunks * kChunkLoads + lane;
@@ -234,13 +234,13 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_tiles_kernel(PlainM
   constexpr int kTiles = kWarpTiles<T>;
   constexpr int kTurns =
       kBlockRows<T> * 4 / (kParts * kWarp);  // turns of a thread per staged chunk
-  const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kBlockRows<T>);
+  const RowSlice slice = slice_of(p.rows, block_x(), kBlockRows<T>);
   if (slice.num_rows == 0) return;
-  const auto thread = static_cast<int>(threadIdx.x);
+  const auto thread = thread_x();
   const int lane = thread % kWarp;
   const int warp = thread / kWarp;
   const auto chunks = static_cast<int>(half_chunks(p.cols));
-  const int first_group = static_cast<int>(blockIdx.y) * kBlockGroups + warp % 4 * kWarpGroups;
+  const int first_group = block_y() * kBlockGroups + warp % 4 * kWarpGroups;
   const int first_row = warp / 4 * 8 * kTiles;
   // Groups past the last repeat the last one, because their warps must reach the barriers.
   const int last_group = (p.outputs - 1) / kHalfOutputs;

@@ -32,9 +32,9 @@ __device__ bool before(float a, int i, float b, int j) {
 /// One warp per token. Each lane handles experts lane, lane + 32, ...; chosen experts are marked in
 /// shared memory. Sums are over experts in ascending order, in double.
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *p.count) return;
-  const auto lane = static_cast<int>(threadIdx.x);
+  const auto lane = thread_x();
   HEARTH_DYN_SHARED(int32_t, chosen);
   const float* logits = p.logits.data + row * p.logits.stride;
   int32_t* ids = p.ids + row * p.ids_stride;
@@ -90,7 +90,7 @@ struct SliceParams {
 __global__ void __launch_bounds__(kThreads) slices_kernel(SliceParams p) {
   HEARTH_DYN_SHARED(int32_t, begins);  // per expert: rows, then their start; the same for slices
   int32_t* slice_begins = begins + p.num_experts;
-  const auto thread = static_cast<int>(threadIdx.x);
+  const auto thread = thread_x();
   const int left = *p.count - p.first;
   const int tokens = left < 0 ? 0 : left < p.tokens ? left : p.tokens;
   const int choices = tokens * p.top_k;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineParams p) {
   const int64_t row = blockIdx.x;
   if (row >= *p.count) return;
   const float* weights = p.weights.data + row * p.weights.stride;
-  for (int c = static_cast<int>(threadIdx.x); c < p.cols; c += kThreads) {
+  for (int c = thread_x(); c < p.cols; c += kThreads) {
     float sum = 0;
     for (int j = 0; j < p.top_k; ++j) {
       sum = fmaf(weights[j], p.x.data[(row * p.top_k + j) * p.x.stride + c], sum);

@@ -31,10 +31,10 @@ template <int kRows>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul p) {
   constexpr int kShare = Share<float>::kCount;
   constexpr int kInputs = kLoads * kShare;
-  const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kRows);
+  const RowSlice slice = slice_of(p.rows, block_x(), kRows);
   if (slice.num_rows == 0) return;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto part = static_cast<int>(threadIdx.x) / kWarp;
+  const auto lane = thread_x() % kWarp;
+  const auto part = thread_x() / kWarp;
   const int64_t count = num_shares(p.cols, kShare);
   const int64_t panel_index = slice.expert * p.expert_panels + blockIdx.y;
   const Share<float>* panel =
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul
 #pragma unroll
   for (int r = 0; r < kRows; ++r) parts[part][r][lane] = acc[r];
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kPanelOutputs; i += kParts * kWarp) {
+  for (int i = thread_x(); i < kRows * kPanelOutputs; i += kParts * kWarp) {
     const int n = i / kPanelOutputs;
     const int64_t output = int64_t{blockIdx.y} * kPanelOutputs + i % kPanelOutputs;
     if (n >= slice.num_rows || output >= p.outputs) continue;

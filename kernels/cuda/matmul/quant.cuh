@@ -66,10 +66,10 @@ template <DType kType, int kTiles>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
   constexpr int kRows = 8 * kTiles;
-  const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kRows);
+  const RowSlice slice = slice_of(p.rows, block_x(), kRows);
   if (slice.num_rows == 0) return;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto part = static_cast<int>(threadIdx.x) / kWarp;
+  const auto lane = thread_x() % kWarp;
+  const auto part = thread_x() / kWarp;
   const std::byte* group =
       p.weights + slice.expert * p.expert_bytes + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
 
@@ -129,10 +129,10 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_tiles_kernel(Quant
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
   constexpr int kTiles = kTileRows / 8;
   constexpr int kRowBytes = kChunkInputs + 32;  // neighbouring rows are in different banks
-  const RowSlice slice = slice_of(p.rows, static_cast<int32_t>(blockIdx.x), kTileRows);
+  const RowSlice slice = slice_of(p.rows, block_x(), kTileRows);
   if (slice.num_rows == 0) return;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto warp = static_cast<int>(threadIdx.x) / kWarp;
+  const auto lane = thread_x() % kWarp;
+  const auto warp = thread_x() / kWarp;
   // A warp past the last group repeats the last one, because it must reach the barriers.
   const int64_t last_group = (p.outputs - 1) / kGroupOutputs;
   const int64_t own_group = int64_t{blockIdx.y} * kParts + warp;
@@ -146,15 +146,14 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_tiles_kernel(Quant
   const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
   for (int chunk = 0; chunk < p.chunks; ++chunk) {
     __syncthreads();  // the previous chunk has been read
-    for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kChunkInputs / 16;
-         i += kParts * kWarp) {
+    for (int i = thread_x(); i < kTileRows * kChunkInputs / 16; i += kParts * kWarp) {
       const int n = i / (kChunkInputs / 16);
       const int64_t row = slice.in(n < slice.num_rows ? n : slice.num_rows - 1);
       const int at = i % (kChunkInputs / 16) * 16;
       *reinterpret_cast<uint4*>(&x[n][at]) =
           load_as<uint4>(p.x + (row * p.chunks + chunk) * kChunkInputs + at);
     }
-    for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kChunkBlocks; i += kParts * kWarp) {
+    for (int i = thread_x(); i < kTileRows * kChunkBlocks; i += kParts * kWarp) {
       const int n = i / kChunkBlocks;
       const int64_t row = slice.in(n < slice.num_rows ? n : slice.num_rows - 1);
       blocks[i % kChunkBlocks][n] =

@@ -22,10 +22,9 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeParams p) {
   const int64_t scratch_row = blockIdx.x;
   const int64_t row = p.first_row + scratch_row;
   if (row >= int64_t{*p.count} * p.per_token) return;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int step = static_cast<int>(gridDim.y) * kWarps;
-  for (int b = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
-       b < p.num_blocks; b += step) {
+  const auto lane = thread_x() % kWarp;
+  const int step = grid_y() * kWarps;
+  for (int b = block_y() * kWarps + thread_x() / kWarp; b < p.num_blocks; b += step) {
     quantize_block(p.to, scratch_row, b, p.x.data[row * p.x.stride + int64_t{b} * 32 + lane]);
   }
 }

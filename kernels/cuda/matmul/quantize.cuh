@@ -17,7 +17,7 @@ struct QuantTarget {
 /// Quantizes a block of 32 inputs of a row; called by a whole warp, one input per lane.
 __device__ inline void quantize_block(const QuantTarget& to, int64_t row, int64_t block,
                                       float value) {
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto lane = thread_x() % kWarp;
   // The bits of magnitudes order like the magnitudes, with infinity and NaN above all.
   const uint32_t bits = warp_max(__float_as_uint(value) & 0x7fffffffu);
   const float amax = __uint_as_float(bits);

@@ -65,8 +65,8 @@ template <int kTiles, typename Params>
 __device__ void store_parts(const Params& p, const RowSlice& slice, const float (&acc)[kTiles][4]) {
   constexpr int kRows = 8 * kTiles;
   __shared__ float parts[kParts][kRows][kGroupOutputs + 1];
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto part = static_cast<int>(threadIdx.x) / kWarp;
+  const auto lane = thread_x() % kWarp;
+  const auto part = thread_x() / kWarp;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ void store_parts(const Params& p, const RowSlice& slice, const float 
     }
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kGroupOutputs; i += kParts * kWarp) {
+  for (int i = thread_x(); i < kRows * kGroupOutputs; i += kParts * kWarp) {
     const int n = i / kGroupOutputs;
     const int64_t output = int64_t{blockIdx.y} * kGroupOutputs + i % kGroupOutputs;
     if (n >= slice.num_rows || output >= p.outputs) continue;

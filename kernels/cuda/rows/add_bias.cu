@@ -7,9 +7,9 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     add_bias_kernel(const int32_t* count, const float* bias, int cols, RowsView out) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
-  for (int c = static_cast<int>(threadIdx.x); c < cols; c += kThreads) {
+  for (int c = thread_x(); c < cols; c += kThreads) {
     out.data[row * out.stride + c] += bias[c];
   }
 }

@@ -7,11 +7,11 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     add_scaled_kernel(const int32_t* count, RowsView x, float scale, int cols, RowsView out) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
   const float* in = x.data + row * x.stride;
   float* to = out.data + row * out.stride;
-  for (int c = static_cast<int>(threadIdx.x); c < cols; c += kThreads) {
+  for (int c = thread_x(); c < cols; c += kThreads) {
     to[c] = fmaf(in[c], scale, to[c]);
   }
 }

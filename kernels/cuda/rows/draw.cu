@@ -46,7 +46,7 @@ __device__ inline Leader exchanged(const Leader& mine, int offset) {
 /// The leader of the whole block; valid in thread 0.
 __device__ inline Leader block_leader(Leader mine, Leader* of_warps) {
   for (int offset = 16; offset > 0; offset /= 2) mine = better(mine, exchanged(mine, offset));
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
   if (thread % kWarp == 0) of_warps[thread / kWarp] = mine;
   __syncthreads();
   if (thread == 0) {
@@ -58,16 +58,16 @@ __device__ inline Leader block_leader(Leader mine, Leader* of_warps) {
 __global__ void __launch_bounds__(kThreads)
     draw_runs_kernel(const int32_t* count, RowsView logits, int vocab, const DrawRow* rows,
                      Leader* leaders) {
-  const int row = static_cast<int>(blockIdx.y);
+  const int row = block_y();
   if (row >= *count) return;
   __shared__ Leader of_warps[kDrawWarps];
   const float* from = logits.data + row * logits.stride;
   const DrawRow how = rows[row];
   const uint64_t key = noise_key(how.seed, how.sample, how.position);
-  const int begin = static_cast<int>(blockIdx.x) * kRun;
+  const int begin = block_x() * kRun;
   const int end = begin + kRun < vocab ? begin + kRun : vocab;
   Leader mine = nobody();
-  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kThreads) {
+  for (int i = begin + thread_x(); i < end; i += kThreads) {
     const float logit = from[i];
     const bool bad = (__float_as_uint(logit) & 0x7f800000u) == 0x7f800000u;
     double score = static_cast<double>(logit);
@@ -83,11 +83,11 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     draw_rows_kernel(const int32_t* count, const DrawRow* rows, const Leader* leaders, int runs,
                      int32_t* tokens) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
   __shared__ Leader of_warps[kDrawWarps];
   Leader mine = nobody();
-  for (int i = static_cast<int>(threadIdx.x); i < runs; i += kThreads) {
+  for (int i = thread_x(); i < runs; i += kThreads) {
     mine = better(mine, leaders[int64_t{row} * runs + i]);
   }
   mine = block_leader(mine, of_warps);
@@ -131,7 +131,7 @@ __device__ inline void in_order(uint64_t* keys, int i, int stride, bool falling)
 /// runs at a time, the larger halves are kept. Source: Batcher 1968, "Sorting networks and their
 /// applications".
 __device__ void keep_best(uint64_t* keys, int count) {
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
   for (int size = 2; size <= kBest; size *= 2) {
     for (int stride = size / 2; stride > 0; stride /= 2) {
       __syncthreads();
@@ -162,28 +162,28 @@ __device__ void keep_best(uint64_t* keys, int count) {
 __global__ void __launch_bounds__(kThreads)
     best_runs_kernel(const int32_t* count, int first_row, RowsView logits, int vocab,
                      uint64_t* best) {
-  const int row = first_row + static_cast<int>(blockIdx.y);
+  const int row = first_row + block_y();
   if (row >= *count) return;
   __shared__ uint64_t keys[kRun];
   const float* from = logits.data + row * logits.stride;
-  const int begin = static_cast<int>(blockIdx.x) * kRun;
-  for (int i = static_cast<int>(threadIdx.x); i < kRun; i += kThreads) {
+  const int begin = block_x() * kRun;
+  for (int i = thread_x(); i < kRun; i += kThreads) {
     keys[i] = begin + i < vocab ? key_of(from[begin + i], begin + i) : kNoKey;
   }
   keep_best(keys, kRun);
   uint64_t* to = best + (int64_t{blockIdx.y} * gridDim.x + blockIdx.x) * kBest;
-  for (int i = static_cast<int>(threadIdx.x); i < kBest; i += kThreads) to[i] = keys[i];
+  for (int i = thread_x(); i < kBest; i += kThreads) to[i] = keys[i];
 }
 
 /// Merges as many runs' best at a time as fit; the survivors are merged with the next runs.
 __global__ void __launch_bounds__(kThreads)
     best_rows_kernel(const int32_t* count, int first_row, const uint64_t* best, int runs,
                      BestLogits* out) {
-  const int row = first_row + static_cast<int>(blockIdx.x);
+  const int row = first_row + block_x();
   if (row >= *count) return;
   __shared__ uint64_t keys[kRun];
   const uint64_t* from = best + int64_t{blockIdx.x} * runs * kBest;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
   int kept = 0;
   for (int next = 0; next < runs * kBest;) {
     const int room = kRun - kept;
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads) feed_kernel(const int32_t* count, const int32_t* tokens,
                                                         const int32_t* rows, int32_t* token_ids) {
-  const int row = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  const int row = block_x() * kThreads + thread_x();
   if (row >= *count) return;
   const int32_t token = tokens[rows[row]];
   token_ids[row] = token == kNotDrawn ? 0 : token;

@@ -36,7 +36,7 @@ __device__ float table_value(const std::byte* table, int64_t row, int64_t col, i
 
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedParams p) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *p.count) return;
   const int64_t id = p.token_ids[row];
   for (int64_t c = threadIdx.x; c < p.cols; c += kThreads) {

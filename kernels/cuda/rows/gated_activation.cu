@@ -15,12 +15,11 @@ __global__ void __launch_bounds__(kThreads)
     gated_activation_kernel(const int32_t* count, RowsView gate_up, int width,
                             Activation activation, int rows_per_token, RowsView out,
                             QuantTarget quantized) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count * rows_per_token) return;
   const float* in = gate_up.data + row * gate_up.stride;
-  const int step = static_cast<int>(gridDim.y) * kThreads;
-  for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < width;
-       c += step) {
+  const int step = grid_y() * kThreads;
+  for (int c = block_y() * kThreads + thread_x(); c < width; c += step) {
     const float value = activate(in[c], activation) * in[width + c];
     out.data[row * out.stride + c] = value;
     if (quantized.values != nullptr) quantize_block(quantized, row, c / kWarp, value);

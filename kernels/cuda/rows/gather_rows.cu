@@ -8,10 +8,10 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     gather_rows_kernel(const int32_t* count, const int32_t* output_rows, RowsView x, int cols,
                        RowsView out) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
   const float* from = x.data + output_rows[row] * x.stride;
-  for (int c = static_cast<int>(threadIdx.x); c < cols; c += kThreads) {
+  for (int c = thread_x(); c < cols; c += kThreads) {
     out.data[row * out.stride + c] = from[c];
   }
 }

@@ -8,12 +8,11 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     gelu_kernel(const int32_t* count, RowsView x, int cols) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
   float* to = x.data + row * x.stride;
-  const int step = static_cast<int>(gridDim.y) * kThreads;
-  for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < cols;
-       c += step) {
+  const int step = grid_y() * kThreads;
+  for (int c = block_y() * kThreads + thread_x(); c < cols; c += step) {
     to[c] = 0.5f * to[c] * erfcf(-0.70710678118654752f * to[c]);
   }
 }

@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 
 /// Sum over the block, in every thread.
 __device__ float block_sum(float value, float* of_warps) {
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
   value = warp_sum(value);
   if (thread % kWarp == 0) of_warps[thread / kWarp] = value;
   __syncthreads();
@@ -24,11 +24,11 @@ __device__ float block_sum(float value, float* of_warps) {
 __global__ void __launch_bounds__(kThreads)
     layer_norm_kernel(const int32_t* count, RowsView x, const float* weight, const float* bias,
                       int cols, float eps, RowsView out) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
   const float* in = x.data + row * x.stride;
   float* to = out.data + row * out.stride;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
   __shared__ float sums[2][kThreads / kWarp];
 
   float sum = 0;

@@ -12,12 +12,12 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(const int32_t* count, RowsView x, const float* weight, int cols, float eps,
                     RowsView out, QuantTarget quantized) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
-  const int first = static_cast<int>(blockIdx.y) * cols;
+  const int first = block_y() * cols;
   const float* in = x.data + row * x.stride + first;
   float* to = out.data + row * out.stride + first;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_x();
 
   float sum = 0;
   for (int c = thread; c < cols; c += kThreads) sum = fmaf(in[c], in[c], sum);

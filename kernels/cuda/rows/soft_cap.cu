@@ -7,12 +7,11 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     soft_cap_kernel(const int32_t* count, RowsView x, int cols, float scale, float cap) {
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
   float* to = x.data + row * x.stride;
-  const int step = static_cast<int>(gridDim.y) * kThreads;
-  for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < cols;
-       c += step) {
+  const int step = grid_y() * kThreads;
+  for (int c = block_y() * kThreads + thread_x(); c < cols; c += step) {
     const float value = to[c] * scale;
     to[c] = cap > 0 ? cap * tanhf(value / cap) : value;
   }

@@ -6,6 +6,7 @@
 
 #include "ipc/text/shown_text.h"
 #include "ipc/wire/json.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -15,7 +16,7 @@ using ipc::Json;
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::ranges::sort(values);
-  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<size_t>(q * as_double(values.size() - 1) + 0.5)];
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class Packer {
 
   Result<std::unique_ptr<kernels::Weight>> pack(std::span<const kernels::HostTensor> tensors,
                                                 kernels::WeightRole role) {
-    if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
+    if (stop_wanted()) return Error::cancelled("interrupted");
     for (const kernels::HostTensor& tensor : tensors) fill(tensor.name);
     auto packed = ops_.pack_weights(ops_.state.get(), tensors, role);
     for (const kernels::HostTensor& tensor : tensors) drop(tensor.name);
@@ -50,19 +50,18 @@ class Packer {
   void fill(std::string_view name) {
     const models::RandomModel::Tensor* tensor = find(name);
     if (tensor == nullptr) return;
-    const auto row_bytes = tensor->bytes / static_cast<uint64_t>(tensor->rows);
+    const auto row_bytes = tensor->bytes / tensor->rows;
     const int64_t turn = std::max<int64_t>(1, (int64_t{1} << 18) / tensor->cols);
     pool_.run((tensor->rows + turn - 1) / turn, [&](int64_t item, int32_t) {
       const int64_t first = item * turn, count = std::min(turn, tensor->rows - first);
       random_->fill(*tensor, first, count,
-                    {region_ + tensor->offset + static_cast<uint64_t>(first) * row_bytes,
-                     static_cast<uint64_t>(count) * row_bytes});
+                    {region_ + tensor->offset + first * row_bytes, count * row_bytes});
     });
   }
   void drop(std::string_view name) {
     const models::RandomModel::Tensor* tensor = find(name);
     if (tensor == nullptr) return;
-    const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    const uint64_t page = ::sysconf(_SC_PAGESIZE);
     const uint64_t from = (tensor->offset + page - 1) / page * page;
     const uint64_t to = (tensor->offset + tensor->bytes) / page * page;
     if (to > from) ::madvise(region_ + from, to - from, MADV_DONTNEED);

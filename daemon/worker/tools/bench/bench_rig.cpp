@@ -8,6 +8,7 @@
 
 #include "daemon/worker/tools/stop_flag.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::worker {
@@ -27,8 +28,7 @@ engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
     blocks = std::max(blocks, each.sequences * of_one);
   }
   for (const models::LayerGroup& group : info.groups) {
-    config.kv_bytes +=
-        static_cast<uint64_t>(blocks * group.block_bytes(kv_type, config.block_size));
+    config.kv_bytes += blocks * group.block_bytes(kv_type, config.block_size);
   }
   return config;
 }
@@ -64,8 +64,7 @@ void BenchRig::post(int32_t prompt_tokens, int32_t max_tokens) {
   request.speculate = false;  // decode is one token per step and sequence
   for (int32_t i = 0; i < prompt_tokens; ++i) {
     request.prompt.push_back(
-        static_cast<int32_t>((request.id * 7919 + static_cast<uint64_t>(i) * 104729) %
-                             static_cast<uint64_t>(vocab_size_)));
+        narrow<int32_t>((request.id * 7919 + narrow<uint64_t>(i) * 104729) % vocab_size_));
   }
   seen_[request.id].posted_us = clock_.now_us();
   engine_->inbox().post(std::move(request));
@@ -83,7 +82,7 @@ Result<bool> BenchRig::step() {
       }
     }
   }
-  if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
+  if (stop_wanted()) return Error::cancelled("interrupted");
   return computed;
 }
 
@@ -115,7 +114,7 @@ Result<double> BenchRig::measure(const BenchCase& what) {
   for (const auto& [id, seen] : seen_) {
     if (seen.token_us.empty()) return Error::internal("a request had no token");
     if (what.kind == BenchCase::Kind::kPrefill) {
-      return static_cast<double>(seen.token_us.front() - seen.posted_us) / 1e6;
+      return us_as_s(seen.token_us.front() - seen.posted_us);
     }
     begin_us = std::max(begin_us, seen.token_us.front());
     end_us = std::min(end_us, seen.token_us.back());
@@ -124,11 +123,11 @@ Result<double> BenchRig::measure(const BenchCase& what) {
   // those after the first sequence has ended.
   double tokens = 0;
   for (const auto& [id, seen] : seen_) {
-    tokens += static_cast<double>(std::ranges::count_if(
+    tokens += as_double(std::ranges::count_if(
         seen.token_us, [&](int64_t at_us) { return at_us > begin_us && at_us <= end_us; }));
   }
   if (tokens == 0) return Error::internal("no step was measured");
-  return static_cast<double>(end_us - begin_us) / 1e6 * what.sequences / tokens;
+  return us_as_s(end_us - begin_us) * what.sequences / tokens;
 }
 
 }  // namespace hearth::worker

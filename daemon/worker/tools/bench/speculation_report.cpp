@@ -6,6 +6,7 @@
 
 #include "ipc/text/shown_text.h"
 #include "ipc/wire/json.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using ipc::Json;
 
 double share(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+  return whole == 0 ? 0 : as_double(part) / as_double(whole);
 }
 
 /// Acceptance rate by position, as far as tokens were drafted.

@@ -7,12 +7,13 @@
 
 #include "daemon/worker/tools/stop_flag.h"
 #include "engine/speculation/script_proposer.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
 
 size_t num_batches(const SpeculationAsk& ask) {
-  const auto each = static_cast<size_t>(ask.sequences);
+  const size_t each = ask.sequences;
   return (ask.prompts.size() + each - 1) / each;
 }
 
@@ -28,13 +29,12 @@ engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models:
   for (const std::vector<int32_t>& prompt : ask.prompts) longest = std::max(longest, prompt.size());
   // Room for the engine's warm-up too.
   constexpr int32_t kWarmUp = 128;
-  const auto wanted = std::max(static_cast<int32_t>(longest) + ask.tokens, kWarmUp);
+  const auto wanted = std::max(narrow<int32_t>(longest) + ask.tokens, kWarmUp);
   config.context_length = std::min(info.context_length, wanted);
   const int64_t blocks =
       ask.sequences * ((config.context_length + config.block_size - 1) / config.block_size + 1);
   for (const models::LayerGroup& group : info.groups) {
-    config.kv_bytes +=
-        static_cast<uint64_t>(blocks * group.block_bytes(kv_type, config.block_size));
+    config.kv_bytes += blocks * group.block_bytes(kv_type, config.block_size);
   }
   config.speculation.fixed_width = ask.width;
   return config;
@@ -84,14 +84,14 @@ Result<void> SpeculationRig::take_events(std::map<engine::RequestId, Stream>* st
       }
     }
   }
-  if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
+  if (stop_wanted()) return Error::cancelled("interrupted");
   return {};
 }
 
 Result<SpeculationRig::Timed> SpeculationRig::run(size_t batch, bool speculate) {
   std::map<engine::RequestId, Stream> streams;
-  const size_t begin = batch * static_cast<size_t>(ask_.sequences);
-  const size_t end = std::min(ask_.prompts.size(), begin + static_cast<size_t>(ask_.sequences));
+  const size_t begin = batch * ask_.sequences;
+  const size_t end = std::min(ask_.prompts.size(), begin + ask_.sequences);
   const engine::RequestId first_id = next_id_;
   for (size_t i = begin; i < end; ++i) {
     engine::Request request;
@@ -117,7 +117,7 @@ Result<SpeculationRig::Timed> SpeculationRig::run(size_t batch, bool speculate) 
     if (stream.tokens.empty()) return Error::internal("a prompt had no answer");
     begin_us = std::max(begin_us, stream.at_us.front());
     end_us = std::max(end_us, stream.at_us.back());
-    const size_t i = begin + static_cast<size_t>(id - first_id);
+    const size_t i = begin + (id - first_id);
     if (plain_.size() == i) plain_.push_back(stream.tokens);
     if (plain_.at(i) != stream.tokens) {
       return Error::internal(
@@ -126,10 +126,10 @@ Result<SpeculationRig::Timed> SpeculationRig::run(size_t batch, bool speculate) 
   }
   Timed out;
   for (const auto& [id, stream] : streams) {
-    out.tokens += static_cast<double>(std::ranges::count_if(
+    out.tokens += as_double(std::ranges::count_if(
         stream.at_us, [begin_us](int64_t at_us) { return at_us > begin_us; }));
   }
-  out.seconds = static_cast<double>(end_us - begin_us) * 1e-6;
+  out.seconds = as_double(end_us - begin_us) * 1e-6;
   return out;
 }
 
@@ -141,7 +141,7 @@ Result<void> SpeculationRig::round(SpeculationReport* report) {
   };
   for (size_t batch = 0; batch < num_batches(ask_); ++batch) {
     // The first round must begin with the plain run; later rounds alternate.
-    const bool swapped = rounds_ > 0 && (static_cast<size_t>(rounds_) + batch) % 2 != 0;
+    const bool swapped = rounds_ > 0 && (rounds_ + batch) % 2 != 0;
     for (const bool speculate : {swapped, !swapped}) {
       HEARTH_ASSIGN_OR_RETURN(const Timed timed, run(batch, speculate));
       add(speculate ? &guessed : &plain, timed);

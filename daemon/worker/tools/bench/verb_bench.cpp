@@ -18,6 +18,7 @@
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/files/model_file.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "kernels/host/ceilings.h"
 #include "models/random_model.h"
 
@@ -47,8 +48,7 @@ Result<void> write_shape(const BenchOptions& options) {
   progress.stage(fmt::format("writing {}, {}", options.file, ipc::human_bytes(model.file_bytes())));
   return models::write_random_model(
       model, options.file, ops.device.num_threads, [&](uint64_t done, uint64_t total) {
-        progress.detail(fmt::format(
-            "{:.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(total)));
+        progress.detail(fmt::format("{:.0f} %", 100.0 * as_double(done) / as_double(total)));
         return !stop_wanted();
       });
 }
@@ -63,7 +63,7 @@ void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
 constexpr int32_t kGpuChunk = 2048;
 
 Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const BenchOptions& options) {
-  return measure_device(ops, static_cast<size_t>(options.read_mib) << 20);
+  return measure_device(ops, int64_t{options.read_mib} << 20);
 }
 
 Result<BenchReport> run(const BenchOptions& options) {
@@ -97,10 +97,10 @@ Result<BenchReport> run(const BenchOptions& options) {
   progress.stage(fmt::format("loading {}", ipc::human_bytes(source.weight_bytes())));
   HEARTH_ASSIGN_OR_RETURN(
       std::unique_ptr<models::Model> model, source.load(ops, [&](const models::LoadProgress& at) {
-        progress.detail(fmt::format("{:.0f} %", 100.0 * static_cast<double>(at.bytes_done) /
-                                                    static_cast<double>(at.bytes_total)));
+        progress.detail(
+            fmt::format("{:.0f} %", 100.0 * as_double(at.bytes_done) / as_double(at.bytes_total)));
       }));
-  if (stop_wanted()) return Error{ErrorCode::kCancelled, "interrupted", ""};
+  if (stop_wanted()) return Error::cancelled("interrupted");
   report.model = options.shape.empty() ? source.name() : "random " + options.shape;
   report.type = info.file_type;
   report.parameters = info.num_parameters;

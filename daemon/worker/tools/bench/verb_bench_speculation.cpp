@@ -13,6 +13,7 @@
 #include "daemon/worker/tools/stop_flag.h"
 #include "ipc/files/model_file.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace hearth::worker {
@@ -33,7 +34,7 @@ constexpr int32_t kRandomPrompt = 32;  ///< tokens
 std::vector<int32_t> random_prompt(int32_t number, int32_t vocab) {
   std::vector<int32_t> out;
   for (int32_t i = 0; i < kRandomPrompt; ++i) {
-    out.push_back(static_cast<int32_t>((int64_t{number} * 7919 + int64_t{i} * 104'729) % vocab));
+    out.push_back(narrow<int32_t>((int64_t{number} * 7919 + int64_t{i} * 104'729) % vocab));
   }
   return out;
 }
@@ -84,11 +85,11 @@ Result<std::vector<std::vector<int32_t>>> prompts_for(const BenchOptions& option
     return out;
   }
   if (!options.prompt.empty()) {
-    out.assign(static_cast<size_t>(options.sequences), tokenizer->encode(options.prompt, {}));
+    out.assign(options.sequences, tokenizer->encode(options.prompt, {}));
     return out;
   }
   // All tales, repeated to fill the last batch.
-  const size_t wanted = std::max(std::size(kTales), static_cast<size_t>(options.sequences));
+  const size_t wanted = std::max<size_t>(std::size(kTales), options.sequences);
   for (size_t i = 0; i < wanted; ++i) {
     out.push_back(tokenizer->encode(kTales[i % std::size(kTales)], {}));
   }

@@ -35,7 +35,7 @@ uint64_t each_element(const models::GgufEntry& entry, uint64_t most, const Take&
   for (uint64_t i = 0; i < count; ++i) {
     const std::byte* at = entry.payload.data() + i * width;
     if (type == GgufType::kF32) {
-      take(static_cast<double>(models::load_unaligned<float>(at)));
+      take(double{models::load_unaligned<float>(at)});
     } else if (type == GgufType::kF64) {
       take(models::load_unaligned<double>(at));
     } else if (type == GgufType::kBool) {

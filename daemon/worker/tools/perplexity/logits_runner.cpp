@@ -28,16 +28,15 @@ Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<model
     const int64_t block_bytes = group.block_bytes(kv_type, kBlockSize);
     HEARTH_ASSIGN_OR_RETURN(
         DeviceBuffer memory,
-        DeviceBuffer::allocate(out->ops_, static_cast<size_t>(block_bytes * out->num_blocks()),
-                               "KV blocks"));
+        DeviceBuffer::allocate(out->ops_, block_bytes * out->num_blocks(), "KV blocks"));
     out->pools_.push_back({memory.data(), block_bytes, kBlockSize, kv_type});
     out->pool_memory_.push_back(std::move(memory));
   }
-  const auto vocab = static_cast<size_t>(out->info().vocab_size);
+  const size_t vocab = out->info().vocab_size;
   HEARTH_ASSIGN_OR_RETURN(
       out->logits_,
       DeviceBuffer::allocate(out->ops_, kStepTokens * vocab * sizeof(float), "logits"));
-  const auto index_ints = kIndexParts * kStepTokens + static_cast<size_t>(out->num_blocks());
+  const auto index_ints = kIndexParts * kStepTokens + out->num_blocks();
   HEARTH_ASSIGN_OR_RETURN(out->index_,
                           DeviceBuffer::allocate(out->ops_, index_ints * sizeof(int32_t), "index"));
   out->host_logits_.resize(kStepTokens * vocab);
@@ -50,7 +49,7 @@ std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
                "{} tokens after {} of {}", count, length_, context_);
   // Parts of kStepTokens each: counts, ids, positions, sequence, query start, context, outputs,
   // slots; then the block table, which is the identity.
-  std::vector<int32_t> index(kIndexParts * kStepTokens + static_cast<size_t>(num_blocks()));
+  std::vector<int32_t> index(kIndexParts * kStepTokens + num_blocks());
   const auto part = [&](size_t i) { return index.data() + i * kStepTokens; };
   part(0)[0] = count;
   part(0)[1] = 1;
@@ -88,7 +87,7 @@ std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
   model_->forward({&batch, pools_, logits});
   ops_.synchronize(ops_.state.get());
   length_ += count;
-  const size_t values = tokens.size() * static_cast<size_t>(info().vocab_size);
+  const size_t values = tokens.size() * info().vocab_size;
   ops_.copy_to_host(ops_.state.get(), host_logits_.data(), logits_.data(), values * sizeof(float));
   return std::span(host_logits_).first(values);
 }

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::worker {
 namespace {
 
@@ -42,14 +44,14 @@ class Scorer {
 
  private:
   std::span<const float> row(std::span<const float> logits, size_t i) const {
-    const auto vocab = static_cast<size_t>(model_.info().vocab_size);
+    const size_t vocab = model_.info().vocab_size;
     return logits.subspan(i * vocab, vocab);
   }
 
   void take(std::span<const float> logits, std::span<const float> wanted, int32_t id) {
     const double nll = -log_probability(logits, id);
     ++score_->num_tokens;
-    score_->num_bytes += static_cast<int64_t>(tokenizer_.piece(id).size());
+    score_->num_bytes += tokenizer_.piece(id).size();
     score_->nll += nll;
     score_->nll_squares += nll * nll;
     if (wanted.empty()) return;
@@ -71,21 +73,19 @@ class Scorer {
 
 }  // namespace
 
-double TextScore::mean_nll() const {
-  return num_tokens > 0 ? nll / static_cast<double>(num_tokens) : 0;
-}
+double TextScore::mean_nll() const { return num_tokens > 0 ? nll / as_double(num_tokens) : 0; }
 
 double TextScore::perplexity() const { return std::exp(mean_nll()); }
 
 double TextScore::perplexity_error() const {
   if (num_tokens < 2) return 0;
-  const auto n = static_cast<double>(num_tokens);
+  const auto n = as_double(num_tokens);
   const double variance = std::max(0.0, nll_squares / n - mean_nll() * mean_nll());
   return perplexity() * std::sqrt(variance / (n - 1));
 }
 
 double TextScore::bits_per_byte() const {
-  return num_bytes > 0 ? nll / std::numbers::ln2 / static_cast<double>(num_bytes) : 0;
+  return num_bytes > 0 ? nll / std::numbers::ln2 / as_double(num_bytes) : 0;
 }
 
 double log_probability(std::span<const float> logits, int32_t id) {
@@ -108,16 +108,16 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
   if (options.context < 2) return Error::invalid("context: want at least 2 tokens", "context");
   const std::vector<int32_t> bos = tokenizer.encode("", {});
   std::vector<int32_t> tokens = tokenizer.encode(text, {.add_bos = false, .parse_special = false});
-  if (options.max_tokens > 0 && static_cast<int64_t>(tokens.size()) > options.max_tokens) {
+  if (options.max_tokens > 0 && std::ssize(tokens) > options.max_tokens) {
     tokens.resize(options.max_tokens);
   }
-  const auto room = static_cast<int64_t>(options.context) - static_cast<int64_t>(bos.size());
+  const int64_t room = options.context - std::ssize(bos);
   if (options.stride < 1 || options.stride > room) {
     return Error::invalid(fmt::format("stride is {}, want 1 to {}", options.stride, room),
                           "stride");
   }
-  const auto count = static_cast<int64_t>(tokens.size());
-  if (count + static_cast<int64_t>(bos.size()) < 2) {
+  const int64_t count = tokens.size();
+  if (count + std::ssize(bos) < 2) {
     return Error::invalid("text: too short to predict anything", "text");
   }
   for (const int32_t id : tokens) {
@@ -130,7 +130,7 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
   Scorer scorer(model, reference, tokenizer, &score);
   if (options.halves) {
     tokens.insert(tokens.begin(), bos.begin(), bos.end());
-    const auto size = static_cast<size_t>(options.context);
+    const size_t size = options.context;
     if (tokens.size() < size) {
       return Error::invalid(
           fmt::format("text: {} tokens, want at least a window of {}", tokens.size(), size),
@@ -140,7 +140,7 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
       std::vector<int32_t> window(tokens.begin() + begin, tokens.begin() + begin + size);
       std::ranges::copy(bos, window.begin());
       scorer.window(window, size / 2 + 1);
-      if (watch && !watch(score, count)) return Error{ErrorCode::kCancelled, "interrupted", ""};
+      if (watch && !watch(score, count)) return Error::cancelled("interrupted");
     }
     return score;
   }
@@ -153,9 +153,9 @@ Result<TextScore> score_text(LogitsRunner& model, LogitsRunner* reference,
     const int64_t begin = std::max<int64_t>(0, end - room);
     window = bos;
     window.insert(window.end(), tokens.begin() + begin, tokens.begin() + end);
-    scorer.window(window, bos.size() + static_cast<size_t>(scored - begin));
+    scorer.window(window, bos.size() + (scored - begin));
     scored = end;
-    if (watch && !watch(score, count)) return Error{ErrorCode::kCancelled, "interrupted", ""};
+    if (watch && !watch(score, count)) return Error::cancelled("interrupted");
   }
   // A leading space added by the tokenizer is not part of the text's bytes.
   const bool added = tokenizer.adds_space_prefix() && !bos.empty() && !tokens.empty() &&

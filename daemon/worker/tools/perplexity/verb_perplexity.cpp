@@ -19,6 +19,7 @@
 #include "ipc/files/model_file.h"
 #include "ipc/text/shown_text.h"
 #include "ipc/wire/json.h"
+#include "kernels/base/numbers.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::worker {
@@ -38,14 +39,13 @@ Result<std::string> read_file(const std::string& path) {
   std::ostringstream out;
   if (path == "-") {
     for (char buffer[1 << 16]; const size_t n = std::fread(buffer, 1, sizeof buffer, stdin);) {
-      out.write(buffer, static_cast<std::streamsize>(n));
+      out.write(buffer, n);
     }
     return out.str();
   }
   std::ifstream in(path, std::ios::binary);
   if (!in || !(out << in.rdbuf())) {
-    return Error{ErrorCode::kIo,
-                 fmt::format("{}: cannot be read, or empty", ipc::one_line(path, 0)), "text"};
+    return Error::io(fmt::format("{}: cannot be read, or empty", ipc::one_line(path, 0)), "text");
   }
   return out.str();
 }
@@ -83,11 +83,11 @@ std::string as_text(const TextScore& score) {
       score.perplexity(), score.perplexity_error(), score.mean_nll(), score.bits_per_byte(),
       score.num_tokens, score.num_bytes);
   if (score.num_compared == 0) return out;
-  const auto n = static_cast<double>(score.num_compared);
+  const auto n = as_double(score.num_compared);
   return out + fmt::format(
                    "kl             {:.6f} nats per token, {:.4f} at most\n"
                    "same best      {:.2f} %\n",
-                   score.kl / n, score.kl_max, 100.0 * static_cast<double>(score.same_best) / n);
+                   score.kl / n, score.kl_max, 100.0 * as_double(score.same_best) / n);
 }
 
 std::string as_json(const TextScore& score) {
@@ -99,10 +99,10 @@ std::string as_json(const TextScore& score) {
   out["tokens"] = score.num_tokens;
   out["bytes"] = score.num_bytes;
   if (score.num_compared > 0) {
-    const auto n = static_cast<double>(score.num_compared);
+    const auto n = as_double(score.num_compared);
     out["kl"] = score.kl / n;
     out["kl_max"] = score.kl_max;
-    out["same_best"] = static_cast<double>(score.same_best) / n;
+    out["same_best"] = as_double(score.same_best) / n;
   }
   return ipc::dump_json(out) + "\n";
 }

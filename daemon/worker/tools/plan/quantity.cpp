@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -23,7 +24,7 @@ double take_prefix(std::string_view* text) {
   if (power == kPrefixes.npos) return 1;
   const bool binary = text->size() > 1 && (*text)[1] == 'i';
   text->remove_prefix(binary ? 2 : 1);
-  return std::pow(binary ? 1024.0 : 1000.0, static_cast<double>(power + 1));
+  return std::pow(binary ? 1024.0 : 1000.0, as_double(power + 1));
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ double take_prefix(std::string_view* text) {
 Result<double> parse_quantity(std::string_view field, std::string_view text) {
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string_view rest(end, static_cast<size_t>(text.data() + text.size() - end));
+  std::string_view rest(end, text.data() + text.size() - end);
   while (rest.starts_with(' ')) rest.remove_prefix(1);
   value *= take_prefix(&rest);
   bool known = false;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "daemon/worker/load/inspection.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -22,8 +23,7 @@ StepTime time_step(const PlanModel& on, DType kv_type, double sequences, double 
   StepTime out;
   const double listed = step_work(work, kv_type, rows, outputs, 0, 0).bytes;
   const double unchosen = work.expert_bytes * (1 - chosen_share(work.experts_used, rows));
-  out.bytes =
-      static_cast<double>(on.model->info().weight_bytes) - unchosen + (least.bytes - listed);
+  out.bytes = as_double(on.model->info().weight_bytes) - unchosen + (least.bytes - listed);
   out.ops = least.matmul_ops + least.attention_ops;
   out.tokens = rows;
   const bool int8 = work.quantized && ceilings.int8_ops_per_s > 0;
@@ -107,7 +107,7 @@ Result<ContextFit> fit(const PlanModel& target, const PlanQuestion& question, in
 std::vector<int32_t> contexts_of(int32_t model_context, int32_t asked) {
   std::vector<int32_t> out = {asked, model_context};
   for (int64_t context = 1024; context < model_context; context *= 4) {
-    out.push_back(static_cast<int32_t>(context));
+    out.push_back(narrow<int32_t>(context));
   }
   std::ranges::sort(out);
   out.erase(std::unique(out.begin(), out.end()), out.end());

@@ -64,8 +64,7 @@ Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) 
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   if (options.memory.empty()) question->memory_bytes = ops.device.memory_free_bytes;
   if (given) return std::string("rates as given; memory that is free here");
-  HEARTH_ASSIGN_OR_RETURN(ceilings,
-                          measure_device(ops, static_cast<size_t>(options.read_mib) << 20));
+  HEARTH_ASSIGN_OR_RETURN(ceilings, measure_device(ops, int64_t{options.read_mib} << 20));
   return fmt::format("{} {}, {} threads, ceilings measured now", ops.device.name,
                      ops.device.variant, ops.device.num_threads);
 }

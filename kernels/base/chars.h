@@ -1,0 +1,13 @@
+#pragma once
+// Characters as bytes, the same in every locale and on every machine.
+
+namespace hearth {
+
+/// 0 to 255: what tables are indexed by and <cctype> takes.
+constexpr unsigned char byte_of(char c) { return static_cast<unsigned char>(c); }
+
+constexpr char ascii_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+}  // namespace hearth
