@@ -18,8 +18,10 @@ TensorView TensorView::columns(int64_t first, int64_t count) const {
   return out;
 }
 
-int64_t kv_layer_bytes(DType dtype, int32_t block_size, int32_t num_kv_heads, int32_t head_dim) {
-  return 2 * num_kv_heads * kv_head_bytes(dtype, block_size, head_dim);
+int64_t kv_layer_bytes(DType dtype, int32_t block_size, const KvShape& shape) {
+  const int64_t k = kv_head_bytes(dtype, block_size, shape.k_dim);
+  const int64_t v = shape.v_in_k ? 0 : kv_head_bytes(dtype, block_size, shape.v_dim);
+  return shape.num_kv_heads * (k + v);
 }
 
 Result<DeviceBuffer> DeviceBuffer::allocate(const OpTable& ops, size_t bytes,

@@ -54,6 +54,23 @@ struct TensorView {
   TensorView columns(int64_t first, int64_t count) const;
 };
 
+/// What one layer stores for each token.
+struct KvShape {
+  int32_t num_kv_heads = 0;
+  int32_t k_dim = 0;    ///< values of K per head
+  int32_t v_dim = 0;    ///< values of V per head
+  bool v_in_k = false;  ///< V is the first v_dim values of K and is not stored a second time
+                        ///< (multi-head latent attention; DeepSeek-AI 2024, section 2.1)
+
+  /// K and V of `dim` values per head.
+  static constexpr KvShape even(int32_t num_kv_heads, int32_t dim) {
+    return {num_kv_heads, dim, dim, false};
+  }
+  int64_t k_width() const { return int64_t{num_kv_heads} * k_dim; }
+  int64_t v_width() const { return int64_t{num_kv_heads} * v_dim; }
+  bool operator==(const KvShape&) const = default;
+};
+
 /// One layer's K and V inside a pool of blocks.
 /// Physical block b of the pool starts at base + b * block_bytes and holds all layers of its group;
 /// this layer's part starts layer_offset bytes in and is kv_layer_bytes() long. The layout inside
@@ -64,13 +81,12 @@ struct PagedKv {
   int64_t layer_offset = 0;
   DType dtype = DType::kF16;  ///< f32, f16, bf16; q8_0 not in every table
   int32_t block_size = 16;    ///< tokens per block
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
+  KvShape shape = {};
 };
 
 /// Bytes that one layer takes in one block: K and V of block_size tokens. Equal in every table,
 /// because the block plan is made before a device is chosen.
-int64_t kv_layer_bytes(DType dtype, int32_t block_size, int32_t num_kv_heads, int32_t head_dim);
+int64_t kv_layer_bytes(DType dtype, int32_t block_size, const KvShape& shape);
 
 /// The part of a step's index that depends on the blocks of one layer group.
 struct GroupIndex {
@@ -190,20 +206,23 @@ struct MatmulArgs {
   TensorView out;                        ///< (rows, w->rows)
 };
 
-/// out[t] += bias
+/// out[t] += bias. With `ids`, the bias of experts: out[t * top_k + j] += bias of expert ids[t][j].
 struct AddBiasArgs {
   const BatchIndex* batch;
-  const Weight* bias;
+  const Weight* bias;  ///< kVector of out.cols, or of out.cols for each expert
   TensorView out;
+  const TensorView* ids = nullptr;  ///< (num_tokens, top_k) i32
 };
 
 /// out[t] += x[t] * scale, in one rounding. Adds to the residual stream when a norm or a scale
-/// stands between the product and the sum.
+/// stands between the product and the sum. With `gate`, `scale` is multiplied (in f32) by
+/// sigmoid(gate[t]), computed in double.
 struct AddScaledArgs {
   const BatchIndex* batch;
   TensorView x;  ///< (num_tokens, width)
   float scale = 1.0f;
-  TensorView out;  ///< like x
+  TensorView out;                    ///< like x
+  const TensorView* gate = nullptr;  ///< (num_tokens, 1)
 };
 
 /// x[t] = soft_cap * tanh(scale * x[t] / soft_cap), in place; x[t] * scale without a soft cap.
@@ -230,7 +249,7 @@ enum class RopePairs {
   kHalves,      ///< (x[i], x[i + rope_dim/2]): NeoX
 };
 
-/// Rotates the first rope_dim values of each head in place. Source: Su et al. 2021, equation 34.
+/// Rotates rope_dim values of each head in place. Source: Su et al. 2021, equation 34.
 struct RopeArgs {
   const BatchIndex* batch;
   TensorView x;  ///< (num_tokens, num_heads * head_dim)
@@ -238,14 +257,29 @@ struct RopeArgs {
   int32_t head_dim;
   TensorView cos_sin;
   RopePairs pairs = RopePairs::kNeighbours;
+  int32_t first = 0;  ///< of the values that are rotated; those before it stay
+};
+
+/// out[t][h * out_dim + out_first + i] = x[t][h * x_dim + x_first + i] for `count` values i of each
+/// head h.
+struct CopyHeadsArgs {
+  const BatchIndex* batch;
+  TensorView x;  ///< (num_tokens, num_heads * x_dim)
+  int32_t x_dim;
+  int32_t x_first;
+  TensorView out;  ///< (num_tokens, num_heads * out_dim)
+  int32_t out_dim;
+  int32_t out_first;
+  int32_t num_heads;
+  int32_t count;
 };
 
 /// Stores k and v of each token into its slot, rounded to the KV type (to even; kv_layout.h).
 struct KvStoreArgs {
   const BatchIndex* batch;
   int32_t group = 0;
-  TensorView k;  ///< (num_tokens, num_kv_heads * head_dim)
-  TensorView v;
+  TensorView k;  ///< (num_tokens, num_kv_heads * k_dim)
+  TensorView v;  ///< (num_tokens, num_kv_heads * v_dim); not read if V lies in K
   PagedKv kv;
 };
 
@@ -261,17 +295,19 @@ struct KvStoreArgs {
 struct AttentionArgs {
   const BatchIndex* batch;
   int32_t group = 0;
-  TensorView q;  ///< (num_tokens, num_heads * head_dim)
-  PagedKv kv;    ///< num_heads is a multiple of kv.num_kv_heads
+  TensorView q;  ///< (num_tokens, num_heads * k_dim)
+  PagedKv kv;    ///< num_heads is a multiple of its num_kv_heads
   int32_t num_heads;
   float scale;
   int32_t window = 0;             ///< 0: none
   float soft_cap = 0.0f;          ///< 0: none
   const Weight* sinks = nullptr;  ///< kVector of num_heads
-  TensorView out;                 ///< like q
+  TensorView out;                 ///< (num_tokens, num_heads * v_dim)
 };
 
-enum class Activation { kSilu, kGeluTanh };
+/// kClampedSwish: x * sigmoid(1.702 x) of x = min(gate, 7), times clamp(up, -7, 7) + 1 in place of
+/// up (OpenAI 2025 (gpt-oss), section 2.1 and its published code).
+enum class Activation { kSilu, kGeluTanh, kClampedSwish };
 
 /// out[r][i] = act(gate_up[r][i]) * gate_up[r][width + i]. Each token has `rows_per_token` rows:
 /// one, or one for each of its experts.
@@ -293,10 +329,16 @@ struct GatherRowsArgs {
 
 // Mixture of experts. The choices j = 0 .. top_k - 1 of a token are in descending order of logits.
 
-/// ids[t][j] = the expert of the j-th largest of logits[t] (ties: the lower id); weights[t][j] =
-/// its share of softmax(logits[t]) over all experts, divided by the sum over the chosen experts if
-/// `normalize` (which equals a softmax over the chosen alone), times `scale`. Computed in double.
-/// Source: Shazeer et al. 2017, section 2.1; Jiang et al. 2024 (Mixtral), section 2.1.
+/// Softmax: ids[t][j] = the expert of the j-th largest of logits[t] (ties: the lower id);
+/// weights[t][j] = its share of softmax(logits[t]) over all experts, divided by the sum over the
+/// chosen experts if `normalize` (which equals a softmax over the chosen alone), times `scale`.
+/// Sigmoid: the same with sigmoid(logits[t]) in place of the softmax.
+/// With `selection_bias`, experts are chosen by share plus bias; the bias is in no weight.
+/// With more than one group of consecutive experts, only experts of the `groups_used` groups are
+/// chosen whose two best (share plus bias) have the largest sums (one group's best alone without a
+/// bias). Computed in double.
+/// Source: Shazeer et al. 2017, section 2.1; Jiang et al. 2024 (Mixtral), section 2.1; DeepSeek-AI
+/// 2024 (DeepSeek-V3), section 2.1.2.
 struct MoeRouteArgs {
   const BatchIndex* batch;
   TensorView logits;  ///< (num_tokens, num_experts)
@@ -305,6 +347,10 @@ struct MoeRouteArgs {
   float scale = 1.0f;
   TensorView ids;      ///< (num_tokens, top_k) i32
   TensorView weights;  ///< (num_tokens, top_k)
+  bool sigmoid = false;
+  const Weight* selection_bias = nullptr;  ///< kVector of num_experts
+  int32_t num_groups = 1;                  ///< divides num_experts
+  int32_t groups_used = 1;                 ///< 1 .. num_groups; of at least top_k experts together
 };
 
 /// out[t * top_k + j] = matmul of one input row with the matrix of expert ids[t][j], with the
@@ -365,6 +411,8 @@ struct OpTable {
   /// Changed whenever a kernel change can alter a bit of a result; part of every stored prefix's
   /// key.
   std::string numerics_id;
+  /// False: K and V have equal widths and are both stored.
+  bool any_kv_shape = false;
   std::shared_ptr<void> state;
 
   /// Device memory, zeroed, aligned to 64 bytes (in huge pages if the device has them); null if
@@ -421,6 +469,7 @@ struct OpTable {
   void (*soft_cap)(void* state, const SoftCapArgs&) = nullptr;
   void (*rope_table)(void* state, const RopeTableArgs&) = nullptr;
   void (*rope)(void* state, const RopeArgs&) = nullptr;
+  void (*copy_heads)(void* state, const CopyHeadsArgs&) = nullptr;  ///< null: no latent attention
   void (*kv_store)(void* state, const KvStoreArgs&) = nullptr;
   void (*attention)(void* state, const AttentionArgs&) = nullptr;
   void (*gated_activation)(void* state, const GatedActivationArgs&) = nullptr;

@@ -24,12 +24,11 @@ struct LayerGroup {
   Kind kind = Kind::kFull;
   int32_t window = 0;  ///< kSliding: positions attended to
   int32_t num_layers = 0;
-  int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
+  kernels::KvShape kv;
 
   /// Bytes of one block of this group, all layers.
   int64_t block_bytes(kernels::DType kv_type, int32_t block_size) const {
-    return num_layers * kernels::kv_layer_bytes(kv_type, block_size, num_kv_heads, head_dim);
+    return num_layers * kernels::kv_layer_bytes(kv_type, block_size, kv);
   }
 };
 

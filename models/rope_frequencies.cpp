@@ -24,9 +24,14 @@ double pair_of_turns(const RopeConfig& config, double turns) {
 
 // The share of pair i that keeps its frequency: 1 for fast pairs, 0 for slow ones, a ramp between.
 double kept_share(const RopeConfig& config, int32_t i) {
-  const double first = std::max(0.0, std::floor(pair_of_turns(config, config.beta_fast)));
-  const double last =
-      std::min(config.dim - 1.0, std::ceil(pair_of_turns(config, config.beta_slow)));
+  double first = pair_of_turns(config, config.beta_fast);
+  double last = pair_of_turns(config, config.beta_slow);
+  if (config.rounded_range) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(0.0, first);
+  last = std::min(config.dim - 1.0, last);
   const double ramp = (i - first) / std::max(0.001, last - first);
   return 1.0 - std::clamp(ramp, 0.0, 1.0);
 }

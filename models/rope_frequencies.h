@@ -28,7 +28,8 @@ struct RopeConfig {
   // YaRN only.
   float beta_fast =
       32.0f;  ///< pairs with more turns than this over original_context keep their frequency,
-  float beta_slow = 1.0f;  ///< pairs with fewer turns are squeezed, those between are blended
+  float beta_slow = 1.0f;     ///< pairs with fewer turns are squeezed, those between are blended
+  bool rounded_range = true;  ///< the range of blended pairs is widened to whole pairs
 
   /// Reads ARCHITECTURE.rope.*. kCorrupt and kUnsupported name the key.
   static Result<RopeConfig> load(const GgufFile& file, std::string_view architecture,

@@ -50,6 +50,12 @@ void TensorSet::ignore(std::string_view name) {
   if (tensor != nullptr) used_[tensor - file_.tensors().data()] = true;
 }
 
+void TensorSet::ignore_all(std::string_view prefix) {
+  for (const GgufTensor& tensor : file_.tensors()) {
+    if (tensor.name.starts_with(prefix)) used_[&tensor - file_.tensors().data()] = true;
+  }
+}
+
 Result<void> TensorSet::check_all_used() const {
   const auto unused = std::find(used_.begin(), used_.end(), false);
   if (unused == used_.end()) return {};

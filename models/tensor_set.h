@@ -30,6 +30,8 @@ class TensorSet {
   bool has(std::string_view name) const { return file_.find_tensor(name) != nullptr; }
   /// Marks a tensor as known and not needed.
   void ignore(std::string_view name);
+  /// The same for all tensors whose names begin so.
+  void ignore_all(std::string_view prefix);
   /// kUnsupported, naming the first tensor that was not requested.
   Result<void> check_all_used() const;
 

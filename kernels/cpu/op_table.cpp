@@ -86,6 +86,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
                   .memory_bytes = memory.total_bytes,
                   .memory_free_bytes = memory.available_bytes};
   table.numerics_id = variant->numerics_id;
+  table.any_kv_shape = true;
   table.state = std::make_shared<cpu::CpuState>(threads, *variant->matmul, *variant->attention,
                                                 *variant->rows, packing);
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
@@ -117,6 +118,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   table.moe_combine = cpu::moe_combine;
   // These only copy memory: the reference is as fast as any other way.
   table.gather_rows = reference::gather_rows;
+  table.copy_heads = reference::copy_heads;
   table.copy_blocks = reference::copy_blocks;
   return table;
 }

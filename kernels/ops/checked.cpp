@@ -137,7 +137,7 @@ std::vector<Region> blocks_of(const KvStoreArgs& args) {
   blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
   // Compare q8_0 by its bytes, which are the same in all tables.
   const DType type = kv.dtype == DType::kQ8_0 ? DType::kI8 : kv.dtype;
-  const int64_t bytes = kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim);
+  const int64_t bytes = kv_layer_bytes(kv.dtype, kv.block_size, kv.shape);
   const int64_t count = bytes / static_cast<int64_t>(bytes_of(type, 1));
   std::vector<Region> regions;
   for (const int32_t block : blocks) {
@@ -214,6 +214,9 @@ void set_ops(OpTable& table) {
   table.rope = [](void* s, const RopeArgs& args) {
     run_op("rope", s, args, rows_of(args.x, tokens_of(args.batch)), &OpTable::rope);
   };
+  table.copy_heads = [](void* s, const CopyHeadsArgs& args) {
+    run_op("copy_heads", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::copy_heads);
+  };
   table.kv_store = [](void* s, const KvStoreArgs& args) {
     run_op("kv_store", s, args, blocks_of(args), &OpTable::kv_store);
   };
@@ -245,7 +248,7 @@ void set_moe_ops(OpTable& table) {
   table.moe_route = [](void* s, const MoeRouteArgs& args) {
     std::vector<Region> regions = rows_of(args.ids, tokens_of(args.batch));
     for (const Region& r : rows_of(args.weights, tokens_of(args.batch))) regions.push_back(r);
-    run_op("moe_route", s, args, regions, &OpTable::moe_route);
+    run_op("moe_route", s, args, regions, &OpTable::moe_route, &MoeRouteArgs::selection_bias);
   };
   table.moe_matmul = [](void* s, const MoeMatmulArgs& args) {
     const int64_t rows = tokens_of(args.batch) * args.ids.cols;
@@ -265,6 +268,7 @@ OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
   table.device = a.device;
   table.device.variant = fmt::format("{} checked by {}", a.device.variant, b.device.variant);
   table.numerics_id = a.numerics_id;
+  table.any_kv_shape = a.any_kv_shape && b.any_kv_shape;
   table.state = std::make_shared<CheckedState>(CheckedState{std::move(a), std::move(b), options});
   table.allocate = [](void* s, size_t bytes) {
     const OpTable& t = a_of(s);

@@ -37,8 +37,12 @@ void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
                "KV type {}", info(kv.dtype).name);
   HEARTH_CHECK(kv.block_size > 0 && kv.block_size % kAttentionTile == 0, "block_size {}",
                kv.block_size);
-  HEARTH_CHECK(kv.num_kv_heads > 0 && kv.head_dim > 0, "{} x {}", kv.num_kv_heads, kv.head_dim);
-  const int64_t layer = kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim);
+  const KvShape& shape = kv.shape;
+  HEARTH_CHECK(shape.num_kv_heads > 0 && shape.k_dim > 0 && shape.v_dim > 0, "{} x {}, {}",
+               shape.num_kv_heads, shape.k_dim, shape.v_dim);
+  HEARTH_CHECK(!shape.v_in_k || shape.v_dim <= shape.k_dim, "V of {} in K of {}", shape.v_dim,
+               shape.k_dim);
+  const int64_t layer = kv_layer_bytes(kv.dtype, kv.block_size, shape);
   HEARTH_CHECK(kv.layer_offset >= 0 && kv.layer_offset + layer <= kv.block_bytes,
                "layer at {}+{} of {}", kv.layer_offset, layer, kv.block_bytes);
 }
@@ -81,13 +85,19 @@ void check_args(const MatmulArgs& args) {
 }
 
 void check_args(const AddBiasArgs& args) {
-  check_view(args.out, num_rows(*args.batch, Rows::kTokens), args.out.cols, "add_bias out");
-  check_vector(args.bias, args.out.cols, "add_bias bias");
+  const int32_t tokens = num_rows(*args.batch, Rows::kTokens);
+  const int64_t choices = args.ids == nullptr ? 1 : args.ids->cols;
+  check_view(args.out, tokens * choices, args.out.cols, "add_bias out");
+  if (args.ids == nullptr) return check_vector(args.bias, args.out.cols, "add_bias bias");
+  check_view(*args.ids, tokens, choices, "add_bias ids", DType::kI32);
+  HEARTH_CHECK(args.bias != nullptr && args.bias->vector != nullptr &&
+               args.bias->cols % args.out.cols == 0);
 }
 
 void check_args(const AddScaledArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   check_view(args.x, rows, args.out.cols, "add_scaled x");
+  if (args.gate != nullptr) check_view(*args.gate, rows, 1, "add_scaled gate");
   check_view(args.out, rows, args.out.cols, "add_scaled out");
 }
 
@@ -106,16 +116,27 @@ void check_args(const RopeArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   check_view(args.x, rows, int64_t{args.num_heads} * args.head_dim, "rope x");
   check_view(args.cos_sin, rows, args.cos_sin.cols, "rope cos_sin");
-  HEARTH_CHECK(args.cos_sin.cols % 2 == 0 && args.cos_sin.cols <= args.head_dim,
-               "rope_dim {}, head_dim {}", args.cos_sin.cols, args.head_dim);
+  HEARTH_CHECK(args.cos_sin.cols % 2 == 0 && args.first >= 0 &&
+                   args.first + args.cos_sin.cols <= args.head_dim,
+               "rope_dim {} from {}, head_dim {}", args.cos_sin.cols, args.first, args.head_dim);
+}
+
+void check_args(const CopyHeadsArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, rows, int64_t{args.num_heads} * args.x_dim, "copy_heads x");
+  check_view(args.out, rows, int64_t{args.num_heads} * args.out_dim, "copy_heads out");
+  HEARTH_CHECK(args.count > 0 && args.x_first >= 0 && args.out_first >= 0 &&
+                   args.x_first + args.count <= args.x_dim &&
+                   args.out_first + args.count <= args.out_dim,
+               "{} values from {} of {} to {} of {}", args.count, args.x_first, args.x_dim,
+               args.out_first, args.out_dim);
 }
 
 void check_args(const KvStoreArgs& args) {
   check_kv(*args.batch, args.group, args.kv);
-  const int64_t cols = int64_t{args.kv.num_kv_heads} * args.kv.head_dim;
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  check_view(args.k, rows, cols, "kv_store k");
-  check_view(args.v, rows, cols, "kv_store v");
+  check_view(args.k, rows, args.kv.shape.k_width(), "kv_store k");
+  if (!args.kv.shape.v_in_k) check_view(args.v, rows, args.kv.shape.v_width(), "kv_store v");
 }
 
 SeenPositions seen_positions(const AttentionArgs& args, int32_t row, bool to_all) {
@@ -128,14 +149,14 @@ SeenPositions seen_positions(const AttentionArgs& args, int32_t row, bool to_all
 
 void check_args(const AttentionArgs& args) {
   check_kv(*args.batch, args.group, args.kv);
-  HEARTH_CHECK(args.num_heads > 0 && args.num_heads % args.kv.num_kv_heads == 0,
-               "{} heads, {} kv heads", args.num_heads, args.kv.num_kv_heads);
+  const KvShape& shape = args.kv.shape;
+  HEARTH_CHECK(args.num_heads > 0 && args.num_heads % shape.num_kv_heads == 0,
+               "{} heads, {} kv heads", args.num_heads, shape.num_kv_heads);
   HEARTH_CHECK(args.window >= 0 && args.soft_cap >= 0, "window {} soft_cap {}", args.window,
                args.soft_cap);
-  const int64_t cols = int64_t{args.num_heads} * args.kv.head_dim;
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  check_view(args.q, rows, cols, "attention q");
-  check_view(args.out, rows, cols, "attention out");
+  check_view(args.q, rows, int64_t{args.num_heads} * shape.k_dim, "attention q");
+  check_view(args.out, rows, int64_t{args.num_heads} * shape.v_dim, "attention out");
   if (args.sinks != nullptr) check_vector(args.sinks, args.num_heads, "attention sinks");
 }
 
@@ -175,6 +196,13 @@ void check_args(const MoeRouteArgs& args) {
   check_view(args.logits, rows, args.logits.cols, "moe_route logits");
   check_view(args.ids, rows, args.top_k, "moe_route ids", DType::kI32);
   check_view(args.weights, rows, args.top_k, "moe_route weights");
+  const int64_t experts = args.logits.cols;
+  if (args.selection_bias != nullptr) check_vector(args.selection_bias, experts, "moe_route bias");
+  HEARTH_CHECK(args.num_groups > 0 && experts % args.num_groups == 0, "{} groups of {} experts",
+               args.num_groups, experts);
+  HEARTH_CHECK(args.groups_used > 0 && args.groups_used <= args.num_groups &&
+                   args.top_k <= experts / args.num_groups * args.groups_used,
+               "{} of {} groups for {} choices", args.groups_used, args.num_groups, args.top_k);
 }
 
 void check_args(const MoeMatmulArgs& args) {

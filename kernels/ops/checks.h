@@ -28,6 +28,7 @@ void check_args(const AddScaledArgs& args);
 void check_args(const SoftCapArgs& args);
 void check_args(const RopeTableArgs& args);
 void check_args(const RopeArgs& args);
+void check_args(const CopyHeadsArgs& args);
 void check_args(const KvStoreArgs& args);
 void check_args(const AttentionArgs& args);
 void check_args(const GatedActivationArgs& args);

@@ -26,18 +26,27 @@ double load(const std::byte* head, DType dtype, int64_t index) {
 /// Rounded K and V of one kv head, as stored.
 struct StoredHead {
   const PagedKv& kv;
-  KvIndex at{kv.block_size, kv.head_dim};
+  int32_t kv_head;
+  KvIndex at_k{kv.block_size, kv.shape.k_dim};
+  KvIndex at_v{kv.block_size, kv.shape.v_dim};
+  int64_t k_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.shape.k_dim);
+  int64_t v_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.shape.v_dim);
 
-  double k(const std::byte* head, int32_t dim, int32_t offset) const {
-    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at.k(dim, offset));
-    return quantized(head, at.k(dim, offset), at.k_scale(dim, offset));
+  /// `layer`: the block's K and V of all heads.
+  double k(const std::byte* layer, int32_t dim, int32_t offset) const {
+    const std::byte* head = layer + kv_head * k_bytes;
+    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at_k.k(dim, offset));
+    return quantized(head, at_k, at_k.k(dim, offset), at_k.k_scale(dim, offset));
   }
-  double v(const std::byte* head, int32_t dim, int32_t offset) const {
-    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at.v(dim, offset));
-    return quantized(head, at.v(dim, offset), at.v_scale(dim, offset));
+  double v(const std::byte* layer, int32_t dim, int32_t offset) const {
+    if (kv.shape.v_in_k) return k(layer, dim, offset);
+    const std::byte* head = layer + kv.shape.num_kv_heads * k_bytes + kv_head * v_bytes;
+    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at_v.v(dim, offset));
+    return quantized(head, at_v, at_v.v(dim, offset), at_v.v_scale(dim, offset));
   }
-  double quantized(const std::byte* head, int64_t index, int64_t scale_index) const {
-    return as_double(static_cast<int8_t>(head[index])) *
+  static double quantized(const std::byte* head, const KvIndex& at, int64_t index,
+                          int64_t scale_index) {
+    return static_cast<double>(static_cast<int8_t>(head[index])) *
            load(head + at.values(), DType::kF16, scale_index);
   }
 };
@@ -46,12 +55,9 @@ struct StoredHead {
 void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
             const SeenPositions& seen, const float* q, float* out) {
   const PagedKv& kv = args.kv;
-  const StoredHead stored{kv};
-  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
-  const int32_t kv_head = head / (args.num_heads / kv.num_kv_heads);
-  const auto k_of = [&](int32_t position) {
-    return kv.base + blocks[position / kv.block_size] * kv.block_bytes + kv.layer_offset +
-           kv_head * head_bytes;
+  const StoredHead stored{kv, head / (args.num_heads / kv.shape.num_kv_heads)};
+  const auto layer_of = [&](int32_t position) {
+    return kv.base + blocks[position / kv.block_size] * kv.block_bytes + kv.layer_offset;
   };
 
   std::vector<double> scores;
@@ -59,8 +65,8 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
                                          : -std::numeric_limits<double>::infinity();
   for (int32_t p = seen.first; p <= seen.last; ++p) {
     double dot = 0;
-    for (int32_t d = 0; d < kv.head_dim; ++d) {
-      dot += q[d] * stored.k(k_of(p), d, p % kv.block_size);
+    for (int32_t d = 0; d < kv.shape.k_dim; ++d) {
+      dot += q[d] * stored.k(layer_of(p), d, p % kv.block_size);
     }
     double score = dot * args.scale;
     if (args.soft_cap > 0) score = args.soft_cap * std::tanh(score / args.soft_cap);
@@ -70,11 +76,10 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
 
   double sum = args.sinks != nullptr ? std::exp(args.sinks->vector[head] - largest) : 0.0;
   for (double& score : scores) sum += score = std::exp(score - largest);
-  for (int32_t d = 0; d < kv.head_dim; ++d) {
+  for (int32_t d = 0; d < kv.shape.v_dim; ++d) {
     double value = 0;
     for (int32_t p = seen.first; p <= seen.last; ++p) {
-      value += scores[p - seen.first] *
-               stored.v(k_of(p) + kv.num_kv_heads * head_bytes, d, p % kv.block_size);
+      value += scores[p - seen.first] * stored.v(layer_of(p), d, p % kv.block_size);
     }
     out[d] = static_cast<float>(value / sum);
   }
@@ -89,9 +94,9 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
     const SeenPositions seen = seen_positions(args, t, to_all);
     const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;
     for (int32_t head = 0; head < args.num_heads; ++head) {
-      const int64_t column = int64_t{head} * args.kv.head_dim;
-      attend(args, blocks, head, seen, args.q.row<float>(t) + column,
-             args.out.row<float>(t) + column);
+      const KvShape& shape = args.kv.shape;
+      attend(args, blocks, head, seen, args.q.row<float>(t) + int64_t{head} * shape.k_dim,
+             args.out.row<float>(t) + int64_t{head} * shape.v_dim);
     }
   }
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -14,6 +15,18 @@ double gelu_tanh(double x) {
   return 0.5 * x * (1.0 + std::tanh(u));
 }
 
+double gated(Activation activation, double gate, double up) {
+  switch (activation) {
+    case Activation::kSilu: return silu(gate) * up;
+    case Activation::kGeluTanh: return gelu_tanh(gate) * up;
+    case Activation::kClampedSwish: {
+      const double x = std::min(gate, 7.0);
+      return x / (1.0 + std::exp(-1.702 * x)) * (std::clamp(up, -7.0, 7.0) + 1.0);
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 void gated_activation(void*, const GatedActivationArgs& args) {
@@ -24,8 +37,7 @@ void gated_activation(void*, const GatedActivationArgs& args) {
     const float* in = args.gate_up.row<float>(r);
     float* out = args.out.row<float>(r);
     for (int64_t c = 0; c < width; ++c) {
-      const double gate = args.activation == Activation::kSilu ? silu(in[c]) : gelu_tanh(in[c]);
-      out[c] = static_cast<float>(gate * in[width + c]);
+      out[c] = static_cast<float>(gated(args.activation, in[c], in[width + c]));
     }
   }
 }

@@ -40,15 +40,15 @@ int8_t quantized(float x, uint16_t scale) {
 /// Stores K or V of one head of one token; `index_of(d)` and `scale_index_of(d)` give the places of
 /// dimension d.
 template <typename IndexOf, typename ScaleIndexOf>
-void store_head(std::byte* head, const PagedKv& kv, const float* x, const IndexOf& index_of,
-                const ScaleIndexOf& scale_index_of) {
-  if (kv.dtype != DType::kQ8_0) {
-    for (int32_t d = 0; d < kv.head_dim; ++d) store(head, kv.dtype, index_of(d), x[d]);
+void store_head(std::byte* head, DType dtype, const KvIndex& at, const float* x,
+                const IndexOf& index_of, const ScaleIndexOf& scale_index_of) {
+  if (dtype != DType::kQ8_0) {
+    for (int32_t d = 0; d < at.dims; ++d) store(head, dtype, index_of(d), x[d]);
     return;
   }
-  std::byte* scales = head + KvIndex{kv.block_size, kv.head_dim}.values();
-  for (int32_t first = 0; first < kv.head_dim; first += kKvScaleDims) {
-    const int32_t n = std::min(kKvScaleDims, kv.head_dim - first);
+  std::byte* scales = head + at.values();
+  for (int32_t first = 0; first < at.dims; first += kKvScaleDims) {
+    const int32_t n = std::min(kKvScaleDims, at.dims - first);
     const uint16_t scale = scale_of(x + first, n);
     std::memcpy(scales + 2 * scale_index_of(first), &scale, sizeof scale);
     for (int32_t d = first; d < first + n; ++d) {
@@ -62,23 +62,27 @@ void store_head(std::byte* head, const PagedKv& kv, const float* x, const IndexO
 void kv_store(void*, const KvStoreArgs& args) {
   check_args(args);
   const PagedKv& kv = args.kv;
-  const KvIndex at{kv.block_size, kv.head_dim};
-  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
+  const KvShape& shape = kv.shape;
+  const KvIndex at_k{kv.block_size, shape.k_dim};
+  const KvIndex at_v{kv.block_size, shape.v_dim};
+  const int64_t k_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.k_dim);
+  const int64_t v_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.v_dim);
   const int32_t* slots = args.batch->groups[args.group].slot_mapping;
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     if (slots[t] < 0) continue;
     const int32_t offset = slots[t] % kv.block_size;
     std::byte* layer = kv.base + slots[t] / kv.block_size * kv.block_bytes + kv.layer_offset;
-    for (int32_t h = 0; h < kv.num_kv_heads; ++h) {
-      const int64_t column = int64_t{h} * kv.head_dim;
+    for (int32_t h = 0; h < shape.num_kv_heads; ++h) {
       store_head(
-          layer + h * head_bytes, kv, args.k.row<float>(t) + column,
-          [&](int32_t d) { return at.k(d, offset); },
-          [&](int32_t d) { return at.k_scale(d, offset); });
+          layer + h * k_bytes, kv.dtype, at_k, args.k.row<float>(t) + int64_t{h} * shape.k_dim,
+          [&](int32_t d) { return at_k.k(d, offset); },
+          [&](int32_t d) { return at_k.k_scale(d, offset); });
+      if (shape.v_in_k) continue;
       store_head(
-          layer + (kv.num_kv_heads + h) * head_bytes, kv, args.v.row<float>(t) + column,
-          [&](int32_t d) { return at.v(d, offset); },
-          [&](int32_t d) { return at.v_scale(d, offset); });
+          layer + shape.num_kv_heads * k_bytes + h * v_bytes, kv.dtype, at_v,
+          args.v.row<float>(t) + int64_t{h} * shape.v_dim,
+          [&](int32_t d) { return at_v.v(d, offset); },
+          [&](int32_t d) { return at_v.v_scale(d, offset); });
     }
   }
 }

@@ -1,5 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "kernels/base/check.h"
 #include "kernels/ops/checks.h"
@@ -7,18 +11,71 @@
 
 namespace hearth::kernels::reference {
 
-void route_row(const float* logits, int64_t num_experts, const MoeRouteArgs& args, int32_t* ids,
-               float* weights) {
+namespace {
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+/// What experts are chosen by: their share plus bias, minus infinity outside the groups used.
+std::vector<double> keys_of(const float* logits, const MoeRouteArgs& args) {
+  const int64_t num_experts = args.logits.cols;
+  std::vector<double> keys(num_experts);
+  double largest = logits[0];
+  for (int64_t e = 1; e < num_experts; ++e) largest = std::max<double>(largest, logits[e]);
+  double sum = 0;
+  for (int64_t e = 0; e < num_experts; ++e) {
+    keys[e] = args.sigmoid ? sigmoid(logits[e]) : std::exp(logits[e] - largest);
+    sum += keys[e];
+  }
+  for (int64_t e = 0; e < num_experts; ++e) {
+    if (!args.sigmoid) keys[e] /= sum;
+    if (args.selection_bias != nullptr) keys[e] += args.selection_bias->vector[e];
+  }
+  if (args.num_groups == 1) return keys;
+
+  const int64_t size = num_experts / args.num_groups;
+  std::vector<std::pair<double, int32_t>> groups;  // its score, negated for sorting
+  for (int32_t g = 0; g < args.num_groups; ++g) {
+    std::vector<double> members(keys.begin() + g * size, keys.begin() + (g + 1) * size);
+    std::sort(members.begin(), members.end(), std::greater<>());
+    const bool two = args.selection_bias != nullptr && size > 1;
+    groups.emplace_back(-(members[0] + (two ? members[1] : 0)), g);
+  }
+  std::sort(groups.begin(), groups.end());
+  for (size_t i = args.groups_used; i < groups.size(); ++i) {
+    std::fill_n(keys.begin() + groups[i].second * size, size,
+                -std::numeric_limits<double>::infinity());
+  }
+  return keys;
+}
+
+}  // namespace
+
+void route_row(const float* logits, const MoeRouteArgs& args, int32_t* ids, float* weights) {
+  const int64_t num_experts = args.logits.cols;
+  std::vector<double> keys(logits, logits + num_experts);
+  if (args.selection_bias != nullptr || args.num_groups > 1) keys = keys_of(logits, args);
   // A NaN never compares larger, so the ids are valid experts for any input.
   for (int32_t j = 0; j < args.top_k; ++j) {
     int32_t best = -1;
     for (int32_t e = 0; e < num_experts; ++e) {
       if (std::find(ids, ids + j, e) != ids + j) continue;
-      if (best < 0 || logits[e] > logits[best]) best = e;
+      if (best < 0 || keys[e] > keys[best]) best = e;
     }
     ids[j] = best;
   }
+  if (args.sigmoid) {
+    double sum = 0;
+    for (int32_t j = 0; j < args.top_k; ++j) sum += sigmoid(logits[ids[j]]);
+    const double scale = args.normalize ? args.scale / std::max(sum, 1e-20) : args.scale;
+    for (int32_t j = 0; j < args.top_k; ++j) {
+      weights[j] = static_cast<float>(sigmoid(logits[ids[j]]) * scale);
+    }
+    return;
+  }
   double largest = logits[ids[0]];
+  if (args.selection_bias != nullptr || args.num_groups > 1) {
+    largest = *std::max_element(logits, logits + num_experts);
+  }
   double sum = 0;
   for (int64_t e = 0; e < num_experts; ++e) sum += std::exp(logits[e] - largest);
   if (args.normalize) {
@@ -33,7 +90,7 @@ void route_row(const float* logits, int64_t num_experts, const MoeRouteArgs& arg
 void moe_route(void*, const MoeRouteArgs& args) {
   check_args(args);
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
-    route_row(args.logits.row<float>(t), args.logits.cols, args, args.ids.row<int32_t>(t),
+    route_row(args.logits.row<float>(t), args, args.ids.row<int32_t>(t),
               args.weights.row<float>(t));
   }
 }

@@ -17,6 +17,7 @@ OpTable reference_ops() {
                   .memory_bytes = memory.total_bytes,
                   .memory_free_bytes = memory.available_bytes};
   table.numerics_id = "reference/2";
+  table.any_kv_shape = true;
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
   table.copy_to_device = [](void*, void* dst, const void* src, size_t bytes) {
@@ -39,6 +40,7 @@ OpTable reference_ops() {
   table.encoder = &reference::kEncoderOps;
   table.gated_activation = reference::gated_activation;
   table.gather_rows = reference::gather_rows;
+  table.copy_heads = reference::copy_heads;
   table.copy_blocks = reference::copy_blocks;
   table.draw = &reference::kDrawOps;
   table.moe_route = reference::moe_route;

@@ -59,13 +59,13 @@ void add_scaled(void*, const AddScaledArgs&);
 void soft_cap(void*, const SoftCapArgs&);
 void rope_table(void*, const RopeTableArgs&);
 void rope(void*, const RopeArgs&);
+void copy_heads(void*, const CopyHeadsArgs&);
 void kv_store(void*, const KvStoreArgs&);
 void attention(void*, const AttentionArgs&);
 void gated_activation(void*, const GatedActivationArgs&);
 void gather_rows(void*, const GatherRowsArgs&);
 /// One token of moe_route; the CPU table uses this too.
-void route_row(const float* logits, int64_t num_experts, const MoeRouteArgs& args, int32_t* ids,
-               float* weights);
+void route_row(const float* logits, const MoeRouteArgs& args, int32_t* ids, float* weights);
 void moe_route(void*, const MoeRouteArgs&);
 void moe_matmul(void*, const MoeMatmulArgs&);
 void moe_combine(void*, const MoeCombineArgs&);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/base/numbers.h"
@@ -25,7 +26,7 @@ void rope(void*, const RopeArgs& args) {
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     const float* cos_sin = args.cos_sin.row<float>(t);
     for (int32_t h = 0; h < args.num_heads; ++h) {
-      float* x = args.x.row<float>(t) + int64_t{h} * args.head_dim;
+      float* x = args.x.row<float>(t) + int64_t{h} * args.head_dim + args.first;
       for (int64_t i = 0; i < pairs; ++i) {
         float& a = x[neighbours ? 2 * i : i];
         float& b = x[neighbours ? 2 * i + 1 : i + pairs];
@@ -35,6 +36,16 @@ void rope(void*, const RopeArgs& args) {
         b = static_cast<float>(b * c + a * s);
         a = static_cast<float>(rotated);
       }
+    }
+  }
+}
+
+void copy_heads(void*, const CopyHeadsArgs& args) {
+  check_args(args);
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    for (int64_t h = 0; h < args.num_heads; ++h) {
+      const float* from = args.x.row<float>(t) + h * args.x_dim + args.x_first;
+      std::copy_n(from, args.count, args.out.row<float>(t) + h * args.out_dim + args.out_first);
     }
   }
 }

@@ -18,11 +18,14 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
   x = place(tokens, c.width);
   normed = place(tokens, c.width);
   if (c.has_branch()) branch = place(tokens, c.width);
-  qkv = place(tokens, c.q_width() + 2 * c.kv_width());
-  attn = place(tokens, c.q_width());
-  if (c.dense_ffn_width() > 0) {
-    gate_up = place(tokens, 2 * int64_t{c.dense_ffn_width()});
-    gated = place(tokens, c.dense_ffn_width());
+  if (c.latent.kv_rank == 0) {
+    qkv = place(tokens, c.most([](const LayerSpec& layer) { return layer.qkv_width(); }));
+  }
+  attn = place(tokens, c.most([](const LayerSpec& layer) { return layer.out_width(); }));
+  const int64_t ffn_width = c.most([](const LayerSpec& layer) { return layer.ffn_width; });
+  if (ffn_width > 0) {
+    gate_up = place(tokens, 2 * ffn_width);
+    gated = place(tokens, ffn_width);
   }
   if (const ExpertConfig& e = c.experts; e.count > 0) {
     const int64_t choices = int64_t{tokens} * e.used;
@@ -33,6 +36,17 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     experts.gate_up = place(choices, 2 * int64_t{e.ffn_width});
     experts.gated = place(choices, e.ffn_width);
     experts.out = place(choices, c.width);
+    if (e.shared_gate) experts.shared_gate = place(tokens, 1);
+  }
+  if (const LatentAttention& a = c.latent; a.kv_rank > 0) {
+    const int64_t heads = c.layers.front().num_heads;
+    if (a.q_rank > 0) latent.q_a = place(tokens, a.q_rank);
+    latent.q = place(tokens, heads * a.head_dim());
+    latent.full = place(tokens, heads * (a.kv_rank + a.rotated));
+    latent.k = place(tokens, a.kv_rank + a.rotated);
+    latent.out = place(tokens, heads * a.v_dim);
+    latent.heads = place(tokens, heads);
+    latent.heads.dtype = kernels::DType::kI32;
   }
   cos_sin.clear();
   for (const RopeConfig& rope : c.ropes) cos_sin.push_back(place(tokens, rope.dim));

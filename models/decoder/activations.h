@@ -13,18 +13,27 @@ struct Activations {
   kernels::TensorView x;        ///< (tokens, width): the residual stream
   kernels::TensorView normed;   ///< (tokens, width)
   kernels::TensorView branch;   ///< (tokens, width), if config.has_branch()
-  kernels::TensorView qkv;      ///< (tokens, q_width + 2 kv_width)
-  kernels::TensorView attn;     ///< (tokens, q_width)
-  kernels::TensorView gate_up;  ///< (tokens, 2 dense_ffn_width)
-  kernels::TensorView gated;    ///< (tokens, dense_ffn_width)
+  kernels::TensorView qkv;      ///< (tokens, qkv_width of the widest layer)
+  kernels::TensorView attn;     ///< (tokens, out_width of the widest layer)
+  kernels::TensorView gate_up;  ///< (tokens, 2 ffn_width of the widest layer)
+  kernels::TensorView gated;    ///< (tokens, ffn_width of the widest layer)
   struct Experts {
-    kernels::TensorView logits;              ///< (tokens, count)
-    kernels::TensorView ids;                 ///< (tokens, used) i32
-    kernels::TensorView shares;              ///< (tokens, used)
-    kernels::TensorView gate_up;             ///< (tokens * used, 2 ffn_width)
-    kernels::TensorView gated;               ///< (tokens * used, ffn_width)
-    kernels::TensorView out;                 ///< (tokens * used, width)
-  } experts;                                 ///< if config.experts.count > 0
+    kernels::TensorView logits;       ///< (tokens, count)
+    kernels::TensorView ids;          ///< (tokens, used) i32
+    kernels::TensorView shares;       ///< (tokens, used)
+    kernels::TensorView gate_up;      ///< (tokens * used, 2 ffn_width)
+    kernels::TensorView gated;        ///< (tokens * used, ffn_width)
+    kernels::TensorView out;          ///< (tokens * used, width)
+    kernels::TensorView shared_gate;  ///< (tokens, 1), if config.experts.shared_gate
+  } experts;                          ///< if config.experts.count > 0
+  struct Latent {
+    kernels::TensorView q_a;                 ///< (tokens, q_rank)
+    kernels::TensorView q;                   ///< (tokens, heads * (plain + rotated))
+    kernels::TensorView full;                ///< (tokens, heads * (kv_rank + rotated))
+    kernels::TensorView k;                   ///< (tokens, kv_rank + rotated)
+    kernels::TensorView out;                 ///< (tokens, heads * v_dim)
+    kernels::TensorView heads;               ///< (tokens, heads) i32: 0, 1, 2 ... in each row
+  } latent;                                  ///< if config.latent.kv_rank > 0
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
   kernels::TensorView out_x;                 ///< (outputs, width)
   kernels::TensorView out_norm;              ///< (outputs, width)

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -32,6 +33,11 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
   const bool experts =
       ops.moe_route != nullptr && ops.moe_matmul != nullptr && ops.moe_combine != nullptr;
   HEARTH_TRY(want(c.experts.count > 0, experts, "mixture of experts"));
+  const bool even = std::ranges::all_of(c.groups, [](const LayerGroup& group) {
+    return group.kv.k_dim == group.kv.v_dim && !group.kv.v_in_k;
+  });
+  HEARTH_TRY(want(!even, ops.any_kv_shape, "keys and values of different sizes"));
+  HEARTH_TRY(want(c.latent.kv_rank > 0, ops.copy_heads != nullptr && experts, "latent attention"));
   return want(c.logit_scale != 1 || c.logit_soft_cap > 0, ops.soft_cap != nullptr, "soft caps");
 }
 
@@ -47,7 +53,7 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
   info.vocab_size = narrow<int32_t>(weights.embedding->rows);
   info.width = config.width;
   info.num_layers = config.num_layers;
-  info.num_heads = config.num_heads;
+  info.num_heads = config.most([](const LayerSpec& layer) { return layer.num_heads; });
   info.weight_bytes = weights.bytes;
   info.groups = config.groups;
   HEARTH_ASSIGN_OR_RETURN(info.pooling, load_pooling(file, config.architecture));
@@ -75,6 +81,14 @@ Result<void> Decoder::reserve(int32_t max_tokens, int32_t max_outputs) {
       memory_, kernels::DeviceBuffer::allocate(ops_, activation_bytes(max_tokens, max_outputs),
                                                "activations"));
   act_.lay_out(config_, max_tokens, max_outputs, memory_.data());
+  if (config_.latent.kv_rank == 0) return {};
+  const TensorView& heads = act_.latent.heads;
+  std::vector<int32_t> numbers;
+  for (int64_t row = 0; row < heads.rows; ++row) {
+    for (int32_t head = 0; head < heads.cols; ++head) numbers.push_back(head);
+  }
+  ops_.copy_to_device(state(), heads.data, numbers.data(), numbers.size() * sizeof(int32_t));
+  ops_.synchronize(state());
   return {};
 }
 
@@ -89,7 +103,7 @@ void Decoder::forward(const StepArgs& args) {
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const LayerSpec& spec = config_.layers[i];
     layer({batch, weights_.layers[i], spec, layer_kv(args.pools, spec),
-           config_.groups[spec.group].window});
+           act_.attn.columns(0, spec.out_width()), act_.gated.columns(0, spec.ffn_width)});
   }
   if (batch.num_outputs > 0) head(batch, args.logits);
 }
@@ -152,12 +166,10 @@ PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) 
   PagedKv kv;
   kv.base = pool.base;
   kv.block_bytes = pool.block_bytes;
-  kv.layer_offset = spec.index * kernels::kv_layer_bytes(pool.dtype, pool.block_size,
-                                                         config_.num_kv_heads, config_.head_dim);
+  kv.layer_offset = spec.index * kernels::kv_layer_bytes(pool.dtype, pool.block_size, spec.kv);
   kv.dtype = pool.dtype;
   kv.block_size = pool.block_size;
-  kv.num_kv_heads = config_.num_kv_heads;
-  kv.head_dim = config_.head_dim;
+  kv.shape = spec.kv;
   return kv;
 }
 
@@ -165,54 +177,62 @@ PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) 
 
 void Decoder::attention(const LayerStep& s, const TensorView& in) {
   const DecoderConfig& c = config_;
-  const TensorView q = act_.qkv.columns(0, c.q_width());
-  const TensorView k = act_.qkv.columns(c.q_width(), c.kv_width());
-  const TensorView v = act_.qkv.columns(c.q_width() + c.kv_width(), c.kv_width());
+  const kernels::KvShape& kv = s.spec.kv;
+  const TensorView qkv = act_.qkv.columns(0, s.spec.qkv_width());
+  const TensorView q = qkv.columns(0, s.spec.q_width());
+  const TensorView k = qkv.columns(s.spec.q_width(), kv.k_width());
+  const TensorView v = qkv.columns(s.spec.q_width() + kv.k_width(), kv.v_width());
 
-  product(s, in, s.weights.qkv, s.weights.qkv_bias, act_.qkv);
-  if (c.qk_norm != QkNorm::kNone) {
+  product(s, in, s.weights.qkv, s.weights.qkv_bias, qkv);
+  const bool late_norm = c.qk_norm == QkNorm::kHeadsAfterRope;
+  const auto norm_qk = [&] {
     norm(s, q, s.weights.q_norm, q);
     norm(s, k, s.weights.k_norm, k);
-  }
+  };
+  if (s.weights.q_norm && !late_norm) norm_qk();
   if (s.spec.rope != kNoRope) {
-    rotate(s, q, c.num_heads);
-    rotate(s, k, c.num_kv_heads);
+    rotate(s, q, s.spec.num_heads);
+    rotate(s, k, kv.num_kv_heads);
   }
+  if (late_norm) norm_qk();
   ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
                            .q = q,
                            .kv = s.kv,
-                           .num_heads = c.num_heads,
+                           .num_heads = s.spec.num_heads,
                            .scale = c.attention_scale,
-                           .window = s.window,
+                           .window = s.spec.window,
                            .soft_cap = c.attention_soft_cap,
-                           .out = act_.attn});
+                           .sinks = s.weights.sinks.get(),
+                           .out = s.attn});
 }
 
 void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_heads) {
   ops_.rope(state(), {.batch = &s.batch,
                       .x = heads,
                       .num_heads = num_heads,
-                      .head_dim = config_.head_dim,
+                      .head_dim = s.spec.kv.k_dim,
                       .cos_sin = act_.cos_sin[s.spec.rope],
                       .pairs = config_.pairs});
 }
 
 void Decoder::gated(const LayerStep& s, const TensorView& in) {
-  product(s, in, s.weights.gate_up, s.weights.gate_up_bias, act_.gate_up);
+  const TensorView gate_up = act_.gate_up.columns(0, 2 * int64_t{s.spec.ffn_width});
+  product(s, in, s.weights.gate_up, s.weights.gate_up_bias, gate_up);
   ops_.gated_activation(state(), {.batch = &s.batch,
-                                  .gate_up = act_.gate_up,
+                                  .gate_up = gate_up,
                                   .activation = config_.activation,
-                                  .out = act_.gated,
+                                  .out = s.gated,
                                   .reader = s.weights.down.get()});
 }
 
 void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {
-  if (config_.experts.count > 0) add_experts(s, in);
-  if (config_.dense_ffn_width() == 0) return;
+  if (s.spec.experts) add_experts(s, in);
+  if (s.spec.ffn_width == 0) return;
+  if (s.weights.shared_gate) return add_shared_expert(s, in);
   gated(s, in);
-  add_product(s, act_.gated, s.weights.down, s.weights.down_bias);
+  add_product(s, s.gated, s.weights.down, s.weights.down_bias);
 }
 
 void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& weight,
@@ -226,7 +246,7 @@ void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& 
 }
 
 const Weight* Decoder::first_of_feed_forward(const LayerStep& s) const {
-  return config_.experts.count > 0 ? nullptr : s.weights.gate_up.get();
+  return s.spec.experts ? nullptr : s.weights.gate_up.get();
 }
 
 void Decoder::product(const LayerStep& s, const TensorView& x, const WeightHandle& w,
@@ -259,9 +279,33 @@ void Decoder::add_normed_product(const LayerStep& s, const TensorView& y, const 
 void PreNormDecoder::layer(const LayerStep& s) {
   norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
   attention(s, act().normed);
-  add_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias);
+  add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);
   norm(s, act().x, s.weights.ffn_norm, act().normed, first_of_feed_forward(s));
   add_feed_forward(s, act().normed);
+}
+
+void LatentDecoder::layer(const LayerStep& s) {
+  norm(s, act().x, s.weights.attn_norm, act().normed);
+  latent_attention(s, act().normed);
+  add_product(s, act().latent.out, s.weights.attn_out, s.weights.attn_bias);
+  norm(s, act().x, s.weights.ffn_norm, act().normed, first_of_feed_forward(s));
+  add_feed_forward(s, act().normed);
+}
+
+void SandwichDecoder::layer(const LayerStep& s) {
+  norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
+  attention(s, act().normed);
+  add_normed_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias, s.weights.attn_post_norm);
+  norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
+  gated(s, act().normed);
+  add_normed_product(s, s.gated, s.weights.down, s.weights.down_bias, s.weights.ffn_post_norm);
+}
+
+void PostNormDecoder::layer(const LayerStep& s) {
+  attention(s, act().x);
+  add_normed_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias, s.weights.attn_post_norm);
+  gated(s, act().x);
+  add_normed_product(s, s.gated, s.weights.down, s.weights.down_bias, s.weights.ffn_post_norm);
 }
 
 }  // namespace hearth::models

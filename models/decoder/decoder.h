@@ -48,7 +48,8 @@ class Decoder : public Model {
     const DecoderWeights::Layer& weights;
     const LayerSpec& spec;
     kernels::PagedKv kv;
-    int32_t window;
+    kernels::TensorView attn;   ///< the layer's columns of act().attn
+    kernels::TensorView gated;  ///< the layer's columns of act().gated
   };
   /// Adds the layer's output to act().x.
   virtual void layer(const LayerStep& s) = 0;
@@ -56,9 +57,12 @@ class Decoder : public Model {
   const DecoderConfig& config() const { return config_; }
   const Activations& act() const { return act_; }
 
-  /// act().attn = attention of the rows of `in`, before the output projection.
+  /// s.attn = attention of the rows of `in`, before the output projection.
   void attention(const LayerStep& s, const kernels::TensorView& in);
-  /// act().gated = activation(gate) * up of the rows of `in`, before the down projection.
+  /// act().latent.out = the same by multi-head latent attention, each head's key and value products
+  /// applied to its query and its sum instead of to every position.
+  void latent_attention(const LayerStep& s, const kernels::TensorView& in);
+  /// s.gated = activation(gate) * up of the rows of `in`, before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
   /// act().x += residual_scale * the feed-forward of the rows of `in`, with experts if the model
   /// has them.
@@ -81,6 +85,7 @@ class Decoder : public Model {
  private:
   void embed(const kernels::BatchIndex& batch);
   void add_experts(const LayerStep& s, const kernels::TensorView& in);
+  void add_shared_expert(const LayerStep& s, const kernels::TensorView& in);
   void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
   kernels::PagedKv layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const;
@@ -96,9 +101,38 @@ class Decoder : public Model {
   Activations act_;
 };
 
+/// x += latent_attention(norm(x)) W_out;  x += feed_forward(norm(x))
+class LatentDecoder final : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override;
+};
+
 /// A decoder whose layers norm before each branch, as most do:
 ///   x += attention(norm(x)) W_out;  x += gated(norm(x)) W_down
 class PreNormDecoder : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override;
+};
+
+/// Norms on both sides of each branch:
+///   x += norm(attention(norm(x)) W_out);  x += norm(gated(norm(x)) W_down)
+class SandwichDecoder final : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override;
+};
+
+/// Norms after each branch alone:
+///   x += norm(attention(x) W_out);  x += norm(gated(x) W_down)
+class PostNormDecoder final : public Decoder {
  public:
   using Decoder::Decoder;
 

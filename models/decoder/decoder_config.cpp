@@ -6,16 +6,37 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::models {
 namespace {
 
-LayerGroup group_of(const DecoderConfig& c, int32_t window) {
-  LayerGroup group;
-  group.kind = window > 0 ? LayerGroup::Kind::kSliding : LayerGroup::Kind::kFull;
-  group.window = window;
-  group.num_kv_heads = c.num_kv_heads;
-  group.head_dim = c.head_dim;
-  return group;
+Result<void> load_layers(Metadata& m, DecoderConfig& c) {
+  const int32_t n = c.num_layers + c.num_draft_layers;
+  HEARTH_ASSIGN_OR_RETURN(const auto heads, m.numbers("attention.head_count", kMaxWidth, n));
+  HEARTH_ASSIGN_OR_RETURN(const auto kv_heads,
+                          m.numbers_or("attention.head_count_kv", kMaxWidth, heads));
+  HEARTH_ASSIGN_OR_RETURN(const auto ffn, m.numbers("feed_forward_length", kMaxWidth, n));
+  if (!m.has("attention.key_length") && c.width % heads[0] != 0) {
+    return m.corrupt("attention.head_count",
+                     fmt::format("{}, want a divisor of the width {}", heads[0], c.width));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const int32_t k_dim,
+                          m.number_or("attention.key_length", kMaxWidth, c.width / heads[0]));
+  HEARTH_ASSIGN_OR_RETURN(const int32_t v_dim,
+                          m.number_or("attention.value_length", kMaxWidth, k_dim));
+  for (int32_t i = 0; i < c.num_layers; ++i) {
+    if (heads[i] % kv_heads[i] != 0) {
+      return m.corrupt("attention.head_count_kv",
+                       fmt::format("{}, want a divisor of the {} heads", kv_heads[i], heads[i]));
+    }
+    LayerSpec& layer = c.layers.emplace_back();
+    layer.num_heads = heads[i];
+    layer.kv = {kv_heads[i], k_dim, v_dim};
+    layer.ffn_width = ffn[i];
+  }
+  c.attention_scale = inverse_root(k_dim);
+  return {};
 }
 
 }  // namespace
@@ -26,75 +47,93 @@ Result<DecoderConfig> DecoderConfig::load_common(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(c.context_length, m.number("context_length", kMaxContext));
   HEARTH_ASSIGN_OR_RETURN(c.width, m.number("embedding_length", kMaxWidth));
   HEARTH_ASSIGN_OR_RETURN(c.num_layers, m.number("block_count", kMaxLayers));
-  HEARTH_ASSIGN_OR_RETURN(c.ffn_width, m.number("feed_forward_length", kMaxWidth));
-  HEARTH_ASSIGN_OR_RETURN(c.num_heads, m.number("attention.head_count", kMaxWidth));
-  HEARTH_ASSIGN_OR_RETURN(c.num_kv_heads,
-                          m.number_or("attention.head_count_kv", kMaxWidth, c.num_heads));
-  if (c.num_heads % c.num_kv_heads != 0) {
-    return m.corrupt("attention.head_count_kv", fmt::format("{}, want a divisor of the {} heads",
-                                                            c.num_kv_heads, c.num_heads));
+  HEARTH_ASSIGN_OR_RETURN(c.num_draft_layers, m.small_or("nextn_predict_layers", kMaxLayers, 0));
+  if (c.num_draft_layers >= c.num_layers) {
+    return m.corrupt("nextn_predict_layers", fmt::format("{}, want fewer than the {} layers",
+                                                         c.num_draft_layers, c.num_layers));
   }
-  if (!m.has("attention.key_length") && c.width % c.num_heads != 0) {
-    return m.corrupt("attention.head_count",
-                     fmt::format("{}, want a divisor of the width {}", c.num_heads, c.width));
-  }
-  HEARTH_ASSIGN_OR_RETURN(c.head_dim,
-                          m.number_or("attention.key_length", kMaxWidth, c.width / c.num_heads));
-  HEARTH_ASSIGN_OR_RETURN(const int32_t value_dim,
-                          m.number_or("attention.value_length", kMaxWidth, c.head_dim));
-  if (value_dim != c.head_dim) {
-    return m.unsupported("attention.value_length",
-                         fmt::format("{} with keys of {}", value_dim, c.head_dim));
-  }
+  c.num_layers -= c.num_draft_layers;
+  HEARTH_TRY(load_layers(m, c));
   HEARTH_ASSIGN_OR_RETURN(c.rms_eps, m.factor("attention.layer_norm_rms_epsilon", 1));
   HEARTH_ASSIGN_OR_RETURN(const RopeConfig rope,
-                          RopeConfig::load(m.file(), c.architecture, c.head_dim));
+                          RopeConfig::load(m.file(), c.architecture, c.layers.front().kv.k_dim));
   m.know({"rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type",
           "rope.scaling.factor", "rope.scaling.original_context_length", "rope.scaling.attn_factor",
           "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"});
   c.ropes = {rope};
-  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  c.layers.resize(c.num_layers);
-  c.set_window(0, [](int32_t) { return false; });
+  c.group_layers();
   return c;
 }
 
 void DecoderConfig::set_window(int32_t window, const std::function<bool(int32_t)>& slides) {
-  if (window >= context_length) window = 0;
-  LayerGroup full = group_of(*this, 0);
-  LayerGroup sliding = group_of(*this, window);
   for (int32_t i = 0; i < num_layers; ++i) {
-    const bool in_window = window > 0 && slides(i);
-    LayerSpec& layer = layers[i];
-    layer.group = in_window ? 1 : 0;
-    layer.index = in_window ? sliding.num_layers++ : full.num_layers++;
+    layers[i].window = window < context_length && slides(i) ? window : 0;
   }
+  group_layers();
+}
+
+void DecoderConfig::group_layers() {
   groups.clear();
-  if (full.num_layers > 0) groups.push_back(full);
-  if (sliding.num_layers > 0) groups.push_back(sliding);
-  if (full.num_layers > 0) return;
-  for (LayerSpec& layer : layers) layer.group = 0;
+  for (const bool sliding : {false, true}) {
+    for (LayerSpec& layer : layers) {
+      if (layer.num_heads == 0 || (layer.window > 0) != sliding) continue;
+      const auto same = [&](const LayerGroup& group) {
+        return group.window == layer.window && group.kv == layer.kv;
+      };
+      layer.group = 0;
+      while (layer.group < size32(groups) && !same(groups[layer.group])) ++layer.group;
+      if (layer.group == size32(groups)) {
+        LayerGroup& added = groups.emplace_back();
+        added.kind = sliding ? LayerGroup::Kind::kSliding : LayerGroup::Kind::kFull;
+        added.window = layer.window;
+        added.kv = layer.kv;
+      }
+      layer.index = groups[layer.group].num_layers++;
+    }
+  }
 }
 
-bool DecoderConfig::is_sliding(int32_t layer) const {
-  const int32_t group = layers[layer].group;
-  return groups[group].kind == LayerGroup::Kind::kSliding;
-}
-
-Result<ExpertConfig> load_experts(Metadata& m, const DecoderConfig& c, bool normalize) {
+Result<void> DecoderConfig::load_experts(Metadata& m, bool normalize) {
   constexpr int32_t kMaxExperts = 1 << 12;
-  constexpr uint32_t kSoftmax = 1;
-  ExpertConfig e;
+  // Values of expert_gating_func; the third is a softmax over the chosen experts alone.
+  constexpr uint32_t kSoftmax = 1, kSigmoid = 2, kSoftmaxOfChosen = 3;
+  ExpertConfig& e = experts;
   HEARTH_ASSIGN_OR_RETURN(e.count, m.number("expert_count", kMaxExperts));
   HEARTH_ASSIGN_OR_RETURN(e.used, m.number("expert_used_count", e.count));
-  HEARTH_ASSIGN_OR_RETURN(e.ffn_width,
-                          m.number_or("expert_feed_forward_length", kMaxWidth, c.ffn_width));
+  HEARTH_ASSIGN_OR_RETURN(
+      e.ffn_width, m.number_or("expert_feed_forward_length", kMaxWidth, layers.back().ffn_width));
   HEARTH_ASSIGN_OR_RETURN(e.normalize, m.flag_or("expert_weights_norm", normalize));
   HEARTH_ASSIGN_OR_RETURN(e.scale, m.factor_or("expert_weights_scale", 1e6f, 1));
-  HEARTH_ASSIGN_OR_RETURN(const uint32_t gating, m.count_or("expert_gating_func", kSoftmax));
-  if (gating > kSoftmax) return m.unsupported("expert_gating_func", fmt::format("{}", gating));
-  return e;
+  const uint32_t usual = e.sigmoid ? kSigmoid : kSoftmax;
+  HEARTH_ASSIGN_OR_RETURN(uint32_t gating, m.count_or("expert_gating_func", usual));
+  if (gating == 0) gating = usual;
+  if (gating > kSoftmaxOfChosen)
+    return m.unsupported("expert_gating_func", fmt::format("{}", gating));
+  e.sigmoid = gating == kSigmoid;
+  e.normalize = e.normalize || gating == kSoftmaxOfChosen;
+  HEARTH_ASSIGN_OR_RETURN(const int32_t dense,
+                          m.small_or("leading_dense_block_count", kMaxLayers, 0));
+  for (int32_t i = dense; i < num_layers; ++i) {
+    layers[i].experts = true;
+    layers[i].ffn_width = 0;
+  }
+  return {};
 }
+
+Result<void> DecoderConfig::load_shared_expert(Metadata& m) {
+  constexpr std::string_view kKey = "expert_shared_feed_forward_length";
+  HEARTH_ASSIGN_OR_RETURN(const int32_t ffn_width, m.small_or(kKey, kMaxWidth, 0));
+  add_shared_expert(ffn_width);
+  return {};
+}
+
+void DecoderConfig::add_shared_expert(int32_t ffn_width) {
+  for (LayerSpec& layer : layers) {
+    if (layer.experts) layer.ffn_width = ffn_width;
+  }
+}
+
+float inverse_root(int32_t n) { return 1.0f / std::sqrt(static_cast<float>(n)); }
 
 Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_layers,
                                                      uint32_t period) {

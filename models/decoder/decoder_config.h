@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/result.h"
@@ -18,26 +19,56 @@ namespace hearth::models {
 /// The norms between the projections and the rotation.
 enum class QkNorm {
   kNone,
-  kHeads,  ///< each head of q and of k is normed separately
-  kWidth,  ///< q and k are normed over all heads together
+  kHeads,           ///< each head of q and of k is normed separately
+  kWidth,           ///< q and k are normed over all heads together
+  kHeadsIfPresent,  ///< as kHeads in a file that has the norms
+  kHeadsAfterRope,  ///< as kHeads, after the rotation
 };
 
-/// How one layer differs from its neighbours.
+inline constexpr int32_t kNoRope = -1;
+
+/// The sizes of one layer, and which parts it has.
 struct LayerSpec {
+  int32_t num_heads = 0;  ///< of the queries; 0: no attention
+  kernels::KvShape kv;    ///< num_heads is a multiple of its num_kv_heads
+  int32_t window = 0;     ///< 0: attends to the whole context
+  int32_t rope = 0;       ///< of DecoderConfig::ropes; kNoRope: this layer does not use positions
+  bool experts = false;   ///< has the experts of DecoderConfig::experts
+  int32_t ffn_width = 0;  ///< of the feed-forward that all tokens use; 0: none
+  // ---- Set by DecoderConfig::group_layers ----
   int32_t group = 0;  ///< of ModelInfo::groups
   int32_t index = 0;  ///< among the layers of that group
-  int32_t rope = 0;   ///< of DecoderConfig::ropes; kNoRope: this layer does not use positions
+
+  int64_t q_width() const { return int64_t{num_heads} * kv.k_dim; }
+  int64_t out_width() const { return int64_t{num_heads} * kv.v_dim; }
+  int64_t qkv_width() const { return q_width() + kv.k_width() + kv.v_width(); }
 };
-inline constexpr int32_t kNoRope = -1;
 
 /// A mixture of experts: a feed-forward of which each token uses a few parts.
 struct ExpertConfig {
   int32_t count = 0;  ///< 0: no experts
   int32_t used = 0;   ///< per token; 1 to count
   int32_t ffn_width = 0;
-  bool normalize = false;        ///< the shares of the used experts sum to 1
-  float scale = 1;               ///< of the experts' sum
-  int32_t shared_ffn_width = 0;  ///< of the expert that every token uses in addition; 0: none
+  bool normalize = false;                   ///< the shares of the used experts sum to 1
+  float scale = 1;                          ///< of the experts' sum
+  bool sigmoid = false;                     ///< shares are sigmoids, not a softmax
+  int32_t num_groups = 1, groups_used = 1;  ///< of consecutive experts (MoeRouteArgs)
+  // ---- Tensors ----
+  bool selection_bias = false;  ///< exp_probs_b: required; optional in other families
+  bool biases = false;          ///< of the router and of each expert's products
+  bool shared_gate = false;     ///< the shared expert is scaled by a sigmoid (ffn_gate_inp_shexp)
+};
+
+/// Multi-head latent attention: K and V of all heads are made from one latent row per token, which
+/// is all that is stored, followed by the rotated part of K.
+struct LatentAttention {
+  int32_t q_rank = 0;   ///< q is made from a latent row, too; 0: from the token's row
+  int32_t kv_rank = 0;  ///< width of the latent row; 0: no latent attention
+  int32_t plain = 0;    ///< values of each head's q and k that are not rotated
+  int32_t rotated = 0;
+  int32_t v_dim = 0;  ///< of each head, before the output projection
+
+  int32_t head_dim() const { return plain + rotated; }
 };
 
 struct DecoderConfig {
@@ -45,57 +76,69 @@ struct DecoderConfig {
   int32_t context_length = 0;
   int32_t width = 0;
   int32_t num_layers = 0;
-  int32_t ffn_width = 0;
-  int32_t num_heads = 0;
-  int32_t num_kv_heads = 0;  ///< divides num_heads
-  int32_t head_dim = 0;
+  int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn); not loaded
   float rms_eps = 0;
 
   std::vector<RopeConfig> ropes;   ///< one, or two: of full layers and of sliding layers
-  std::vector<LayerGroup> groups;  ///< at least one
   std::vector<LayerSpec> layers;   ///< num_layers
+  std::vector<LayerGroup> groups;  ///< of layers of equal window and KV shape; at least one
 
   ExpertConfig experts;
+  LatentAttention latent;
 
   // ---- Set by the family: which parts it uses ----
   kernels::RopePairs pairs = kernels::RopePairs::kHalves;
   kernels::Activation activation = kernels::Activation::kSilu;
   QkNorm qk_norm = QkNorm::kNone;
-  bool pre_norms = true;         ///< attn_norm and ffn_norm
-  bool post_norms = false;       ///< post_attention_norm and post_ffw_norm
-  bool qkv_bias = false;         ///< required; optional in other families
-  bool fused_gate_up = false;    ///< ffn_up holds gate and up
-  bool rope_divisors = false;    ///< rope_freqs.weight is allowed
-  bool long_rope = false;        ///< rope_factors_long.weight and _short are allowed
-  float embedding_scale = 1;     ///< of the embedding's rows
-  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(head_dim)
+  bool pre_norms = true;       ///< attn_norm and ffn_norm
+  bool post_norms = false;     ///< post_attention_norm and post_ffw_norm
+  bool qkv_bias = false;       ///< required; optional in other families
+  bool out_bias = false;       ///< attn_output.bias: required; optional in other families
+  bool sinks = false;          ///< attn_sinks: one more logit of each head's softmax
+  bool fused_qkv = false;      ///< attn_qkv; allowed in other families, too
+  bool fused_gate_up = false;  ///< ffn_up holds gate and up
+  std::string_view ffn_norm = "ffn_norm";  ///< name of the norm before the feed-forward
+  bool rope_divisors = false;              ///< rope_freqs.weight is allowed
+  bool long_rope = false;                  ///< rope_factors_long.weight and _short are allowed
+  float embedding_scale = 1;               ///< of the embedding's rows
+  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
   float attention_soft_cap = 0;  ///< 0: none
   float residual_scale = 1;      ///< of what attention and feed-forward add
   float logit_scale = 1;         ///< of the logits
   float logit_soft_cap = 0;      ///< 0: none
 
-  int64_t q_width() const { return int64_t{num_heads} * head_dim; }
-  int64_t kv_width() const { return int64_t{num_kv_heads} * head_dim; }
-  /// Width of the feed-forward that all tokens use; 0: there is none.
-  int32_t dense_ffn_width() const {
-    return experts.count > 0 ? experts.shared_ffn_width : ffn_width;
+  /// The largest value of a layer, of which `get` returns one.
+  template <typename Get>
+  auto most(const Get& get) const {
+    auto value = get(layers.front());
+    for (const LayerSpec& layer : layers) value = get(layer) > value ? get(layer) : value;
+    return value;
   }
   /// Whether a branch is computed completely before it is added to the residual stream.
-  bool has_branch() const { return post_norms || residual_scale != 1; }
+  bool has_branch() const { return post_norms || residual_scale != 1 || experts.shared_gate; }
 
-  /// Reads the keys that all families have: sizes, epsilon, one rope, one full group with all
-  /// layers.
+  /// Reads the keys that all families have: sizes (one for all layers, or one for each), epsilon,
+  /// one rope. All layers have attention without a window and a feed-forward without experts.
   static Result<DecoderConfig> load_common(Metadata& metadata);
-  /// Puts the layers for which `slides` is true into a group of that window and the rest into a
-  /// full group. A window that covers the context is ignored.
+  /// The layers for which `slides` is true attend to a window. A window that covers the context is
+  /// ignored.
   void set_window(int32_t window, const std::function<bool(int32_t layer)>& slides);
-  /// Whether the layer belongs to a sliding group.
-  bool is_sliding(int32_t layer) const;
+  /// Groups the layers by window and KV shape, those without a window first. To be called after a
+  /// change of either.
+  void group_layers();
+  bool is_sliding(int32_t layer) const { return layers[layer].window > 0; }
+  /// Reads expert_count and the keys of experts, and gives all layers but the leading dense ones
+  /// (leading_dense_block_count) experts in place of their feed-forward. `normalize`: the default
+  /// if the file does not set it.
+  Result<void> load_experts(Metadata& metadata, bool normalize);
+  /// Every layer with experts has one more, of this width, that all tokens use.
+  void add_shared_expert(int32_t ffn_width);
+  /// The same, of the width that expert_shared_feed_forward_length gives; 0 or missing: none.
+  Result<void> load_shared_expert(Metadata& metadata);
 };
 
-/// Reads expert_count and the keys of experts; `normalize` is the default if the file does not set
-/// it.
-Result<ExpertConfig> load_experts(Metadata& metadata, const DecoderConfig& config, bool normalize);
+/// 1 / sqrt(n)
+float inverse_root(int32_t n);
 
 /// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period whose
 /// last layer is full (0: all slide); `period` if the key is missing.

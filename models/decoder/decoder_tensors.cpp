@@ -16,7 +16,7 @@ using Found = Result<const GgufTensor*>;
 class LayerFinder {
  public:
   LayerFinder(TensorSet& set, const DecoderConfig& config, int32_t index)
-      : set_(set), c_(config), index_(index) {}
+      : set_(set), c_(config), spec_(config.layers[index]), index_(index) {}
 
   Result<LayerTensors> find() {
     LayerTensors t{};
@@ -44,10 +44,11 @@ class LayerFinder {
 
   Result<void> find_attention(LayerTensors& t) {
     HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want_if(c_.pre_norms, "attn_norm.weight", {c_.width}));
-    const int64_t joined = c_.q_width() + 2 * c_.kv_width();
+    if (c_.latent.kv_rank > 0) return find_latent(t);
+    const int64_t joined = spec_.qkv_width();
     // Files of any family may join q, k and v. A family that always does gets the error of the
     // joined tensor.
-    const bool separate = set_.has(name("attn_q.weight")) || !c_.fused_gate_up;
+    const bool separate = set_.has(name("attn_q.weight")) || !c_.fused_qkv;
     HEARTH_ASSIGN_OR_RETURN(t.fused_qkv, separate ? maybe("attn_qkv.weight", {c_.width, joined})
                                                   : want("attn_qkv.weight", {c_.width, joined}));
     if (t.fused_qkv != nullptr) {
@@ -56,46 +57,70 @@ class LayerFinder {
     } else {
       HEARTH_TRY(find_separate_qkv(t));
     }
-    const bool heads = c_.qk_norm == QkNorm::kHeads;
-    const bool normed = c_.qk_norm != QkNorm::kNone;
-    HEARTH_ASSIGN_OR_RETURN(
-        t.q_norm, want_if(normed, "attn_q_norm.weight", {heads ? c_.head_dim : c_.q_width()}));
-    HEARTH_ASSIGN_OR_RETURN(
-        t.k_norm, want_if(normed, "attn_k_norm.weight", {heads ? c_.head_dim : c_.kv_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {c_.q_width(), c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.attn_bias, maybe("attn_output.bias", {c_.width}));
+    const bool heads = c_.qk_norm != QkNorm::kWidth;
+    const bool normed = c_.qk_norm != QkNorm::kNone && (c_.qk_norm != QkNorm::kHeadsIfPresent ||
+                                                        set_.has(name("attn_q_norm.weight")));
+    HEARTH_ASSIGN_OR_RETURN(t.q_norm, want_if(normed, "attn_q_norm.weight",
+                                              {heads ? spec_.kv.k_dim : spec_.q_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.k_norm, want_if(normed, "attn_k_norm.weight",
+                                              {heads ? spec_.kv.k_dim : spec_.kv.k_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {spec_.out_width(), c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_bias, c_.out_bias ? want("attn_output.bias", {c_.width})
+                                                     : maybe("attn_output.bias", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.sinks, want_if(c_.sinks, "attn_sinks.weight", {spec_.num_heads}));
     HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm,
                             want_if(c_.post_norms, "post_attention_norm.weight", {c_.width}));
     return {};
   }
 
+  Result<void> find_latent(LayerTensors& t) {
+    const LatentAttention& a = c_.latent;
+    const int64_t q_width = int64_t{spec_.num_heads} * a.head_dim();
+    if (a.q_rank > 0) {
+      HEARTH_ASSIGN_OR_RETURN(t.q_a, want("attn_q_a.weight", {c_.width, a.q_rank}));
+      HEARTH_ASSIGN_OR_RETURN(t.q_a_norm, want("attn_q_a_norm.weight", {a.q_rank}));
+      HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q_b.weight", {a.q_rank, q_width}));
+    } else {
+      HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q.weight", {c_.width, q_width}));
+    }
+    HEARTH_ASSIGN_OR_RETURN(t.kv_a,
+                            want("attn_kv_a_mqa.weight", {c_.width, a.kv_rank + a.rotated}));
+    HEARTH_ASSIGN_OR_RETURN(t.kv_a_norm, want("attn_kv_a_norm.weight", {a.kv_rank}));
+    HEARTH_ASSIGN_OR_RETURN(t.k_b, want("attn_k_b.weight", {a.plain, a.kv_rank, spec_.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(t.v_b, want("attn_v_b.weight", {a.kv_rank, a.v_dim, spec_.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(
+        t.attn_out, want("attn_output.weight", {int64_t{spec_.num_heads} * a.v_dim, c_.width}));
+    return {};
+  }
+
   Result<void> find_separate_qkv(LayerTensors& t) {
-    HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q.weight", {c_.width, c_.q_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.k, want("attn_k.weight", {c_.width, c_.kv_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.v, want("attn_v.weight", {c_.width, c_.kv_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.q_bias, maybe("attn_q.bias", {c_.q_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.k_bias, maybe("attn_k.bias", {c_.kv_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.v_bias, maybe("attn_v.bias", {c_.kv_width()}));
-    if (c_.qkv_bias && t.q_bias == nullptr) return missing("attn_q.bias", c_.q_width());
-    if (c_.qkv_bias && t.k_bias == nullptr) return missing("attn_k.bias", c_.kv_width());
-    if (c_.qkv_bias && t.v_bias == nullptr) return missing("attn_v.bias", c_.kv_width());
+    HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q.weight", {c_.width, spec_.q_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.k, want("attn_k.weight", {c_.width, spec_.kv.k_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.v, want("attn_v.weight", {c_.width, spec_.kv.v_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.q_bias, maybe("attn_q.bias", {spec_.q_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.k_bias, maybe("attn_k.bias", {spec_.kv.k_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.v_bias, maybe("attn_v.bias", {spec_.kv.v_width()}));
+    if (c_.qkv_bias && t.q_bias == nullptr) return missing("attn_q.bias", spec_.q_width());
+    if (c_.qkv_bias && t.k_bias == nullptr) return missing("attn_k.bias", spec_.kv.k_width());
+    if (c_.qkv_bias && t.v_bias == nullptr) return missing("attn_v.bias", spec_.kv.v_width());
     return all_or_none({t.q_bias, t.k_bias, t.v_bias});
   }
 
   Result<void> find_feed_forward(LayerTensors& t) {
-    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm, want_if(c_.pre_norms, "ffn_norm.weight", {c_.width}));
-    if (c_.experts.count > 0) return find_experts(t);
+    HEARTH_ASSIGN_OR_RETURN(
+        t.ffn_norm, want_if(c_.pre_norms, fmt::format("{}.weight", c_.ffn_norm), {c_.width}));
+    if (spec_.experts) return find_experts(t);
     if (c_.fused_gate_up) {
       HEARTH_ASSIGN_OR_RETURN(t.fused_gate_up,
-                              want("ffn_up.weight", {c_.width, 2 * int64_t{c_.ffn_width}}));
+                              want("ffn_up.weight", {c_.width, 2 * int64_t{spec_.ffn_width}}));
     } else {
-      HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate.weight", {c_.width, c_.ffn_width}));
-      HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up.weight", {c_.width, c_.ffn_width}));
-      HEARTH_ASSIGN_OR_RETURN(t.gate_bias, maybe("ffn_gate.bias", {c_.ffn_width}));
-      HEARTH_ASSIGN_OR_RETURN(t.up_bias, maybe("ffn_up.bias", {c_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate.weight", {c_.width, spec_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up.weight", {c_.width, spec_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.gate_bias, maybe("ffn_gate.bias", {spec_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.up_bias, maybe("ffn_up.bias", {spec_.ffn_width}));
       HEARTH_TRY(all_or_none({t.gate_bias, t.up_bias}));
     }
-    HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down.weight", {c_.ffn_width, c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down.weight", {spec_.ffn_width, c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.down_bias, maybe("ffn_down.bias", {c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
                             want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
@@ -111,8 +136,20 @@ class LayerFinder {
                             want("ffn_up_exps.weight", {c_.width, e.ffn_width, e.count}));
     HEARTH_ASSIGN_OR_RETURN(t.down_experts,
                             want("ffn_down_exps.weight", {e.ffn_width, c_.width, e.count}));
-    const int64_t shared = e.shared_ffn_width;
+    HEARTH_ASSIGN_OR_RETURN(t.router_bias, want_if(e.biases, "ffn_gate_inp.bias", {e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.gate_experts_bias,
+                            want_if(e.biases, "ffn_gate_exps.bias", {e.ffn_width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.up_experts_bias,
+                            want_if(e.biases, "ffn_up_exps.bias", {e.ffn_width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.down_experts_bias,
+                            want_if(e.biases, "ffn_down_exps.bias", {c_.width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.selection_bias, e.selection_bias
+                                                  ? want("exp_probs_b.bias", {e.count})
+                                                  : maybe("exp_probs_b.bias", {e.count}));
+    const int64_t shared = spec_.ffn_width;
     if (shared == 0) return {};
+    HEARTH_ASSIGN_OR_RETURN(t.shared_gate,
+                            want_if(e.shared_gate, "ffn_gate_inp_shexp.weight", {c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate_shexp.weight", {c_.width, shared}));
     HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up_shexp.weight", {c_.width, shared}));
     HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down_shexp.weight", {shared, c_.width}));
@@ -138,6 +175,7 @@ class LayerFinder {
 
   TensorSet& set_;
   const DecoderConfig& c_;
+  const LayerSpec& spec_;
   const int32_t index_;
 };
 
@@ -183,6 +221,9 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
   for (int32_t i = 0; i < c.num_layers; ++i) {
     HEARTH_ASSIGN_OR_RETURN(const LayerTensors layer, LayerFinder(set, c, i).find());
     t.layers.push_back(layer);
+  }
+  for (int32_t i = 0; i < c.num_draft_layers; ++i) {
+    set.ignore_all(fmt::format("blk.{}.", c.num_layers + i));
   }
   HEARTH_ASSIGN_OR_RETURN(t.output_norm, set.want("output_norm.weight", {c.width}));
   const int64_t vocab_size = t.embedding->dims[1];

@@ -21,6 +21,10 @@ struct LayerTensors {
   const GgufTensor *gate, *up, *gate_bias, *up_bias;
   const GgufTensor *down, *down_bias, *ffn_post_norm;
   const GgufTensor *router, *gate_experts, *up_experts, *down_experts;
+  const GgufTensor *router_bias, *gate_experts_bias, *up_experts_bias, *down_experts_bias;
+  const GgufTensor *selection_bias, *shared_gate;
+  const GgufTensor* sinks;
+  const GgufTensor *q_a, *q_a_norm, *kv_a, *kv_a_norm, *k_b, *v_b;  ///< latent attention; q: q_b
 };
 
 struct DecoderTensors {

@@ -12,7 +12,15 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   constexpr WeightRole kVector = WeightRole::kVector;
   DecoderWeights::Layer w;
   HEARTH_ASSIGN_OR_RETURN(w.attn_norm, packer.pack({t.attn_norm}, kVector));
-  if (t.fused_qkv != nullptr) {
+  if (t.kv_a != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.q_a, packer.pack({t.q_a}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.q_a_norm, packer.pack({t.q_a_norm}, kVector));
+    HEARTH_ASSIGN_OR_RETURN(w.q, packer.pack({t.q}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.kv_a, packer.pack({t.kv_a}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.kv_a_norm, packer.pack({t.kv_a_norm}, kVector));
+    HEARTH_ASSIGN_OR_RETURN(w.k_b, packer.pack({t.k_b}, WeightRole::kExperts));
+    HEARTH_ASSIGN_OR_RETURN(w.v_b, packer.pack({t.v_b}, WeightRole::kExperts));
+  } else if (t.fused_qkv != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.fused_qkv}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.qkv_bias, packer.pack({t.fused_qkv_bias}, kVector));
   } else {
@@ -37,6 +45,13 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts,
                           packer.pack({t.gate_experts, t.up_experts}, WeightRole::kExperts));
   HEARTH_ASSIGN_OR_RETURN(w.down_experts, packer.pack({t.down_experts}, WeightRole::kExperts));
+  HEARTH_ASSIGN_OR_RETURN(w.router_bias, packer.pack({t.router_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts_bias,
+                          packer.pack_biases({t.gate_experts_bias, t.up_experts_bias}));
+  HEARTH_ASSIGN_OR_RETURN(w.down_experts_bias, packer.pack_biases({t.down_experts_bias}));
+  HEARTH_ASSIGN_OR_RETURN(w.selection_bias, packer.pack({t.selection_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.shared_gate, packer.pack({t.shared_gate}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.sinks, packer.pack({t.sinks}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.ffn_post_norm, packer.pack({t.ffn_post_norm}, kVector));
   return w;
 }

@@ -15,10 +15,10 @@ struct DecoderWeights {
   /// Null if the family or the file has no such tensor.
   struct Layer {
     WeightHandle attn_norm;  ///< vector of width
-    WeightHandle qkv;        ///< (q_width + 2 kv_width, width): q, then k, then v
+    WeightHandle qkv;        ///< (qkv_width, width): q, then k, then v
     WeightHandle qkv_bias;
-    WeightHandle q_norm, k_norm;  ///< vectors of head_dim (kHeads), or q_width and kv_width
-    WeightHandle attn_out;        ///< (width, q_width)
+    WeightHandle q_norm, k_norm;  ///< vectors of k_dim (kHeads), or of all heads
+    WeightHandle attn_out;        ///< (width, out_width)
     WeightHandle attn_bias;
     WeightHandle attn_post_norm;  ///< vector of width
     WeightHandle ffn_norm;        ///< vector of width
@@ -31,6 +31,19 @@ struct DecoderWeights {
     WeightHandle router;           ///< (experts.count, width)
     WeightHandle gate_up_experts;  ///< per expert (2 experts.ffn_width, width): gate, then up
     WeightHandle down_experts;     ///< per expert (width, experts.ffn_width)
+    WeightHandle router_bias;      ///< vector of experts.count
+    WeightHandle gate_up_experts_bias, down_experts_bias;  ///< vectors, expert after expert
+    WeightHandle selection_bias;                           ///< vector of experts.count
+    WeightHandle shared_gate;                              ///< (1, width)
+    WeightHandle sinks;                                    ///< vector of num_heads
+    // Latent attention, in place of qkv.
+    WeightHandle q_a;        ///< (q_rank, width), or null
+    WeightHandle q_a_norm;   ///< vector of q_rank
+    WeightHandle q;          ///< (num_heads * head_dim, q_rank or width)
+    WeightHandle kv_a;       ///< (kv_rank + rotated, width)
+    WeightHandle kv_a_norm;  ///< vector of kv_rank
+    WeightHandle k_b;        ///< per head (kv_rank, plain): from q to the latent row's width
+    WeightHandle v_b;        ///< per head (v_dim, kv_rank)
   };
 
   WeightHandle embedding;                      ///< (vocab_size, width)

@@ -1,9 +1,13 @@
 // Mixture of experts: a router's logits choose a few feed-forwards for each token.
 //
-//   shares = softmax(h W_router), the largest `used` of them
-//   x += sum of share_e * (act(gate_e) * up_e) W_down_e,  gate_e, up_e = h W_gate_up_e
+//   shares = softmax or sigmoid(h W_router), the largest `used` of them (kernels/ops.h,
+//   MoeRouteArgs) x += sum of share_e * (act(gate_e) * up_e) W_down_e,  gate_e, up_e = h
+//   W_gate_up_e x += sigmoid(h w_gate) * (act(gate) * up) W_down, of an expert that all tokens use,
+//   where it has
+//        a gate
 //
-// Source: Shazeer et al. 2017 section 2; Jiang et al. 2024 (Mixtral) section 2.1.
+// Source: Shazeer et al. 2017 section 2; Jiang et al. 2024 (Mixtral) section 2.1; Qwen Team 2024
+// (Qwen1.5-MoE) on the shared expert's gate.
 
 #include "models/decoder/decoder.h"
 
@@ -12,19 +16,32 @@ namespace hearth::models {
 void Decoder::add_experts(const LayerStep& s, const kernels::TensorView& in) {
   const ExpertConfig& e = config_.experts;
   const Activations::Experts& a = act_.experts;
+  const auto add_expert_bias = [&](const WeightHandle& bias, const kernels::TensorView& out) {
+    if (!bias) return;
+    ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = out, .ids = &a.ids});
+  };
   ops_.matmul(state(), {.batch = &s.batch, .x = in, .w = s.weights.router.get(), .out = a.logits});
+  if (s.weights.router_bias) {
+    ops_.add_bias(state(),
+                  {.batch = &s.batch, .bias = s.weights.router_bias.get(), .out = a.logits});
+  }
   ops_.moe_route(state(), {.batch = &s.batch,
                            .logits = a.logits,
                            .top_k = e.used,
                            .normalize = e.normalize,
                            .scale = e.scale * config_.residual_scale,
                            .ids = a.ids,
-                           .weights = a.shares});
+                           .weights = a.shares,
+                           .sigmoid = e.sigmoid,
+                           .selection_bias = s.weights.selection_bias.get(),
+                           .num_groups = e.num_groups,
+                           .groups_used = e.groups_used});
   ops_.moe_matmul(state(), {.batch = &s.batch,
                             .x = in,
                             .w = s.weights.gate_up_experts.get(),
                             .ids = a.ids,
                             .out = a.gate_up});
+  add_expert_bias(s.weights.gate_up_experts_bias, a.gate_up);
   ops_.gated_activation(state(), {.batch = &s.batch,
                                   .gate_up = a.gate_up,
                                   .activation = config_.activation,
@@ -36,7 +53,20 @@ void Decoder::add_experts(const LayerStep& s, const kernels::TensorView& in) {
                             .w = s.weights.down_experts.get(),
                             .ids = a.ids,
                             .out = a.out});
+  add_expert_bias(s.weights.down_experts_bias, a.out);
   ops_.moe_combine(state(), {.batch = &s.batch, .x = a.out, .weights = a.shares, .out = act_.x});
+}
+
+void Decoder::add_shared_expert(const LayerStep& s, const kernels::TensorView& in) {
+  const kernels::TensorView& gate = act_.experts.shared_gate;
+  ops_.matmul(state(), {.batch = &s.batch, .x = in, .w = s.weights.shared_gate.get(), .out = gate});
+  gated(s, in);
+  product(s, s.gated, s.weights.down, s.weights.down_bias, act_.branch);
+  ops_.add_scaled(state(), {.batch = &s.batch,
+                            .x = act_.branch,
+                            .scale = config_.residual_scale,
+                            .out = act_.x,
+                            .gate = &gate});
 }
 
 }  // namespace hearth::models

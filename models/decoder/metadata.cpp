@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "kernels/base/sizes.h"
+
 namespace hearth::models {
 namespace {
 
@@ -100,9 +102,46 @@ Result<int32_t> Metadata::number(std::string_view key, int32_t most) {
   return corrupt(key, fmt::format("{}, want 1 to {}", value, most));
 }
 
+Result<std::vector<int32_t>> Metadata::numbers(std::string_view key, int32_t most,
+                                               int32_t num_layers) {
+  has(key);
+  const GgufEntry* entry = file_.find(full(key));
+  if (entry == nullptr || entry->type != GgufType::kArray) {
+    HEARTH_ASSIGN_OR_RETURN(const int32_t value, number(key, most));
+    return std::vector<int32_t>(num_layers, value);
+  }
+  if (!is_integer(entry->element_type) || !std::cmp_equal(entry->count, num_layers)) {
+    return corrupt(key, fmt::format("an array of {} {}, want a number for each of the {} layers",
+                                    entry->count, name(entry->element_type), num_layers));
+  }
+  std::vector<int32_t> values;
+  const size_t size = entry->payload.size() / entry->count;
+  for (int32_t i = 0; i < num_layers; ++i) {
+    const GgufInteger value = load_integer(entry->element_type, entry->payload.data() + i * size);
+    if (value.negative || value.bits < 1 || std::cmp_greater(value.bits, most)) {
+      return corrupt(key, fmt::format("{}{} for layer {}, want 1 to {}", value.negative ? "-" : "",
+                                      value.negative ? 0 - value.bits : value.bits, i, most));
+    }
+    values.push_back(static_cast<int32_t>(value.bits));
+  }
+  return values;
+}
+
+Result<std::vector<int32_t>> Metadata::numbers_or(std::string_view key, int32_t most,
+                                                  const std::vector<int32_t>& fallback) {
+  if (!has(key)) return fallback;
+  return numbers(key, most, size32(fallback));
+}
+
 Result<int32_t> Metadata::number_or(std::string_view key, int32_t most, int32_t fallback) {
   if (!has(key)) return fallback;
   return number(key, most);
+}
+
+Result<int32_t> Metadata::small_or(std::string_view key, int32_t most, int32_t fallback) {
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t value, count_or(key, static_cast<uint32_t>(fallback)));
+  if (std::cmp_less_equal(value, most)) return static_cast<int32_t>(value);
+  return corrupt(key, fmt::format("{}, want 0 to {}", value, most));
 }
 
 Result<uint32_t> Metadata::count_or(std::string_view key, uint32_t fallback) {

@@ -37,6 +37,27 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   return weight;
 }
 
+Result<WeightHandle> WeightPacker::pack_biases(std::initializer_list<const GgufTensor*> tensors) {
+  std::vector<float> values;
+  if (*tensors.begin() == nullptr) return WeightHandle();
+  const uint64_t experts = (*tensors.begin())->dims[1];
+  for (const GgufTensor* tensor : tensors) {
+    if (*tensor->dtype == kernels::DType::kF32) continue;
+    return Error::unsupported(fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()));
+  }
+  for (uint64_t e = 0; e < experts; ++e) {
+    for (const GgufTensor* tensor : tensors) {
+      const uint64_t width = tensor->dims[0];
+      for (uint64_t i = 0; i < width; ++i) {
+        values.push_back(
+            load_unaligned<float>(tensor->bytes.data() + (e * width + i) * sizeof(float)));
+      }
+    }
+  }
+  for (const GgufTensor* tensor : tensors) state_.bytes_done += tensor->bytes.size();
+  return pack_values((*tensors.begin())->name, values);
+}
+
 Result<WeightHandle> WeightPacker::pack_values(std::string_view name,
                                                std::span<const float> values) {
   if (values.empty()) return WeightHandle();

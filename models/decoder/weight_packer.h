@@ -25,6 +25,9 @@ class WeightPacker {
   /// dimension counts experts.
   Result<WeightHandle> pack(std::initializer_list<const GgufTensor*> tensors,
                             kernels::WeightRole role);
+  /// Joins vectors of experts, (experts, width) each, expert by expert; null if one of them is
+  /// null.
+  Result<WeightHandle> pack_biases(std::initializer_list<const GgufTensor*> tensors);
   /// Packs a computed vector; null if there are no values.
   Result<WeightHandle> pack_values(std::string_view name, std::span<const float> values);
 

@@ -34,8 +34,7 @@ Result<std::unique_ptr<Model>> Encoder::load(const GgufFile& file, const Encoder
   info.pooling = c.pooling;
   LayerGroup group;
   group.num_layers = 1;
-  group.num_kv_heads = c.num_heads;
-  group.head_dim = c.head_dim;
+  group.kv = kernels::KvShape::even(c.num_heads, c.head_dim);
   info.groups = {group};
   return std::unique_ptr<Model>(new Encoder(c, std::move(weights), std::move(info), ops, more));
 }
@@ -139,8 +138,7 @@ void Encoder::attention(const BatchIndex& batch, const KvPool& pool,
                    .layer_offset = 0,
                    .dtype = pool.dtype,
                    .block_size = pool.block_size,
-                   .num_kv_heads = config_.num_heads,
-                   .head_dim = config_.head_dim};
+                   .shape = info_.groups.front().kv};
   ops_.kv_store(state(), {.batch = &batch, .group = 0, .k = k, .v = v, .kv = kv});
   more_.attention_to_all(state(), {.batch = &batch,
                                    .group = 0,

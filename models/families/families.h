@@ -26,6 +26,18 @@ FamilyLoader load_olmo2;
 FamilyLoader load_qwen3moe;
 FamilyLoader load_olmoe;
 FamilyLoader load_granitemoe;
+FamilyLoader load_gpt_oss;
+FamilyLoader load_glm4;
+FamilyLoader load_glm4moe;
+FamilyLoader load_qwen2moe;
+FamilyLoader load_ernie4_5;
+FamilyLoader load_ernie4_5_moe;
+FamilyLoader load_seed_oss;
+FamilyLoader load_exaone4;
+FamilyLoader load_hunyuan_dense;
+FamilyLoader load_internlm2;
+FamilyLoader load_minimax_m2;
+FamilyLoader load_deepseek2;
 FamilyLoader load_bert;
 FamilyLoader load_nomic_bert;
 

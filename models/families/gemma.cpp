@@ -26,24 +26,6 @@ namespace {
 constexpr float kMaxCap = 1e6f;
 constexpr float kMaxBase = 1e30f;
 
-/// Norms on both sides of each branch.
-class SandwichDecoder final : public Decoder {
- public:
-  using Decoder::Decoder;
-
- protected:
-  void layer(const LayerStep& s) override {
-    norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
-    attention(s, act().normed);
-    add_normed_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias,
-                       s.weights.attn_post_norm);
-    norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
-    gated(s, act().normed);
-    add_normed_product(s, act().gated, s.weights.down, s.weights.down_bias,
-                       s.weights.ffn_post_norm);
-  }
-};
-
 Result<DecoderConfig> load_gemma_config(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   c.activation = kernels::Activation::kGeluTanh;
@@ -55,7 +37,7 @@ Result<DecoderConfig> load_gemma_config(Metadata& m) {
 /// size. Metadata does not record this, so they are recognized by their number of layers.
 void scale_by_width(DecoderConfig& c, int32_t layers_of_largest) {
   if (c.num_layers != layers_of_largest) return;
-  c.attention_scale = 1.0f / std::sqrt(static_cast<float>(c.width / c.num_heads));
+  c.attention_scale = inverse_root(c.width / c.layers.front().num_heads);
 }
 
 }  // namespace

@@ -51,15 +51,8 @@ Result<std::unique_ptr<Model>> load_granitemoe(const GgufFile& file, const kerne
                                                const LoadProgressFn& progress) {
   Metadata m(file, "granitemoe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_granite_config(m));
-  HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(m, c, true));
-  if (m.has("expert_shared_feed_forward_length")) {
-    HEARTH_ASSIGN_OR_RETURN(const uint32_t shared,
-                            m.count_or("expert_shared_feed_forward_length", 0));
-    if (shared > 0) {
-      HEARTH_ASSIGN_OR_RETURN(c.experts.shared_ffn_width,
-                              m.number("expert_shared_feed_forward_length", kMaxWidth));
-    }
-  }
+  HEARTH_TRY(c.load_experts(m, true));
+  HEARTH_TRY(c.load_shared_expert(m));
   HEARTH_TRY(m.refuse_others());
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }

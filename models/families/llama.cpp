@@ -19,17 +19,25 @@ Result<std::unique_ptr<Model>> load_llama(const GgufFile& file, const kernels::O
                                           const LoadProgressFn& progress) {
   Metadata metadata(file, "llama");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
-  HEARTH_ASSIGN_OR_RETURN(const uint32_t window, metadata.count_or("attention.sliding_window", 0));
-  if (std::cmp_less(window, c.context_length)) {
-    c.set_window(window, [](int32_t) { return true; });
-  }
+  HEARTH_ASSIGN_OR_RETURN(const int32_t window,
+                          metadata.small_or("attention.sliding_window", INT32_MAX, 0));
+  c.set_window(window, [](int32_t) { return true; });
   HEARTH_ASSIGN_OR_RETURN(const uint32_t experts, metadata.count_or("expert_count", 0));
   if (experts > 0) {
-    HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(metadata, c, true));
+    HEARTH_TRY(c.load_experts(metadata, true));
   }
   HEARTH_TRY(metadata.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
   c.rope_divisors = true;
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+Result<std::unique_ptr<Model>> load_internlm2(const GgufFile& file, const kernels::OpTable& ops,
+                                              const LoadProgressFn& progress) {
+  Metadata m(file, "internlm2");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_TRY(m.refuse_others());
+  c.pairs = kernels::RopePairs::kNeighbours;
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }
 

@@ -20,21 +20,6 @@ namespace {
 
 constexpr float kMaxSlidingBase = 1e30f;
 
-class PostNormDecoder final : public Decoder {
- public:
-  using Decoder::Decoder;
-
- protected:
-  void layer(const LayerStep& s) override {
-    attention(s, act().x);
-    add_normed_product(s, act().attn, s.weights.attn_out, s.weights.attn_bias,
-                       s.weights.attn_post_norm);
-    gated(s, act().x);
-    add_normed_product(s, act().gated, s.weights.down, s.weights.down_bias,
-                       s.weights.ffn_post_norm);
-  }
-};
-
 Result<void> set_sliding_layers(Metadata& m, DecoderConfig& c) {
   HEARTH_ASSIGN_OR_RETURN(const uint32_t window, m.count_or("attention.sliding_window", 0));
   HEARTH_ASSIGN_OR_RETURN(const auto slides, sliding_pattern(m, c.num_layers, 4));

@@ -16,7 +16,7 @@ Result<std::unique_ptr<Model>> load_olmoe(const GgufFile& file, const kernels::O
                                           const LoadProgressFn& progress) {
   Metadata m(file, "olmoe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
-  HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(m, c, false));
+  HEARTH_TRY(c.load_experts(m, false));
   HEARTH_TRY(m.refuse_others());
   c.qk_norm = QkNorm::kWidth;
   return load_decoder<PreNormDecoder>(file, c, ops, progress);

@@ -17,11 +17,11 @@ Result<std::unique_ptr<Model>> load_phi3(const GgufFile& file, const kernels::Op
                                          const LoadProgressFn& progress) {
   Metadata m(file, "phi3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
-  HEARTH_ASSIGN_OR_RETURN(const uint32_t window, m.count_or("attention.sliding_window", 0));
-  if (std::cmp_less(window, c.context_length)) {
-    c.set_window(window, [](int32_t) { return true; });
-  }
+  HEARTH_ASSIGN_OR_RETURN(const int32_t window,
+                          m.small_or("attention.sliding_window", INT32_MAX, 0));
+  c.set_window(window, [](int32_t) { return true; });
   HEARTH_TRY(m.refuse_others());
+  c.fused_qkv = true;
   c.fused_gate_up = true;
   c.long_rope = true;
   return load_decoder<PreNormDecoder>(file, c, ops, progress);

@@ -18,4 +18,16 @@ Result<std::unique_ptr<Model>> load_qwen2(const GgufFile& file, const kernels::O
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }
 
+Result<std::unique_ptr<Model>> load_qwen2moe(const GgufFile& file, const kernels::OpTable& ops,
+                                             const LoadProgressFn& progress) {
+  Metadata m(file, "qwen2moe");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_TRY(c.load_experts(m, false));
+  HEARTH_TRY(c.load_shared_expert(m));
+  HEARTH_TRY(m.refuse_others());
+  c.qkv_bias = true;
+  c.experts.shared_gate = true;
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
 }  // namespace hearth::models

@@ -24,7 +24,7 @@ Result<std::unique_ptr<Model>> load_qwen3moe(const GgufFile& file, const kernels
                                              const LoadProgressFn& progress) {
   Metadata metadata(file, "qwen3moe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
-  HEARTH_ASSIGN_OR_RETURN(c.experts, load_experts(metadata, c, true));
+  HEARTH_TRY(c.load_experts(metadata, true));
   HEARTH_TRY(metadata.refuse_others());
   c.qk_norm = QkNorm::kHeads;
   return load_decoder<PreNormDecoder>(file, c, ops, progress);

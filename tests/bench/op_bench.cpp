@@ -149,11 +149,12 @@ void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_
   constexpr int32_t kHeads = 32;
   constexpr int32_t kKvHeads = 8;
   constexpr int32_t kHeadDim = 64;
+  constexpr auto shape = KvShape::even(kKvHeads, kHeadDim);
   const OpTable& ops = bench.ops;
   const Step step(num_seqs, context, queries);
   // A block holds all layers, as a model's does: calls use one after the other.
   const size_t layers = bench.smoke ? 2 : 16;
-  const int64_t layer_bytes = kv_layer_bytes(kv_type, 16, kKvHeads, kHeadDim);
+  const int64_t layer_bytes = kv_layer_bytes(kv_type, 16, shape);
   const int64_t block_bytes = layer_bytes * static_cast<int64_t>(layers);
   const auto seen_bytes = static_cast<size_t>(layer_bytes) * step.blocks.size();
   const DeviceBuffer pool = take(ops, seen_bytes * layers);
@@ -168,13 +169,12 @@ void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_
   }
   const double seconds = bench.best_seconds([&](size_t call) {
     const auto layer = static_cast<int64_t>(call % layers) * layer_bytes;
-    ops.attention(ops.state.get(),
-                  {.batch = &step.index,
-                   .q = {q.data(), DType::kF32, tokens, width, width},
-                   .kv = {pool.data(), block_bytes, layer, kv_type, 16, kKvHeads, kHeadDim},
-                   .num_heads = kHeads,
-                   .scale = 0.125f,
-                   .out = {out.data(), DType::kF32, tokens, width, width}});
+    ops.attention(ops.state.get(), {.batch = &step.index,
+                                    .q = {q.data(), DType::kF32, tokens, width, width},
+                                    .kv = {pool.data(), block_bytes, layer, kv_type, 16, shape},
+                                    .num_heads = kHeads,
+                                    .scale = 0.125f,
+                                    .out = {out.data(), DType::kF32, tokens, width, width}});
   });
   double pairs = 0;  // per query and position it attends to
   for (const int32_t position : step.positions) pairs += position + 1;

@@ -54,8 +54,7 @@ class IdleModel final : public models::Model {
     info_.vocab_size = 64;
     models::LayerGroup group;
     group.num_layers = small_kv ? 1 : 16;
-    group.num_kv_heads = small_kv ? 1 : 8;
-    group.head_dim = 64;
+    group.kv = kernels::KvShape::even(small_kv ? 1 : 8, 64);
     info_.groups = {group};
   }
   const models::ModelInfo& info() const override { return info_; }

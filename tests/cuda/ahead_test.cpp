@@ -178,7 +178,8 @@ TEST_CASE("ahead: requests arrive, end by stop tokens and are cancelled in any o
       engine::EngineConfig c = config(run_ahead);
       c.scheduler.max_seqs = 3;
       // Little memory: some are preempted, and blocks change owners.
-      c.kv_bytes = static_cast<uint64_t>(8 * kernels::kv_layer_bytes(DType::kF16, 16, 2, 16));
+      c.kv_bytes = static_cast<uint64_t>(
+          8 * kernels::kv_layer_bytes(DType::kF16, 16, kernels::KvShape::even(2, 16)));
       Random random(static_cast<uint64_t>(seed));
       EngineRun run(file.file, ops, c);
       for (engine::RequestId id = 1; id <= kLast; ++id) {

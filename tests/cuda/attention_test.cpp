@@ -59,10 +59,11 @@ class Pool {
       tables_.emplace_back(static_cast<size_t>(blocks));
       num_blocks += blocks;
     }
-    const int64_t layer = kernels::kv_layer_bytes(c.kv_type, c.block_size, c.kv_heads, c.head_dim);
+    const auto shape = kernels::KvShape::even(c.kv_heads, c.head_dim);
+    const int64_t layer = kernels::kv_layer_bytes(c.kv_type, c.block_size, shape);
     std::vector<unsigned char> nan(static_cast<size_t>(num_blocks * 2 * layer), 0xff);
     memory_ = upload(ops, nan);
-    kv_ = {memory_.data(), 2 * layer, layer, c.kv_type, c.block_size, c.kv_heads, c.head_dim};
+    kv_ = {memory_.data(), 2 * layer, layer, c.kv_type, c.block_size, shape};
     // Physical blocks in another order than the logical one, sequences interleaved.
     std::vector<int32_t> order(static_cast<size_t>(num_blocks));
     std::iota(order.begin(), order.end(), 0);

@@ -214,17 +214,18 @@ void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t ou
 void bench_attention(const OpTable& ops, const Sizes& sizes, DType type, int32_t rows,
                      int32_t context, bool prefill, const Ceilings& best) {
   constexpr int32_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+  constexpr auto shape = KvShape::even(kKvHeads, kHeadDim);
   Index index(ops, rows, context);
   const int32_t sequences = prefill ? 1 : rows;
   if (prefill) index.make_prefill(ops, rows, context);
-  const int64_t block_bytes = kv_layer_bytes(type, 16, kKvHeads, kHeadDim);
+  const int64_t block_bytes = kv_layer_bytes(type, 16, shape);
   const DeviceBuffer pool = allocate(ops, sequences * index.group.max_blocks * block_bytes);
   const DeviceBuffer q = random_rows(ops, int64_t{rows} * kHeads * kHeadDim);
   const DeviceBuffer out = allocate(ops, int64_t{rows} * kHeads * kHeadDim * 4);
   AttentionArgs args{};
   args.batch = &index.batch;
   args.q = view_of(q, rows, kHeads * kHeadDim);
-  args.kv = {pool.data(), block_bytes, 0, type, 16, kKvHeads, kHeadDim};
+  args.kv = {pool.data(), block_bytes, 0, type, 16, shape};
   args.num_heads = kHeads;
   args.scale = 0.088f;
   args.out = view_of(out, rows, kHeads * kHeadDim);

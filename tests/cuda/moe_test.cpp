@@ -104,6 +104,44 @@ TEST_CASE("moe_matmul: a row's value does not depend on the other rows") {
   }
 }
 
+TEST_CASE("moe_route by sigmoid, bias and groups; the bias of experts") {
+  HEARTH_CUDA_TABLE(ops);
+  constexpr int32_t kExperts = 40, kTopK = 6;
+  for (const bool sigmoid : {false, true}) {
+    for (const bool biased : {false, true}) {
+      for (const int32_t groups : {1, 8}) {
+        CAPTURE(groups);
+        const auto route = [&](const OpTable& table) {
+          const Step step(table, 9);
+          std::vector<float> values = Random(3).floats(step.bound() * kExperts);
+          for (float& value : values) value *= 3;
+          const DeviceRows logits(table, step.bound(), kExperts, values);
+          const DeviceRows weights(table, step.bound(), kTopK);
+          const Ids ids(table, step.bound(), kTopK, kExperts);
+          const auto bias =
+              pack(table, {random_tensor(6, DType::kF32, 1, kExperts)}, WeightRole::kVector);
+          table.moe_route(
+              table.state.get(),
+              {&step.batch(), logits.view(), kTopK, sigmoid, 1.5f, ids.view(), weights.view(),
+               sigmoid, biased ? bias.get() : nullptr, groups, groups == 1 ? 1 : 3});
+          const DeviceRows x(table, step.bound() * kTopK, 13,
+                             Random(4).floats(step.bound() * kTopK * 13));
+          const auto added =
+              pack(table, {random_tensor(7, DType::kF32, 1, kExperts * 13)}, WeightRole::kVector);
+          const kernels::TensorView chosen = ids.view();
+          table.add_bias(table.state.get(), {&step.batch(), added.get(), x.view(), &chosen});
+          std::vector<float> all = weights.read(step.num_tokens());
+          const std::vector<float> rows = x.read(step.num_tokens() * kTopK);
+          all.insert(all.end(), rows.begin(), rows.end());
+          return all;
+        };
+        const std::vector<float> want = route(kernels::reference_ops());
+        in_every_order([&] { check_close(route(ops), want, 2e-6); });
+      }
+    }
+  }
+}
+
 TEST_CASE("moe_route and moe_combine") {
   HEARTH_CUDA_TABLE(ops);
   for (const int32_t experts : {1, 8, 60, 200}) {

@@ -25,10 +25,11 @@ TEST_CASE("a captured step replays with other counts") {
                         WeightRole::kMatmul);
   const std::vector<std::vector<int32_t>> tables = {{1, 0}};
   Step step(ops, {{1, 12, kTokens}}, tables, 16);
-  const int64_t layer = kernels::kv_layer_bytes(DType::kF16, 16, 2, 32);
+  const int64_t layer = kernels::kv_layer_bytes(DType::kF16, 16, kernels::KvShape::even(2, 32));
   const std::vector<unsigned char> zeros(static_cast<size_t>(2 * layer));
   const kernels::DeviceBuffer pool = upload(ops, zeros);
-  const kernels::PagedKv kv = {pool.data(), layer, 0, DType::kF16, 16, 2, 32};
+  const kernels::PagedKv kv = {pool.data(), layer, 0,
+                               DType::kF16, 16,    kernels::KvShape::even(2, 32)};
   const DeviceRows x(ops, step.bound(), kWidth);
   const DeviceRows normed(ops, step.bound(), kWidth);
   const DeviceRows joined(ops, step.bound(), 3 * kWidth);

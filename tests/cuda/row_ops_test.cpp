@@ -65,6 +65,9 @@ TEST_CASE("rms_norm of each head, add_scaled, soft_cap") {
         table.rms_norm(table.state.get(),
                        {&step.batch(), Rows::kTokens, x.view(), weight.get(), 1e-6f, x.view()});
         table.add_scaled(table.state.get(), {&step.batch(), x.view(), 0.22f, sum.view()});
+        const DeviceRows gates(table, step.bound(), 1, Random(9).floats(step.bound()));
+        const kernels::TensorView gate = gates.view();
+        table.add_scaled(table.state.get(), {&step.batch(), x.view(), 0.5f, sum.view(), &gate});
         table.soft_cap(table.state.get(), {&step.batch(), Rows::kTokens, 2.0f, 1.5f, sum.view()});
         return sum.read(step.num_tokens());
       },
@@ -127,7 +130,8 @@ TEST_CASE("gather_rows") {
 
 TEST_CASE("gated_activation") {
   HEARTH_CUDA_TABLE(ops);
-  for (const auto activation : {kernels::Activation::kSilu, kernels::Activation::kGeluTanh}) {
+  for (const auto activation : {kernels::Activation::kSilu, kernels::Activation::kGeluTanh,
+                                kernels::Activation::kClampedSwish}) {
     for (const int64_t width : {1, 70, 4500}) {
       same_as_reference(
           ops,

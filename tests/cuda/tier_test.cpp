@@ -55,7 +55,7 @@ class Tiered {
     const OpTable ops = timed(device, &clock_);
     EngineConfig config;
     config.context_length = 96;
-    config.kv_bytes = 7 * kernels::kv_layer_bytes(DType::kF16, 16, 2, 16);
+    config.kv_bytes = 7 * kernels::kv_layer_bytes(DType::kF16, 16, kernels::KvShape::even(2, 16));
     config.scheduler.max_seqs = 2;
     config.scheduler.max_step_tokens = 16;
     config.speculation.enabled = false;

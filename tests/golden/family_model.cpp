@@ -68,8 +68,8 @@ void FamilyModel::describe(models::GgufWriter* file) const {
 
 void FamilyModel::add_tensors(models::GgufWriter* file, kernels::DType matrix_type) const {
   for (const FamilyTensor& tensor : tensors) {
-    file->add_floats(tensor.name, tensor.dims,
-                     tensor.dims.size() == 1 ? kernels::DType::kF32 : matrix_type,
+    const bool vector = tensor.dims.size() == 1 || tensor.name.ends_with(".bias");
+    file->add_floats(tensor.name, tensor.dims, vector ? kernels::DType::kF32 : matrix_type,
                      family_values(tensor, seed));
   }
 }
@@ -100,10 +100,12 @@ FamilyModel read_family(const std::string& name) {
   for (const auto& [row, logits] : root.at("logits").items()) {
     m.logits[std::stoul(row)] = logits.get<std::vector<double>>();
   }
-  root.at("llama_cpp").at("greedy").get_to(m.llama_cpp);
-  root.at("llama_cpp").at("steps").get_to(m.llama_cpp_steps);
+  if (const auto other = root.find("llama_cpp"); other != root.end()) {
+    other->at("greedy").get_to(m.llama_cpp);
+    other->at("steps").get_to(m.llama_cpp_steps);
+  }
   REQUIRE(m.greedy.size() == m.margins.size());
-  REQUIRE(m.greedy.size() == m.llama_cpp_steps.size());
+  REQUIRE((m.llama_cpp_steps.empty() || m.greedy.size() == m.llama_cpp_steps.size()));
   return m;
 }
 

@@ -85,8 +85,8 @@ TEST_CASE("stories260K: the model's metadata") {
   CHECK(info.file_bytes == 1054464);
   REQUIRE(info.groups.size() == 1);
   CHECK(info.groups[0].kind == models::LayerGroup::Kind::kFull);
-  CHECK(info.groups[0].num_kv_heads == 4);
-  CHECK(info.groups[0].head_dim == 8);
+  CHECK(info.groups[0].kv.num_kv_heads == 4);
+  CHECK(info.groups[0].kv.k_dim == 8);
   REQUIRE(done.size() == 7);  // embedding, five layers, output
   CHECK(std::is_sorted(done.begin(), done.end()));
   CHECK(done.back() == total);

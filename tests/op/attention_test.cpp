@@ -24,19 +24,24 @@ struct Case {
   bool sinks = false;
   float q_range = 1;
   int64_t misalign = 0;
+  int32_t v_dim = 0;  ///< 0: as head_dim, the size of K
+  bool v_in_k = false;
+
+  KvShape shape() const { return {kv_heads, head_dim, v_dim > 0 ? v_dim : head_dim, v_in_k}; }
 };
 
 std::string describe(const Case& c) {
   std::string text;
   for (const auto& s : c.sequences) text += fmt::format("{}/{} ", s.queries, s.context);
-  return fmt::format("{} heads {}/{} dim {} block {} queries/context {}window {} cap {} sinks {}",
-                     info(c.kv_type).name, c.heads, c.kv_heads, c.head_dim, c.block_size, text,
-                     c.window, c.soft_cap, c.sinks);
+  return fmt::format(
+      "{} heads {}/{} dim {} v {}{} block {} queries/context {}window {} cap {} sinks {}",
+      info(c.kv_type).name, c.heads, c.kv_heads, c.head_dim, c.shape().v_dim,
+      c.v_in_k ? " in k" : "", c.block_size, text, c.window, c.soft_cap, c.sinks);
 }
 
 /// K, V and q of every position of every sequence, the same for any division into steps.
 struct Data {
-  std::vector<Matrix> q, k, v;  ///< per sequence: (context, heads * head_dim)
+  std::vector<Matrix> q, k, v;  ///< per sequence: (context, heads * dimensions)
   Tensor sinks;
 
   Data(const Case& c, uint32_t seed) {
@@ -46,7 +51,7 @@ struct Data {
       q.back().fill(random, -c.q_range, c.q_range);
       k.emplace_back(s.context, c.kv_heads * c.head_dim);
       k.back().fill(random, -1, 1);
-      v.emplace_back(s.context, c.kv_heads * c.head_dim);
+      v.emplace_back(s.context, c.shape().v_width());
       v.back().fill(random, -1, 1);
     }
     sinks = random_tensor(seed, DType::kF32, 1, c.heads);
@@ -59,10 +64,10 @@ struct Pool {
   PagedKv kv;
 
   Pool(const Case& c, const Batch& batch) {
-    const int64_t layer = kv_layer_bytes(c.kv_type, c.block_size, c.kv_heads, c.head_dim);
+    const int64_t layer = kv_layer_bytes(c.kv_type, c.block_size, c.shape());
     // 0xff in every byte is a NaN in f32, f16, bf16 and the scales of q8_0.
     memory.assign(static_cast<size_t>(batch.num_blocks() * 2 * layer), std::byte{0xff});
-    kv = {memory.data(), 2 * layer, layer, c.kv_type, c.block_size, c.kv_heads, c.head_dim};
+    kv = {memory.data(), 2 * layer, layer, c.kv_type, c.block_size, c.shape()};
   }
 };
 
@@ -75,25 +80,25 @@ Matrix attend(const OpTable& ops, const Case& c, const Data& data, uint32_t bloc
   Pool pool(c, batch);
 
   Matrix k(store_batch.num_tokens(), c.kv_heads * c.head_dim, c.misalign, c.misalign);
-  Matrix v(store_batch.num_tokens(), c.kv_heads * c.head_dim, c.misalign, c.misalign);
+  Matrix v(store_batch.num_tokens(), c.shape().v_width(), c.misalign, c.misalign);
   Matrix q(batch.num_tokens(), c.heads * c.head_dim, c.misalign, c.misalign);
-  Matrix out(batch.num_tokens(), c.heads * c.head_dim, c.misalign, c.misalign);
+  Matrix out(batch.num_tokens(), c.heads * c.shape().v_dim, c.misalign, c.misalign);
   int64_t stored = 0;
   int64_t asked = 0;
   for (size_t s = 0; s < c.sequences.size(); ++s) {
     for (int64_t p = 0; p < c.sequences[s].context; ++p, ++stored) {
-      for (int64_t i = 0; i < k.cols(); ++i) {
-        k.at(stored, i) = data.k[s].at(p, i);
-        v.at(stored, i) = data.v[s].at(p, i);
-      }
+      for (int64_t i = 0; i < k.cols(); ++i) k.at(stored, i) = data.k[s].at(p, i);
+      for (int64_t i = 0; i < v.cols(); ++i) v.at(stored, i) = data.v[s].at(p, i);
     }
     for (int64_t p = c.sequences[s].context - c.sequences[s].queries; p < c.sequences[s].context;
          ++p, ++asked) {
       for (int64_t i = 0; i < q.cols(); ++i) q.at(asked, i) = data.q[s].at(p, i);
     }
   }
-  ops.kv_store(ops.state.get(),
-               {.batch = &store_batch.index(), .k = k.view(), .v = v.view(), .kv = pool.kv});
+  ops.kv_store(ops.state.get(), {.batch = &store_batch.index(),
+                                 .k = k.view(),
+                                 .v = c.v_in_k ? TensorView() : v.view(),
+                                 .kv = pool.kv});
   const auto sinks = pack(ops, {data.sinks}, WeightRole::kVector);
   ops.attention(ops.state.get(), {.batch = &batch.index(),
                                   .q = q.view(),
@@ -166,6 +171,32 @@ std::vector<Case> cases() {
                    .soft_cap = 5,
                    .sinks = true,
                    .q_range = 8});
+    // V narrower and wider than K; V in K, for all heads and for some (tails of 16 and of 32).
+    for (const auto& [k_dim, v_dim] :
+         std::vector<std::pair<int32_t, int32_t>>{{192, 128}, {24, 40}, {64, 128}, {8, 3}}) {
+      all.push_back({.kv_type = type,
+                     .head_dim = k_dim,
+                     .sequences = {{33, 5}, {600, 2}, {17, 17}},
+                     .v_dim = v_dim});
+    }
+    all.push_back({.kv_type = type,
+                   .heads = 16,
+                   .kv_heads = 1,
+                   .head_dim = 576,
+                   .sequences = {{70, 3}, {520, 1}, {20, 20}},
+                   .v_dim = 512,
+                   .v_in_k = true});
+    all.push_back({.kv_type = type,
+                   .heads = 6,
+                   .kv_heads = 2,
+                   .head_dim = 40,
+                   .block_size = 48,
+                   .sequences = {{100, 9}},
+                   .window = 30,
+                   .sinks = true,
+                   .misalign = 1,
+                   .v_dim = 23,
+                   .v_in_k = true});
   }
   return all;
 }
@@ -197,13 +228,16 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
   const uint32_t seed = seed_or(22);
   CAPTURE(seed);
   for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
-    for (const int32_t window : {0, 70}) {
+    for (const int32_t window : {0, 70, 71}) {
+      const bool v_in_k = window == 71;
       const Case whole{.kv_type = type,
                        .heads = 6,
                        .kv_heads = 2,
                        .head_dim = type == DType::kF16 ? 64 : 24,  // 64: few rows read it in place
                        .sequences = {{560, 560}, {33, 33}, {100, 100}},
-                       .window = window};
+                       .window = window,
+                       .v_dim = v_in_k ? 20 : 0,
+                       .v_in_k = v_in_k};
       const Data data(whole, seed);
       for (const NamedTable& table : cpu_tables(3)) {
         if (table.case_step(2) > 1) continue;  // tests/cuda/attention_test.cpp has similar cases
@@ -272,8 +306,7 @@ TEST_CASE("kv_store: the reference's bytes on every variant; slot -1 stores noth
     }
     const size_t untouched =
         static_cast<size_t>(std::count(want.memory.begin(), want.memory.end(), std::byte{0xff}));
-    const auto block_bytes =
-        static_cast<size_t>(kv_layer_bytes(type, c.block_size, c.kv_heads, c.head_dim));
+    const auto block_bytes = static_cast<size_t>(kv_layer_bytes(type, c.block_size, c.shape()));
     CHECK(untouched >= want.memory.size() - 48 * block_bytes / 32);
   }
 }
@@ -306,9 +339,15 @@ TEST_CASE("kv_store in q8_0: values read back are close, or not finite where the
 }
 
 TEST_CASE("q8_0 KV takes 34 bytes per 32 values, whatever the head's width") {
-  CHECK(kv_layer_bytes(DType::kQ8_0, 16, 8, 64) == 2 * 16 * 8 * 2 * 34);
-  CHECK(kv_layer_bytes(DType::kQ8_0, 48, 3, 40) == 2 * 48 * 3 * (40 + 2 * 2));
-  CHECK(kv_layer_bytes(DType::kF16, 16, 8, 64) == 2 * 16 * 8 * 64 * 2);
+  CHECK(kv_layer_bytes(DType::kQ8_0, 16, KvShape::even(8, 64)) == 2 * 16 * 8 * 2 * 34);
+  CHECK(kv_layer_bytes(DType::kQ8_0, 48, KvShape::even(3, 40)) == 2 * 48 * 3 * (40 + 2 * 2));
+  CHECK(kv_layer_bytes(DType::kF16, 16, KvShape::even(8, 64)) == 2 * 16 * 8 * 64 * 2);
+}
+
+TEST_CASE("V that lies in K takes no bytes; V of another size takes its own") {
+  CHECK(kv_layer_bytes(DType::kF16, 16, {1, 576, 512, true}) == 16 * 1152);
+  CHECK(kv_layer_bytes(DType::kQ8_0, 16, {1, 576, 512, true}) == 16 * (576 + 2 * 18));
+  CHECK(kv_layer_bytes(DType::kF16, 16, {16, 192, 128}) == 16 * 16 * (192 + 128) * 2);
 }
 
 }  // namespace

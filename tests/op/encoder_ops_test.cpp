@@ -138,9 +138,9 @@ Matrix attend(const OpTable& table, const EncoderOps& ops, const std::vector<int
   std::vector<SequenceShape> shapes;
   for (const int32_t length : lengths) shapes.push_back({length, length});
   const Batch batch(shapes, 16, seed);
-  const int64_t layer = kv_layer_bytes(kv_type, 16, kHeads, head_dim);
+  const int64_t layer = kv_layer_bytes(kv_type, 16, KvShape::even(kHeads, head_dim));
   std::vector<std::byte> memory(static_cast<size_t>(batch.num_blocks() * layer), std::byte{0xff});
-  const PagedKv kv{memory.data(), layer, 0, kv_type, 16, kHeads, head_dim};
+  const PagedKv kv{memory.data(), layer, 0, kv_type, 16, KvShape::even(kHeads, head_dim)};
   const int64_t width = int64_t{kHeads} * head_dim;
   Matrix q(batch.num_tokens(), width, 1, 1), k(batch.num_tokens(), width),
       v(batch.num_tokens(), width), out(batch.num_tokens(), width, 2, 1);

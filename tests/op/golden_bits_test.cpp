@@ -70,9 +70,9 @@ uint64_t attention_bits(const OpTable& ops, DType kv_type) {
     const std::vector<SequenceShape> sequences = {{600, 1}, {90, 7}, {17, 17}};
     const Batch all({{600, 600}, {90, 90}, {17, 17}}, 16, 3);
     const Batch batch(sequences, 16, 3);
-    const int64_t layer = kv_layer_bytes(kv_type, 16, 2, head_dim);
+    const int64_t layer = kv_layer_bytes(kv_type, 16, KvShape::even(2, head_dim));
     std::vector<std::byte> memory(static_cast<size_t>(batch.num_blocks() * layer));
-    const PagedKv kv{memory.data(), layer, 0, kv_type, 16, 2, head_dim};
+    const PagedKv kv{memory.data(), layer, 0, kv_type, 16, KvShape::even(2, head_dim)};
     Matrix k = random_matrix(73, all.num_tokens(), 2 * head_dim, 1);
     Matrix v = random_matrix(74, all.num_tokens(), 2 * head_dim, 1);
     Matrix q = random_matrix(75, batch.num_tokens(), 6 * head_dim, 2);

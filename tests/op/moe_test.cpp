@@ -83,6 +83,106 @@ TEST_CASE("moe_route: the largest logits in descending order, with their share o
   }
 }
 
+/// Experts by share plus bias, in the groups used; computed anew for each expert, in double.
+std::vector<std::pair<int32_t, double>> routed(const Matrix& logits, int64_t row,
+                                               const MoeRouteArgs& args, const float* bias) {
+  const auto experts = static_cast<int32_t>(logits.cols());
+  const auto raw = [&](int32_t e) {
+    const double x = logits.at(row, e);
+    return args.sigmoid ? 1 / (1 + std::exp(-x)) : std::exp(x);
+  };
+  double total = 0;
+  for (int32_t e = 0; e < experts; ++e) total += args.sigmoid ? 0 : raw(e);
+  const auto share = [&](int32_t e) { return args.sigmoid ? raw(e) : raw(e) / total; };
+  const auto key = [&](int32_t e) { return share(e) + (bias != nullptr ? double{bias[e]} : 0.0); };
+  const int32_t size = experts / args.num_groups;
+  const auto score = [&](int32_t group) {
+    std::vector<double> keys;
+    for (int32_t e = group * size; e < (group + 1) * size; ++e) keys.push_back(key(e));
+    std::sort(keys.rbegin(), keys.rend());
+    return bias != nullptr && size > 1 ? keys[0] + keys[1] : keys[0];
+  };
+  std::vector<int32_t> order;
+  for (int32_t e = 0; e < experts; ++e) {
+    int32_t better = 0;
+    for (int32_t g = 0; g < args.num_groups; ++g) better += score(g) > score(e / size) ? 1 : 0;
+    if (better < args.groups_used) order.push_back(e);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return key(a) > key(b); });
+  std::vector<std::pair<int32_t, double>> out;
+  double sum = 0;
+  for (int32_t j = 0; j < args.top_k; ++j) sum += share(order[static_cast<size_t>(j)]);
+  for (int32_t j = 0; j < args.top_k; ++j) {
+    const int32_t e = order[static_cast<size_t>(j)];
+    out.emplace_back(e, share(e) / (args.normalize ? sum : 1) * double{args.scale});
+  }
+  return out;
+}
+
+TEST_CASE("moe_route: sigmoid shares, a bias that only selects, and groups") {
+  Random random(seed_or(57));
+  constexpr int32_t kExperts = 24;
+  for (const OpTable& ops : all_tables(3)) {
+    for (const bool sigmoid : {false, true}) {
+      for (const bool biased : {false, true}) {
+        for (const auto& [groups, used] :
+             std::vector<std::pair<int32_t, int32_t>>{{1, 1}, {4, 2}, {24, 5}, {8, 8}}) {
+          Matrix logits(11, kExperts, 2, 1);
+          logits.fill(random, -3, 3);
+          const Tensor bias = random_tensor(58, DType::kF32, 1, kExperts);
+          const auto packed = pack(ops, {bias}, WeightRole::kVector);
+          const Batch batch(11);
+          Route out{{std::vector<int32_t>(11 * 5, -1), 5}, Matrix(11, 5, 1, 2)};
+          const MoeRouteArgs args{.batch = &batch.index(),
+                                  .logits = logits.view(),
+                                  .top_k = 5,
+                                  .normalize = groups == 4,
+                                  .scale = 1.5f,
+                                  .ids = out.ids.view(),
+                                  .weights = out.weights.view(),
+                                  .sigmoid = sigmoid,
+                                  .selection_bias = biased ? packed.get() : nullptr,
+                                  .num_groups = groups,
+                                  .groups_used = used};
+          ops.moe_route(ops.state.get(), args);
+          for (int64_t t = 0; t < 11; ++t) {
+            const auto want = routed(logits, t, args, biased ? packed->vector : nullptr);
+            for (int64_t j = 0; j < 5; ++j) {
+              CHECK(out.ids.values[static_cast<size_t>(t * 5 + j)] == want[j].first);
+              CHECK(out.weights.at(t, j) == doctest::Approx(want[j].second).epsilon(1e-6));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("add_bias of experts: each row gets its expert's") {
+  Random random(seed_or(59));
+  const Tensor bias = random_tensor(60, DType::kF32, 1, 4 * 19);
+  const Batch batch(6);
+  Ids ids{{}, 2};
+  for (int32_t i = 0; i < 12; ++i) ids.values.push_back(i * 7 % 4);
+  Matrix x(12, 19, 1, 2);
+  x.fill(random, -3, 3);
+  for (const OpTable& ops : all_tables(3)) {
+    const auto packed = pack(ops, {bias}, WeightRole::kVector);
+    Matrix out = x;
+    const TensorView chosen = ids.view();
+    ops.add_bias(
+        ops.state.get(),
+        {.batch = &batch.index(), .bias = packed.get(), .out = out.view(), .ids = &chosen});
+    for (int64_t r = 0; r < 12; ++r) {
+      for (int64_t c = 0; c < 19; ++c) {
+        CHECK(out.at(r, c) ==
+              x.at(r, c) + packed->vector[ids.values[static_cast<size_t>(r)] * 19 + c]);
+      }
+    }
+  }
+}
+
 TEST_CASE("moe_route: ties go to the lower id; NaN and infinite logits still give experts") {
   for (const OpTable& ops : all_tables(2)) {
     Matrix logits(3, 6);

@@ -170,6 +170,34 @@ TEST_CASE("add_scaled: one rounding, so the same bits as the reference") {
   }
 }
 
+TEST_CASE("add_scaled: a gate per row") {
+  Random random(seed_or(40));
+  const Batch batch(5);
+  Matrix x(5, 70, 2, 3);
+  Matrix sum(5, 70, 1, 1);
+  Matrix gate(5, 1, 1, 1);
+  x.fill(random, -3, 3);
+  sum.fill(random, -3, 3);
+  gate.fill(random, -4, 4);
+  gate.at(0, 0) = 100;
+  gate.at(1, 0) = -100;
+  compare(
+      "add_scaled gated",
+      [&](const OpTable& ops) {
+        Matrix in = x;
+        Matrix out = sum;
+        Matrix factors = gate;
+        const TensorView view = factors.view();
+        ops.add_scaled(ops.state.get(), {.batch = &batch.index(),
+                                         .x = in.view(),
+                                         .scale = 0.5f,
+                                         .out = out.view(),
+                                         .gate = &view});
+        return out;
+      },
+      constant(1e-6f));
+}
+
 TEST_CASE("soft_cap: small and large values, output rows and all") {
   Random random(seed_or(39));
   for (const int64_t width : {int64_t{1}, int64_t{17}, int64_t{5000}}) {
@@ -281,7 +309,8 @@ TEST_CASE("rope: both pairings, partial rotation, far positions") {
 }
 
 TEST_CASE("gated activation: both kinds, far out on both sides") {
-  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSwish}) {
     for (const int64_t width : kWidths) {
       const Batch batch(7);
       Random random(seed_or(37));

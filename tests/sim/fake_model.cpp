@@ -105,8 +105,7 @@ FakeModel::FakeModel(const FakeModelConfig& config, std::shared_ptr<FakeDevice> 
     group.kind = window == 0 ? models::LayerGroup::Kind::kFull : models::LayerGroup::Kind::kSliding;
     group.window = window;
     group.num_layers = config.num_layers;
-    group.num_kv_heads = 1;
-    group.head_dim = 2;
+    group.kv = kernels::KvShape::even(1, 2);
     info_.groups.push_back(group);
   }
 }

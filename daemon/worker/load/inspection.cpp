@@ -151,4 +151,10 @@ std::string describe(const models::LayerGroup& group) {
                                                           : std::string("full");
 }
 
+std::string describe(const kernels::KvShape& shape) {
+  if (shape.v_in_k) return fmt::format("latent of {}", shape.k_width());
+  const std::string heads = fmt::format("{} KV heads of {}", shape.num_kv_heads, shape.k_dim);
+  return shape.k_dim == shape.v_dim ? heads : fmt::format("{} and {}", heads, shape.v_dim);
+}
+
 }  // namespace hearth::worker

@@ -24,6 +24,7 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
                   .memory_bytes = 0,
                   .memory_free_bytes = 0};
   table.numerics_id = "none";
+  table.any_kv_shape = true;
   // The table's functions are plain pointers, so their data is in the table's state.
   table.state = std::make_shared<PackedBytes>(std::move(packed_bytes));
   table.allocate = [](void*, size_t) -> void* { return nullptr; };
@@ -43,6 +44,7 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
   // recognizes the table as a measuring one and requires no ops of its own.
   table.add_scaled = never<kernels::AddScaledArgs>;
   table.soft_cap = never<kernels::SoftCapArgs>;
+  table.copy_heads = never<kernels::CopyHeadsArgs>;
   table.moe_route = never<kernels::MoeRouteArgs>;
   table.moe_matmul = never<kernels::MoeMatmulArgs>;
   table.moe_combine = never<kernels::MoeCombineArgs>;

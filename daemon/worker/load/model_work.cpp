@@ -59,7 +59,8 @@ StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, 
     const double seen = sliding ? std::min(context, as_double(group.window)) : context;
     step.bytes += sequences * seen * as_double(kv_bytes_per_token(group, kv_type));
     // q.k and the weighted sum of v.
-    step.attention_ops += rows * seen * 4.0 * model.num_heads * group.head_dim * group.num_layers;
+    step.attention_ops +=
+        rows * seen * 2.0 * model.num_heads * (group.kv.k_dim + group.kv.v_dim) * group.num_layers;
   }
   return step;
 }

@@ -41,7 +41,7 @@ struct Attention {
 /// Partial results of one split: m and l from the kernel, and o of its rows.
 struct Partial {
   AttentionPartial* ml;
-  float* o;  ///< (rows, padded head_dim)
+  float* o;  ///< (rows, padded v_dim)
 };
 
 /// An array of partials, each with room for the rows of the largest set.
@@ -49,9 +49,10 @@ struct Partials {
   std::byte* memory;
   size_t bytes_each;
 
-  static size_t bytes_for(int32_t rows, int32_t head_dim) {
+  static size_t bytes_for(int32_t rows, int32_t v_dim) {
     static_assert(sizeof(AttentionPartial) % 64 == 0);
-    return sizeof(AttentionPartial) + sizeof(float) * rows * padded_head_dim(head_dim);
+    return sizeof(AttentionPartial) +
+           sizeof(float) * static_cast<size_t>(rows) * static_cast<size_t>(padded_dims(v_dim));
   }
   Partial at(int64_t index) const {
     std::byte* one = memory + index * bytes_each;
@@ -60,8 +61,8 @@ struct Partials {
   }
 };
 
-size_t scratch_bytes(int32_t head_dim) {
-  return attention_scratch_floats(head_dim) * sizeof(float);
+size_t scratch_bytes(const KvShape& shape) {
+  return static_cast<size_t>(attention_scratch_floats(shape.k_dim, shape.v_dim)) * sizeof(float);
 }
 
 std::vector<HeadRows> row_sets(const Attention& a) {
@@ -72,7 +73,7 @@ std::vector<HeadRows> row_sets(const Attention& a) {
     const int32_t seq = batch.seq_idx[begin];
     int32_t end = begin;
     while (end < tokens && batch.seq_idx[end] == seq) ++end;
-    for (int32_t kv_head = 0; kv_head < a.args.kv.num_kv_heads; ++kv_head) {
+    for (int32_t kv_head = 0; kv_head < a.args.kv.shape.num_kv_heads; ++kv_head) {
       const int32_t rows = (end - begin) * a.heads_per_kv_head;
       for (int32_t row = 0; row < rows; row += kMaxAttentionRows) {
         HeadRows set{};
@@ -113,13 +114,15 @@ AttentionFn kernel_of(const AttentionKernels& kernels, DType kv_type) {
 void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32_t ahead,
                    float* scratch, const Partial& out) {
   const PagedKv& kv = a.args.kv;
-  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
+  const KvShape& shape = kv.shape;
+  const int64_t k_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.k_dim);
+  const int64_t v_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.v_dim);
   const auto* layer = reinterpret_cast<const char*>(kv.base) + kv.layer_offset;
   AttentionSplit task{};
   task.num_rows = set.num_rows;
   for (int32_t r = 0; r < set.num_rows; ++r) {
     const int32_t token = a.token_of(set, r);
-    task.q[r] = a.args.q.row<float>(token) + int64_t{a.head_of(set, r)} * kv.head_dim;
+    task.q[r] = a.args.q.row<float>(token) + int64_t{a.head_of(set, r)} * shape.k_dim;
     const SeenPositions seen = a.seen_by(token);
     task.first[r] = seen.first;
     task.last[r] = seen.last;
@@ -129,11 +132,12 @@ void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32
   task.begin = split * kAttentionSplit;
   task.end = task.begin + kAttentionSplit;
   task.blocks = a.index.block_table + int64_t{set.seq} * a.index.max_blocks;
-  task.k = layer + set.kv_head * head_bytes;
-  task.v = layer + (kv.num_kv_heads + set.kv_head) * head_bytes;
+  task.k = layer + set.kv_head * k_bytes;
+  task.v = shape.v_in_k ? nullptr : layer + shape.num_kv_heads * k_bytes + set.kv_head * v_bytes;
   task.block_bytes = kv.block_bytes;
   task.block_size = kv.block_size;
-  task.head_dim = kv.head_dim;
+  task.k_dim = shape.k_dim;
+  task.v_dim = shape.v_dim;
   task.scale = a.args.scale;
   task.soft_cap = a.args.soft_cap;
   task.scratch = scratch;
@@ -142,33 +146,32 @@ void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32
 
 /// Merges the next split, in ascending order, into the set's result so far.
 void merge(const Attention& a, const HeadRows& set, const Partial& total, const Partial& next) {
-  const int32_t head_dim = a.args.kv.head_dim;
-  const int64_t padded = padded_head_dim(head_dim);
+  const int32_t v_dim = a.args.kv.shape.v_dim;
+  const int64_t padded = padded_dims(v_dim);
   for (int32_t r = 0; r < set.num_rows; ++r) {
     a.kernels.merge(&total.ml->m[r], &total.ml->l[r], total.o + r * padded, next.ml->m[r],
-                    next.ml->l[r], next.o + r * padded, head_dim);
+                    next.ml->l[r], next.o + r * padded, v_dim);
   }
 }
 
 void finish(const Attention& a, const HeadRows& set, const Partial& total) {
-  const int32_t head_dim = a.args.kv.head_dim;
+  const int32_t v_dim = a.args.kv.shape.v_dim;
   for (int32_t r = 0; r < set.num_rows; ++r) {
     const int32_t head = a.head_of(set, r);
     const float* sink = a.args.sinks != nullptr ? a.args.sinks->vector + head : nullptr;
-    a.kernels.finish(total.ml->m[r], total.ml->l[r], total.o + r * padded_head_dim(head_dim), sink,
-                     head_dim,
-                     a.args.out.row<float>(a.token_of(set, r)) + int64_t{head} * head_dim);
+    a.kernels.finish(total.ml->m[r], total.ml->l[r], total.o + r * padded_dims(v_dim), sink, v_dim,
+                     a.args.out.row<float>(a.token_of(set, r)) + int64_t{head} * v_dim);
   }
 }
 
 /// Computes each set on one thread, split after split.
 void run_sets(CpuState& state, const Attention& a, const std::vector<HeadRows>& sets, int32_t rows,
               int64_t work) {
-  const int32_t head_dim = a.args.kv.head_dim;
-  const size_t each = Partials::bytes_for(rows, head_dim);
-  state.for_each(sets.size(), work, [&](int64_t item, int32_t thread) {
+  const KvShape& shape = a.args.kv.shape;
+  const size_t each = Partials::bytes_for(rows, shape.v_dim);
+  state.for_each(static_cast<int64_t>(sets.size()), work, [&](int64_t item, int32_t thread) {
     const HeadRows& set = sets[item];
-    std::byte* memory = state.thread_scratch[thread].at_least(2 * each + scratch_bytes(head_dim));
+    std::byte* memory = state.thread_scratch[thread].at_least(2 * each + scratch_bytes(shape));
     const Partials partials{memory, each};
     auto* floats = reinterpret_cast<float*>(memory + 2 * each);
     for (int32_t s = 0; s < set.num_splits; ++s) {
@@ -203,13 +206,13 @@ void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets
       items.push_back({narrow<int32_t>(i), s, std::min(s + each_item, sets[i].num_splits) - 1});
     }
   }
-  const int32_t head_dim = a.args.kv.head_dim;
-  const size_t each = Partials::bytes_for(rows, head_dim);
-  const Partials partials{state.partials.at_least(num_partials * each), each};
-  state.for_each(items.size(), work, [&](int64_t index, int32_t thread) {
+  const KvShape& shape = a.args.kv.shape;
+  const size_t each = Partials::bytes_for(rows, shape.v_dim);
+  const Partials partials{state.partials.at_least(static_cast<size_t>(num_partials) * each), each};
+  state.for_each(static_cast<int64_t>(items.size()), work, [&](int64_t index, int32_t thread) {
     const Item& item = items[index];
     const HeadRows& set = sets[item.set];
-    std::byte* memory = state.thread_scratch[thread].at_least(scratch_bytes(head_dim));
+    std::byte* memory = state.thread_scratch[thread].at_least(scratch_bytes(shape));
     for (int32_t s = item.first; s <= item.last; ++s) {
       compute_split(a, set, set.first_split + s, set.first_split + item.last,
                     reinterpret_cast<float*>(memory), partials.at(set.first_partial + s));
@@ -228,7 +231,7 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
   check_args(args);
   auto& state = *static_cast<CpuState*>(state_pointer);
   const Attention a{args, args.batch->groups[args.group], state.attention,
-                    args.num_heads / args.kv.num_kv_heads, to_all};
+                    args.num_heads / args.kv.shape.num_kv_heads, to_all};
   std::vector<HeadRows> sets = row_sets(a);
   int64_t splits = 0;
   int64_t work = 0;
@@ -238,7 +241,7 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
     most_rows = std::max(most_rows, set.num_rows);
     const int32_t last_token = a.token_of(set, set.num_rows - 1);
     const SeenPositions seen = a.seen_by(last_token);
-    work += int64_t{set.num_rows} * (seen.last - seen.first + 1) * args.kv.head_dim / 8;
+    work += int64_t{set.num_rows} * (seen.last - seen.first + 1) * args.kv.shape.k_dim / 8;
   }
   const int64_t num_sets = sets.size();
   const bool few = num_sets < 16 * state.pool.active();

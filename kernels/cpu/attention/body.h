@@ -6,7 +6,7 @@
 // per row (online softmax). K and V of a tile are converted to f32 in scratch memory once for all
 // rows; for few rows they are converted in registers instead (InPlace), to the same values. A row's
 // bits depend only on its own q, its positions and their K and V: every score is one chain over
-// head_dim and every o is one chain over positions, however rows are grouped. V of a position is
+// k_dim and every o is one chain over positions, however rows are grouped. V of a position is
 // not read for a row that does not see the position: unused slots may hold anything, even NaN.
 
 #include "kernels/cpu/attention/kernels.h"
@@ -44,10 +44,9 @@ struct Next {
 };
 
 // ---- K and V as f32 ---------------------------------------------------------------------------
-// to_f32_k: converts 16 positions of K (head_dim, block_size) to columns of (head_dim,
-// kSoftmaxTile).
-// to_f32_v: converts 16 positions of V (block_size, head_dim) to rows of (16, padded), with zeros
-// after head_dim. `offset` is the first position in its block.
+// to_f32_k: converts 16 positions of K (k_dim, block_size) to columns of (k_dim, kSoftmaxTile).
+// to_f32_v: converts 16 positions of V (block_size, v_dim) to rows of (16, padded), with zeros
+// after v_dim. `offset` is the first position in its block.
 
 struct KvF32 {
   using T = float;
@@ -76,16 +75,16 @@ struct PlainTile {
 
   static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
     const T* from = reinterpret_cast<const T*>(block) + offset;
-    for (int32_t d = 0; d < a.head_dim; ++d, from += a.block_size, out += kSoftmaxTile) {
+    for (int32_t d = 0; d < a.k_dim; ++d, from += a.block_size, out += kSoftmaxTile) {
       for (int p = 0; p < kParts; ++p) store(out + p * kLanes, Kv::load_lanes(from + p * kLanes));
     }
   }
 
   static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float*,
                        float* out) {
-    const int32_t n = a.head_dim;
-    const int64_t padded = padded_head_dim(n);
-    const T* from = reinterpret_cast<const T*>(block) + int64_t{offset} * n;
+    const int32_t n = a.v_dim;
+    const int64_t padded = padded_dims(n);
+    const T* from = reinterpret_cast<const T*>(block) + static_cast<int64_t>(offset) * n;
     for (int j = 0; j < kSubTile; ++j, from += n, out += padded) {
       int32_t d = 0;
       for (; d + kLanes <= n; d += kLanes) store(out + d, Kv::load_lanes(from + d));
@@ -102,12 +101,12 @@ struct Q8Tile {
 
   static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
     const auto* from = reinterpret_cast<const uint8_t*>(block) + offset;
-    const int64_t values = int64_t{a.head_dim} * a.block_size;
+    const int64_t values = static_cast<int64_t>(a.k_dim) * a.block_size;
     const auto* scales = reinterpret_cast<const uint16_t*>(block + values) + offset;
-    for (int32_t first = 0; first < a.head_dim; first += 32, scales += a.block_size) {
+    for (int32_t first = 0; first < a.k_dim; first += 32, scales += a.block_size) {
       F scale[kParts];
       for (int p = 0; p < kParts; ++p) scale[p] = load_f16(scales + p * kLanes);
-      const int32_t end = first + 32 < a.head_dim ? first + 32 : a.head_dim;
+      const int32_t end = first + 32 < a.k_dim ? first + 32 : a.k_dim;
       for (int32_t d = first; d < end; ++d, from += a.block_size, out += kSoftmaxTile) {
         for (int p = 0; p < kParts; ++p) {
           store(out + p * kLanes, mul(to_float(load_i8(from + p * kLanes)), scale[p]));
@@ -119,12 +118,13 @@ struct Q8Tile {
   /// `scales` has room for the scales of 16 positions as f32.
   static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
                        float* out) {
-    const int32_t n = a.head_dim;
+    const int32_t n = a.v_dim;
     const int32_t num_scales = (n + 31) / 32;
-    const int64_t padded = padded_head_dim(n);
-    const auto* from = reinterpret_cast<const uint8_t*>(block) + int64_t{offset} * n;
-    const auto* stored = reinterpret_cast<const uint16_t*>(block + int64_t{a.block_size} * n) +
-                         int64_t{offset} * num_scales;
+    const int64_t padded = padded_dims(n);
+    const auto* from = reinterpret_cast<const uint8_t*>(block) + static_cast<int64_t>(offset) * n;
+    const auto* stored =
+        reinterpret_cast<const uint16_t*>(block + static_cast<int64_t>(a.block_size) * n) +
+        static_cast<int64_t>(offset) * num_scales;
     for (int32_t i = 0; i < kSubTile * num_scales; i += kLanes) {
       store(scales + i, load_f16(stored + i));
     }
@@ -144,13 +144,31 @@ struct Q8Tile {
   }
 };
 
+/// V of 16 positions that lies in K: transposes the first v_dim rows of k (k_dim, kSoftmaxTile) to
+/// rows of (16, padded), with zeros after v_dim.
+void front_of_k(const float* k, int32_t v_dim, int64_t padded, float* out) {
+  for (int64_t first = 0; first < padded; first += 16) {
+    alignas(64) float square[16 * 16];
+    for (int i = 0; i < 16; ++i) {
+      const bool there = first + i < v_dim;
+      for (int p = 0; p < kParts; ++p) {
+        const F row = there ? load(k + (first + i) * kSoftmaxTile + p * kLanes) : zero();
+        store(square + i * 16 + p * kLanes, row);
+      }
+    }
+    for (int j = 0; j < 16; ++j) {
+      for (int i = 0; i < 16; ++i) out[j * padded + first + i] = square[i * 16 + j];
+    }
+  }
+}
+
 // ---- Sources of K and V for the chains of a tile ------------------------------------------------
 // k_lanes: dimension d of kLanes positions, the vec-th such vector. v_lanes: kLanes dimensions of
 // position j, starting with d.
 
 /// As f32, from scratch memory.
 struct Scratch {
-  const float* k;  ///< (head_dim, kSoftmaxTile)
+  const float* k;  ///< (k_dim, kSoftmaxTile)
   const float* v;  ///< (kSoftmaxTile, padded)
   int64_t padded;
 
@@ -160,19 +178,19 @@ struct Scratch {
   HEARTH_SIMD F v_lanes(int j, int64_t d) const { return load(v + j * padded + d); }
 };
 
-/// f16, read in place: head_dim is a multiple of the vector length. Sub-tiles that no row sees
-/// point to a sub-tile that is seen.
+/// f16, read in place: k_dim and v_dim are multiples of the vector length. Sub-tiles that no row
+/// sees point to a sub-tile that is seen.
 struct InPlace {
   const uint16_t* k[kSoftmaxTile / kSubTile];
   const uint16_t* v[kSoftmaxTile / kSubTile];
   int32_t block_size;
-  int32_t head_dim;
+  int32_t v_dim;
 
   HEARTH_SIMD F k_lanes(int32_t d, int vec) const {
     return load_f16(k[vec / kParts] + int64_t{d} * block_size + vec % kParts * kLanes);
   }
   HEARTH_SIMD F v_lanes(int j, int64_t d) const {
-    return load_f16(v[j / kSubTile] + int64_t{j % kSubTile} * head_dim + d);
+    return load_f16(v[j / kSubTile] + int64_t{j % kSubTile} * v_dim + d);
   }
 };
 
@@ -192,7 +210,7 @@ void cap_scores(float* scores, int n, float cap) {
 template <int kRows, bool kAsk, typename Source>
 void tile_scores(const AttentionSplit& a, const float* const* q, const Source& kv, const Next& next,
                  float* scores) {
-  const int32_t n = a.head_dim;
+  const int32_t n = a.k_dim;
   const float* row[kRows];
   for (int r = 0; r < kRows; ++r) row[r] = q[r];
   for (int first_vec = 0; first_vec < kSoftmaxTile / kLanes; first_vec += kVecBlock) {
@@ -372,39 +390,51 @@ void tile_of_rows(const Work& w, const Source& kv, int32_t tile, const Next& nex
   }
 }
 
+struct SeenByRows {
+  int32_t first;
+  int32_t last;
+};
+
+/// Clears the results of all rows. Returns the positions of the split that any row sees.
+SeenByRows begin_rows(const Work& w) {
+  const AttentionSplit& a = w.a;
+  SeenByRows seen{a.end, a.begin - 1};
+  for (int r = 0; r < a.num_rows; ++r) {
+    w.partial->m[r] = kMinusInfinity;
+    for (int i = 0; i < 16; ++i) w.l[16 * r + i] = 0.0f;
+    for (int64_t d = 0; d < w.padded; ++d) w.o[r * w.padded + d] = 0.0f;
+    if (a.first[r] < seen.first) seen.first = a.first[r];
+    if (a.last[r] > seen.last) seen.last = a.last[r];
+  }
+  if (seen.first < a.begin) seen.first = a.begin;
+  if (seen.last > a.end - 1) seen.last = a.end - 1;
+  return seen;
+}
+
 template <typename Kv>
 void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) {
-  const int64_t padded = padded_head_dim(a.head_dim);
+  const int64_t padded = padded_dims(a.v_dim);
   float* k = a.scratch;
-  float* v = k + kSoftmaxTile * a.head_dim;
+  float* v = k + kSoftmaxTile * a.k_dim;
   float* l = v + kSoftmaxTile * padded;
   float* scales = l + kMaxAttentionRows * 16;  // for 16 positions of V
   const Work w{a, partial, padded, l, o};
-  const bool in_place = Kv::kInPlace && a.num_rows <= kRowBlock && a.head_dim % 64 == 0;
-  int32_t seen_first = a.end;  // positions that any row sees
-  int32_t seen_last = a.begin - 1;
-  for (int r = 0; r < a.num_rows; ++r) {
-    partial->m[r] = kMinusInfinity;
-    for (int i = 0; i < 16; ++i) l[16 * r + i] = 0.0f;
-    for (int64_t d = 0; d < padded; ++d) o[r * padded + d] = 0.0f;
-    if (a.first[r] < seen_first) seen_first = a.first[r];
-    if (a.last[r] > seen_last) seen_last = a.last[r];
-  }
-  if (seen_first < a.begin) seen_first = a.begin;
-  if (seen_last > a.end - 1) seen_last = a.end - 1;
+  const bool in_place = Kv::kInPlace && a.v != nullptr && a.num_rows <= kRowBlock &&
+                        a.k_dim % 64 == 0 && a.v_dim % 64 == 0;
+  const auto [seen_first, seen_last] = begin_rows(w);
 
   const auto block_of = [&a](int32_t position) {
     return a.blocks[position / a.block_size] * a.block_bytes;
   };
   Next next{};
   next.k_row_bytes = a.block_size * Kv::kValueBytes;
-  next.v_row_bytes = a.head_dim * Kv::kValueBytes;
+  next.v_row_bytes = a.v_dim * Kv::kValueBytes;
   next.value_bytes = Kv::kValueBytes;
   for (int32_t tile = seen_first / kSoftmaxTile * kSoftmaxTile; tile <= seen_last;
        tile += kSoftmaxTile) {
     bool ask = true;
     int seen = 0;
-    InPlace there{{}, {}, a.block_size, a.head_dim};
+    InPlace there{{}, {}, a.block_size, a.v_dim};
     for (int32_t sub = 0; sub < kSoftmaxTile; sub += kSubTile) {
       const int32_t later = tile + sub + kSoftmaxTile;
       ask = ask && later <= a.last_ahead;
@@ -412,25 +442,30 @@ void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) 
         const int64_t block = block_of(later);
         const int32_t offset = later % a.block_size;
         next.k[sub / kSubTile] = a.k + block + offset * Kv::kValueBytes;
-        next.v[sub / kSubTile] = a.v + block + offset * next.v_row_bytes;
+        next.v[sub / kSubTile] =
+            a.v == nullptr ? next.k[sub / kSubTile] : a.v + block + offset * next.v_row_bytes;
       }
       const int32_t position = tile + sub;
       if (position + kSubTile <= seen_first || position > seen_last) continue;
       const char* block_k = a.k + block_of(position);
-      const char* block_v = a.v + block_of(position);
+      const char* block_v = a.v == nullptr ? nullptr : a.v + block_of(position);
       const int32_t offset = position % a.block_size;
       if constexpr (Kv::kInPlace) {
         if (in_place) {
           for (int i = seen == 0 ? 0 : sub / kSubTile; i < kSoftmaxTile / kSubTile; ++i) {
             there.k[i] = reinterpret_cast<const uint16_t*>(block_k) + offset;
-            there.v[i] = reinterpret_cast<const uint16_t*>(block_v) + offset * a.head_dim;
+            there.v[i] = reinterpret_cast<const uint16_t*>(block_v) + offset * a.v_dim;
           }
           ++seen;
           continue;
         }
       }
       Kv::to_f32_k(a, block_k, offset, k + sub);
-      Kv::to_f32_v(a, block_v, offset, scales, v + sub * padded);
+      if (block_v != nullptr) {
+        Kv::to_f32_v(a, block_v, offset, scales, v + sub * padded);
+      } else {
+        front_of_k(k + sub, a.v_dim, padded, v + sub * padded);
+      }
     }
     if constexpr (Kv::kInPlace) {
       if (in_place) {
@@ -448,12 +483,12 @@ void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) 
 }
 
 void merge(float* m, float* l, float* o, float later_m, float later_l, const float* later_o,
-           int32_t head_dim) {
+           int32_t v_dim) {
   if (later_m == kMinusInfinity) return;
   if (*m == kMinusInfinity) {
     *m = later_m;
     *l = later_l;
-    for (int32_t d = 0; d < head_dim; ++d) o[d] = later_o[d];
+    for (int32_t d = 0; d < v_dim; ++d) o[d] = later_o[d];
     return;
   }
   const float new_m = later_m > *m ? later_m : *m;
@@ -461,10 +496,10 @@ void merge(float* m, float* l, float* o, float later_m, float later_l, const flo
   const float beta = exp1(later_m - new_m);
   *m = new_m;
   *l = fma(*l, alpha, later_l * beta);
-  for (int32_t d = 0; d < head_dim; ++d) o[d] = fma(o[d], alpha, later_o[d] * beta);
+  for (int32_t d = 0; d < v_dim; ++d) o[d] = fma(o[d], alpha, later_o[d] * beta);
 }
 
-void finish(float m, float l, const float* o, const float* sink, int32_t head_dim, float* out) {
+void finish(float m, float l, const float* o, const float* sink, int32_t v_dim, float* out) {
   float scale = 1.0f;
   if (sink != nullptr) {
     const float new_m = *sink > m ? *sink : m;
@@ -472,7 +507,7 @@ void finish(float m, float l, const float* o, const float* sink, int32_t head_di
     l = fma(l, scale, exp1(*sink - new_m));
   }
   const float inverse = scale / l;
-  for (int32_t d = 0; d < head_dim; ++d) out[d] = o[d] * inverse;
+  for (int32_t d = 0; d < v_dim; ++d) out[d] = o[d] * inverse;
 }
 
 constexpr AttentionKernels attention_kernels() {

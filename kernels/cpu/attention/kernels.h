@@ -19,17 +19,17 @@ inline constexpr int kMaxAttentionRows = 64;
 /// divides kAttentionSplit and is part of the numerics.
 inline constexpr int kSoftmaxTile = 64;
 
-/// Partial softmax of up to kMaxAttentionRows rows: o of row r is at o + r * padded_head_dim.
+/// Partial softmax of up to kMaxAttentionRows rows: o of row r is at o + r * padded_dims(v_dim).
 struct AttentionPartial {
   float m[kMaxAttentionRows];
   float l[kMaxAttentionRows];
 };
 
 /// Rows of V and o in scratch memory are padded to a whole vector.
-constexpr int64_t padded_head_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+constexpr int64_t padded_dims(int64_t dims) { return (dims + 15) / 16 * 16; }
 
 struct AttentionSplit {
-  const float* q[kMaxAttentionRows];  ///< head_dim values of each row
+  const float* q[kMaxAttentionRows];  ///< k_dim values of each row
   int32_t num_rows;                   ///< 1 .. kMaxAttentionRows
   int32_t first[kMaxAttentionRows];   ///< positions that a row sees: first .. last
   int32_t last[kMaxAttentionRows];
@@ -38,19 +38,20 @@ struct AttentionSplit {
   int32_t last_ahead;     ///< last position after the split whose memory may be prefetched
   const int32_t* blocks;  ///< logical block -> physical block
   const char* k;          ///< K of the kv head in physical block 0 (layouts: kv_layout.h)
-  const char* v;          ///< V of the kv head in physical block 0
+  const char* v;          ///< V of the kv head in physical block 0; null: the front of K
   int64_t block_bytes;
   int32_t block_size;
-  int32_t head_dim;
+  int32_t k_dim;
+  int32_t v_dim;
   float scale;
   float soft_cap;  ///< 0: none
-  float* scratch;  ///< attention_scratch_floats(head_dim)
+  float* scratch;  ///< attention_scratch_floats(k_dim, v_dim)
 };
 
-constexpr int64_t attention_scratch_floats(int64_t head_dim) {
+constexpr int64_t attention_scratch_floats(int64_t k_dim, int64_t v_dim) {
   // One tile of K and V as f32, l of each row in 16 lanes, and the scales of 16 positions of V.
-  return kSoftmaxTile * (head_dim + padded_head_dim(head_dim)) + kMaxAttentionRows * 16 +
-         16 * ((head_dim + 31) / 32);
+  return kSoftmaxTile * (k_dim + padded_dims(v_dim)) + kMaxAttentionRows * 16 +
+         16 * ((v_dim + 31) / 32);
 }
 
 using AttentionFn = void (*)(const AttentionSplit&, AttentionPartial* partial, float* o);
@@ -61,11 +62,11 @@ struct AttentionKernels {
   AttentionFn f16;
   AttentionFn bf16;
   AttentionFn q8_0;
-  /// Merges a row's later partial into its earlier one: (m, l, o) of `head_dim` values.
+  /// Merges a row's later partial into its earlier one: (m, l, o) of `v_dim` values.
   void (*merge)(float* m, float* l, float* o, float later_m, float later_l, const float* later_o,
-                int32_t head_dim);
+                int32_t v_dim);
   /// out = o / l, with `sink` as one more logit if it is given.
-  void (*finish)(float m, float l, const float* o, const float* sink, int32_t head_dim, float* out);
+  void (*finish)(float m, float l, const float* o, const float* sink, int32_t v_dim, float* out);
 };
 
 extern const AttentionKernels kAttentionPlain;

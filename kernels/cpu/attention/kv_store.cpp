@@ -12,13 +12,18 @@
 namespace hearth::kernels::cpu {
 namespace {
 
-/// One head of one token: K goes into a column of (head_dim, block_size), V is a row.
+/// K of one head of one token, a column of (k_dim, block_size).
 template <typename T>
-void store_head(std::byte* k_head, std::byte* v_head, const KvIndex& at, int32_t offset, const T* k,
-                const T* v) {
-  T* column = reinterpret_cast<T*>(k_head) + offset;
-  for (int64_t d = 0; d < at.head_dim; ++d) column[d * at.block_size] = k[d];
-  std::memcpy(v_head + at.v(0, offset) * sizeof(T), v, at.head_dim * sizeof(T));
+void store_k(std::byte* head, const KvIndex& at, int32_t offset, const T* k) {
+  T* column = reinterpret_cast<T*>(head) + offset;
+  for (int64_t d = 0; d < at.dims; ++d) column[d * at.block_size] = k[d];
+}
+
+/// V of one head of one token, a row of (block_size, v_dim).
+template <typename T>
+void store_v(std::byte* head, const KvIndex& at, int32_t offset, const T* v) {
+  std::memcpy(head + at.v(0, offset) * static_cast<int64_t>(sizeof(T)), v,
+              static_cast<size_t>(at.dims) * sizeof(T));
 }
 
 void round_row(const RowKernels& kernels, DType dtype, const float* x, int64_t n, uint16_t* out) {
@@ -51,21 +56,26 @@ void quantize(const float* x, int32_t n, int8_t* out, uint16_t* scale) {
   }
 }
 
-void store_quantized(std::byte* k_head, std::byte* v_head, const KvIndex& at, int32_t offset,
-                     const float* k, const float* v) {
-  const int64_t values = at.values();
-  for (int32_t first = 0; first < at.head_dim; first += kKvScaleDims) {
-    const int32_t n = std::min(kKvScaleDims, at.head_dim - first);
+void store_quantized_k(std::byte* head, const KvIndex& at, int32_t offset, const float* k) {
+  for (int32_t first = 0; first < at.dims; first += kKvScaleDims) {
+    const int32_t n = std::min(kKvScaleDims, at.dims - first);
     int8_t integers[kKvScaleDims];
     uint16_t scale;
     quantize(k + first, n, integers, &scale);
-    std::memcpy(k_head + values + 2 * at.k_scale(first, offset), &scale, sizeof scale);
-    std::byte* column = k_head + at.k(first, offset);
+    std::memcpy(head + at.values() + 2 * at.k_scale(first, offset), &scale, sizeof scale);
+    std::byte* column = head + at.k(first, offset);
     for (int64_t d = 0; d < n; ++d) column[d * at.block_size] = std::byte(integers[d]);
+  }
+}
 
+void store_quantized_v(std::byte* head, const KvIndex& at, int32_t offset, const float* v) {
+  for (int32_t first = 0; first < at.dims; first += kKvScaleDims) {
+    const int32_t n = std::min(kKvScaleDims, at.dims - first);
+    int8_t integers[kKvScaleDims];
+    uint16_t scale;
     quantize(v + first, n, integers, &scale);
-    std::memcpy(v_head + values + 2 * at.v_scale(first, offset), &scale, sizeof scale);
-    std::memcpy(v_head + at.v(first, offset), integers, n);
+    std::memcpy(head + at.values() + 2 * at.v_scale(first, offset), &scale, sizeof scale);
+    std::memcpy(head + at.v(first, offset), integers, static_cast<size_t>(n));
   }
 }
 
@@ -75,33 +85,44 @@ void kv_store(void* state_pointer, const KvStoreArgs& args) {
   check_args(args);
   auto& state = *static_cast<CpuState*>(state_pointer);
   const PagedKv& kv = args.kv;
-  const KvIndex at{kv.block_size, kv.head_dim};
-  const int64_t head_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.head_dim);
+  const KvShape& shape = kv.shape;
+  const KvIndex at_k{kv.block_size, shape.k_dim};
+  const KvIndex at_v{kv.block_size, shape.v_dim};
+  const int64_t k_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.k_dim);
+  const int64_t v_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.v_dim);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   const int32_t* slots = args.batch->groups[args.group].slot_mapping;
-  const int64_t n = kv.head_dim;
+  const int32_t most_dims = std::max(shape.k_dim, shape.v_dim);
 
   // Parallel over heads, not tokens: neighbouring tokens share cache lines of K.
-  state.for_each(kv.num_kv_heads, rows * args.k.cols, [&](int64_t item, int32_t thread) {
-    const auto head = narrow<int32_t>(item);
+  state.for_each(shape.num_kv_heads, rows * args.k.cols, [&](int64_t item, int32_t thread) {
+    const auto head = static_cast<int32_t>(item);
     auto* rounded = reinterpret_cast<uint16_t*>(
-        state.thread_scratch[thread].at_least((2 * n) * sizeof(uint16_t)));
+        state.thread_scratch[thread].at_least(static_cast<size_t>(most_dims) * sizeof(uint16_t)));
     for (int32_t t = 0; t < rows; ++t) {
       if (slots[t] < 0) continue;
       const int32_t offset = slots[t] % kv.block_size;
       std::byte* layer = kv.base + slots[t] / kv.block_size * kv.block_bytes + kv.layer_offset;
-      std::byte* k_head = layer + head * head_bytes;
-      std::byte* v_head = k_head + kv.num_kv_heads * head_bytes;
-      const float* k = args.k.row<float>(t) + head * n;
-      const float* v = args.v.row<float>(t) + head * n;
+      std::byte* k_head = layer + head * k_bytes;
+      const float* k = args.k.row<float>(t) + int64_t{head} * shape.k_dim;
       if (kv.dtype == DType::kF32) {
-        store_head(k_head, v_head, at, offset, k, v);
+        store_k(k_head, at_k, offset, k);
       } else if (kv.dtype == DType::kQ8_0) {
-        store_quantized(k_head, v_head, at, offset, k, v);
+        store_quantized_k(k_head, at_k, offset, k);
       } else {
-        round_row(state.rows, kv.dtype, k, n, rounded);
-        round_row(state.rows, kv.dtype, v, n, rounded + n);
-        store_head(k_head, v_head, at, offset, rounded, rounded + n);
+        round_row(state.rows, kv.dtype, k, shape.k_dim, rounded);
+        store_k(k_head, at_k, offset, rounded);
+      }
+      if (shape.v_in_k) continue;
+      std::byte* v_head = layer + shape.num_kv_heads * k_bytes + head * v_bytes;
+      const float* v = args.v.row<float>(t) + int64_t{head} * shape.v_dim;
+      if (kv.dtype == DType::kF32) {
+        store_v(v_head, at_v, offset, v);
+      } else if (kv.dtype == DType::kQ8_0) {
+        store_quantized_v(v_head, at_v, offset, v);
+      } else {
+        round_row(state.rows, kv.dtype, v, shape.v_dim, rounded);
+        store_v(v_head, at_v, offset, rounded);
       }
     }
   });

@@ -12,8 +12,8 @@ void moe_route(void* state, const MoeRouteArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   const int64_t work = rows * args.logits.cols * (args.top_k + 20);
   state_of(state).for_each(rows, work, [&](int64_t t, int32_t) {
-    reference::route_row(args.logits.row<float>(t), args.logits.cols, args,
-                         args.ids.row<int32_t>(t), args.weights.row<float>(t));
+    reference::route_row(args.logits.row<float>(t), args, args.ids.row<int32_t>(t),
+                         args.weights.row<float>(t));
   });
 }
 

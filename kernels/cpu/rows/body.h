@@ -69,6 +69,18 @@ void gelu_gate(const float* gate, const float* up, int64_t n, float* out) {
   });
 }
 
+void clamped_swish_gate(const float* gate, const float* up, int64_t n, float* out) {
+  const auto at_most = [](F x, float most) {
+    return sub(zero(), max(sub(zero(), x), set1(-most)));
+  };
+  for_lanes(n, [&](int64_t at, int lanes) {
+    const F x = at_most(load_n(gate + at, lanes), 7.0f);
+    const F y = at_most(max(load_n(up + at, lanes), set1(-7.0f)), 7.0f);
+    const F act = mul(x, sigmoid(mul(x, set1(1.702f))));
+    store_n(out + at, mul(act, add(y, set1(1.0f))), lanes);
+  });
+}
+
 // Scalar, element by element, so that vectorizing cannot change a bit.
 
 void rope_neighbours(float* x, const float* cos_sin, int64_t pairs) {
@@ -188,8 +200,9 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 }
 
 constexpr RowKernels row_kernels() {
-  return {rms_norm, silu_gate,  gelu_gate, rope_neighbours, rope_halves, add_bias,
-          combine,  add_scaled, soft_cap,  layer_norm,      gelu_erf,    to_f16};
+  return {rms_norm,    silu_gate, gelu_gate, clamped_swish_gate, rope_neighbours,
+          rope_halves, add_bias,  combine,   add_scaled,         soft_cap,
+          layer_norm,  gelu_erf,  to_f16};
 }
 
 }  // namespace

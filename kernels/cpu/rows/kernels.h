@@ -12,6 +12,8 @@ struct RowKernels {
   /// out[i] = silu(gate[i]) * up[i], or gelu (by tanh) in place of silu.
   void (*silu_gate)(const float* gate, const float* up, int64_t n, float* out);
   void (*gelu_gate)(const float* gate, const float* up, int64_t n, float* out);
+  /// Activation::kClampedSwish
+  void (*clamped_swish_gate)(const float* gate, const float* up, int64_t n, float* out);
   /// Rotates `pairs` pairs of one head; cos_sin holds (cos, sin) of each.
   void (*rope_neighbours)(float* x, const float* cos_sin, int64_t pairs);
   void (*rope_halves)(float* x, const float* cos_sin, int64_t pairs);

@@ -37,9 +37,12 @@ void rms_norm(void* state, const RmsNormArgs& args) {
 void add_bias(void* state, const AddBiasArgs& args) {
   check_args(args);
   CpuState& s = state_of(state);
-  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  s.for_each(rows, rows * args.out.cols / 4, [&](int64_t t, int32_t) {
-    s.rows.add(args.bias->vector, args.out.cols, args.out.row<float>(t));
+  const int64_t choices = args.ids == nullptr ? 1 : args.ids->cols;
+  const int64_t rows = num_rows(*args.batch, Rows::kTokens) * choices;
+  s.for_each(rows, rows * args.out.cols / 4, [&](int64_t r, int32_t) {
+    const int64_t expert =
+        args.ids == nullptr ? 0 : args.ids->row<int32_t>(r / choices)[r % choices];
+    s.rows.add(args.bias->vector + expert * args.out.cols, args.out.cols, args.out.row<float>(r));
   });
 }
 
@@ -48,7 +51,12 @@ void add_scaled(void* state, const AddScaledArgs& args) {
   CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   s.for_each(rows, rows * args.out.cols / 4, [&](int64_t t, int32_t) {
-    s.rows.add_scaled(args.x.row<float>(t), args.scale, args.out.cols, args.out.row<float>(t));
+    float scale = args.scale;
+    if (args.gate != nullptr) {
+      const double gate = *args.gate->row<float>(t);
+      scale *= static_cast<float>(1.0 / (1.0 + std::exp(-gate)));
+    }
+    s.rows.add_scaled(args.x.row<float>(t), scale, args.out.cols, args.out.row<float>(t));
   });
 }
 
@@ -88,17 +96,30 @@ void rope(void* state, const RopeArgs& args) {
       args.pairs == RopePairs::kNeighbours ? s.rows.rope_neighbours : s.rows.rope_halves;
   s.for_each(rows, rows * args.x.cols / 2, [&](int64_t t, int32_t) {
     for (int32_t h = 0; h < args.num_heads; ++h) {
-      rotate(args.x.row<float>(t) + int64_t{h} * args.head_dim, args.cos_sin.row<float>(t),
-             args.cos_sin.cols / 2);
+      rotate(args.x.row<float>(t) + int64_t{h} * args.head_dim + args.first,
+             args.cos_sin.row<float>(t), args.cos_sin.cols / 2);
     }
   });
 }
+
+namespace {
+
+auto gate_of(const RowKernels& rows, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu: return rows.silu_gate;
+    case Activation::kGeluTanh: return rows.gelu_gate;
+    case Activation::kClampedSwish: return rows.clamped_swish_gate;
+  }
+  return rows.silu_gate;
+}
+
+}  // namespace
 
 void gated_activation(void* state, const GatedActivationArgs& args) {
   check_args(args);
   CpuState& s = state_of(state);
   const int64_t rows = int64_t{num_rows(*args.batch, Rows::kTokens)} * args.rows_per_token;
-  const auto gate = args.activation == Activation::kSilu ? s.rows.silu_gate : s.rows.gelu_gate;
+  const auto gate = gate_of(s.rows, args.activation);
   s.for_each(rows, rows * args.out.cols * 2, [&](int64_t t, int32_t) {
     const float* in = args.gate_up.row<float>(t);
     gate(in, in + args.out.cols, args.out.cols, args.out.row<float>(t));

@@ -91,7 +91,8 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   CudaState& state = cuda_state(opaque);
   cudaStream_t stream = state.stream.get();
   const GroupIndex& group = batch.groups[args.group];
-  HEARTH_EXPECT(args.kv.head_dim <= kMaxHeadDim, args.kv.head_dim);
+  const KvShape& shape = args.kv.shape;
+  HEARTH_EXPECT(shape.v_dim <= kMaxHeadDim, shape.v_dim);
   AttentionParams params{};
   params.count = row_count(batch, Rows::kTokens);
   params.positions = batch.positions;
@@ -100,7 +101,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   params.seq_idx = batch.seq_idx;
   params.block_table = group.block_table;
   params.max_blocks = group.max_blocks;
-  params.heads_per_kv = args.num_heads / args.kv.num_kv_heads;
+  params.heads_per_kv = args.num_heads / shape.num_kv_heads;
   params.q = rows_view(args.q);
   params.out = rows_view(args.out);
   params.kv = kv_view(args.kv);
@@ -112,7 +113,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   params.partial = static_cast<float*>(state.partial.get());
 
   const int64_t row_bytes =
-      int64_t{args.num_heads} * params.max_splits * (args.kv.head_dim + 2) * int64_t{sizeof(float)};
+      int64_t{args.num_heads} * params.max_splits * (shape.v_dim + 2) * int64_t{sizeof(float)};
   const int64_t at_once = kPartialBytes / row_bytes;
   if (batch.num_tokens >= kManyQueries || params.max_splits == 1 || at_once == 0) {
     return attend(stream, args.kv.dtype, params, batch.num_tokens, true);

@@ -18,11 +18,12 @@ struct KvView {
 };
 
 inline KvView kv_view(const PagedKv& kv) {
-  return {
-      kv.base,         kv.block_bytes,
-      kv.layer_offset, kv_layer_bytes(kv.dtype, kv.block_size, kv.num_kv_heads, kv.head_dim) / 2,
-      kv.block_size,   kv.num_kv_heads,
-      kv.head_dim};
+  const KvShape& shape = kv.shape;
+  HEARTH_EXPECT(shape.k_dim == shape.v_dim && !shape.v_in_k, shape.v_dim);
+  return {kv.base,         kv.block_bytes,
+          kv.layer_offset, kv_layer_bytes(kv.dtype, kv.block_size, shape) / 2,
+          kv.block_size,   shape.num_kv_heads,
+          shape.k_dim};
 }
 
 template <typename T>

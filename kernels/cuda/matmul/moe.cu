@@ -14,6 +14,10 @@ struct RouteParams {
   int32_t top_k;
   bool normalize;
   float scale;
+  bool sigmoid;
+  const float* bias;  ///< of the selection; null: none
+  int32_t num_groups;
+  int32_t groups_used;
   int32_t* ids;
   int64_t ids_stride;
   RowsView weights;
@@ -21,12 +25,57 @@ struct RouteParams {
 
 /// True if (value a of expert i) comes before (b of j): a is larger, or equal with the lower id. A
 /// NaN comes after all numbers, so the ids are valid experts for any input.
-__device__ bool before(float a, int i, float b, int j) {
+__device__ bool before(double a, int i, double b, int j) {
   if (a > b) return true;
   if (b > a) return false;
   const bool a_is = a == a;
   const bool b_is = b == b;
   return a_is != b_is ? a_is : i < j;
+}
+
+__device__ double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+/// What experts are chosen by.
+struct Keys {
+  const RouteParams& p;
+  const float* logits;
+  bool plain;  ///< the logits themselves: no bias, no groups
+  double largest;
+  double sum;
+
+  __device__ double of(int e) const {
+    if (plain) return logits[e];
+    const double share = p.sigmoid ? sigmoid(logits[e]) : exp(logits[e] - largest) / sum;
+    return p.bias == nullptr ? share : share + p.bias[e];
+  }
+};
+
+/// Marks the experts of the groups that are not used as chosen.
+__device__ void drop_groups(const RouteParams& p, const Keys& keys, int32_t* chosen) {
+  const int size = p.num_experts / p.num_groups;
+  const auto score = [&](int group) {
+    double first = -INFINITY;
+    double second = -INFINITY;
+    for (int e = group * size; e < (group + 1) * size; ++e) {
+      const double key = keys.of(e);
+      if (key > first) {
+        second = first;
+        first = key;
+      } else if (key > second) {
+        second = key;
+      }
+    }
+    return p.bias != nullptr && size > 1 ? first + second : first;
+  };
+  for (int group = 0; group < p.num_groups; ++group) {
+    const double mine = score(group);
+    int better = 0;
+    for (int other = 0; other < p.num_groups; ++other) {
+      if (other != group && before(score(other), other, mine, group)) ++better;
+    }
+    if (better < p.groups_used) continue;
+    for (int e = group * size; e < (group + 1) * size; ++e) chosen[e] = 1;
+  }
 }
 
 /// One warp per token. Each lane handles experts lane, lane + 32, ...; chosen experts are marked in
@@ -40,16 +89,23 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
   int32_t* ids = p.ids + row * p.ids_stride;
   float* weights = p.weights.data + row * p.weights.stride;
   for (int e = lane; e < p.num_experts; e += kWarp) chosen[e] = 0;
+  Keys keys{p, logits, p.bias == nullptr && p.num_groups == 1, -INFINITY, 0};
+  if (!keys.plain) {
+    for (int e = 0; e < p.num_experts; ++e) keys.largest = fmax(keys.largest, double{logits[e]});
+    for (int e = 0; e < p.num_experts; ++e) keys.sum += exp(logits[e] - keys.largest);
+  }
+  __syncwarp();
+  if (lane == 0 && p.num_groups > 1) drop_groups(p, keys, chosen);
   __syncwarp();
   for (int j = 0; j < p.top_k; ++j) {
     int best = -1;
     for (int e = lane; e < p.num_experts; e += kWarp) {
-      if (chosen[e] == 0 && (best < 0 || before(logits[e], e, logits[best], best))) best = e;
+      if (chosen[e] == 0 && (best < 0 || before(keys.of(e), e, keys.of(best), best))) best = e;
     }
     for (int offset = 16; offset > 0; offset /= 2) {
       const int other = __shfl_xor_sync(kAllLanes, best, offset);
       if (other < 0) continue;
-      if (best < 0 || before(logits[other], other, logits[best], best)) best = other;
+      if (best < 0 || before(keys.of(other), other, keys.of(best), best)) best = other;
     }
     if (lane == 0) {
       chosen[best] = 1;
@@ -58,8 +114,16 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
     __syncwarp();
   }
   if (lane != 0) return;
-  const double largest = logits[ids[0]];
   double sum = 0;
+  if (p.sigmoid) {
+    for (int j = 0; j < p.top_k; ++j) sum += sigmoid(logits[ids[j]]);
+    const double scale = p.normalize ? double{p.scale} / fmax(sum, 1e-20) : double{p.scale};
+    for (int j = 0; j < p.top_k; ++j) {
+      weights[j] = static_cast<float>(sigmoid(logits[ids[j]]) * scale);
+    }
+    return;
+  }
+  const double largest = keys.plain ? double{logits[ids[0]]} : keys.largest;
   if (p.normalize) {
     for (int j = 0; j < p.top_k; ++j) sum += exp(logits[ids[j]] - largest);
   } else {
@@ -194,6 +258,10 @@ void cuda::moe_route(void* state, const MoeRouteArgs& args) {
       args.top_k,
       args.normalize,
       args.scale,
+      args.sigmoid,
+      args.selection_bias == nullptr ? nullptr : args.selection_bias->vector,
+      args.num_groups,
+      args.groups_used,
       const_cast<int32_t*>(ids_of(args.ids)),  // a view does not distinguish const data
       args.ids.row_stride,
       rows_view(args.weights)};

@@ -5,10 +5,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ float activate(float x, Activation activation) {
-  if (activation == Activation::kSilu) return x / (1.0f + expf(-x));
+__device__ float gated(float x, float up, Activation activation) {
+  if (activation == Activation::kSilu) return x / (1.0f + expf(-x)) * up;
+  if (activation == Activation::kClampedSwish) {
+    const float gate = fminf(x, 7.0f);
+    return gate / (1.0f + expf(-1.702f * gate)) * (fminf(fmaxf(up, -7.0f), 7.0f) + 1.0f);
+  }
   const float u = 0.79788456080286536f * (x + 0.044715f * x * x * x);  // sqrt(2 / pi)
-  return 0.5f * x * (1.0f + tanhf(u));
+  return 0.5f * x * (1.0f + tanhf(u)) * up;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -18,9 +22,10 @@ __global__ void __launch_bounds__(kThreads)
   const int row = block_x();
   if (row >= *count * rows_per_token) return;
   const float* in = gate_up.data + row * gate_up.stride;
-  const int step = grid_y() * kThreads;
-  for (int c = block_y() * kThreads + thread_x(); c < width; c += step) {
-    const float value = activate(in[c], activation) * in[width + c];
+  const int step = static_cast<int>(gridDim.y) * kThreads;
+  for (int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x); c < width;
+       c += step) {
+    const float value = gated(in[c], in[width + c], activation);
     out.data[row * out.stride + c] = value;
     if (quantized.values != nullptr) quantize_block(quantized, row, c / kWarp, value);
   }

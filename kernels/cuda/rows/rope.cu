@@ -22,15 +22,15 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    rope_kernel(const int32_t* count, RowsView x, int num_heads, int head_dim, RowsView cos_sin,
-                int num_pairs, RopePairs pairs) {
-  const int row = block_x();
+    rope_kernel(const int32_t* count, RowsView x, int num_heads, int head_dim, int first,
+                RowsView cos_sin, int num_pairs, RopePairs pairs) {
+  const int row = static_cast<int>(blockIdx.x);
   if (row >= *count) return;
   const float* angles = cos_sin.data + row * cos_sin.stride;
   const bool neighbours = pairs == RopePairs::kNeighbours;
   for (int n = thread_x(); n < num_heads * num_pairs; n += kThreads) {
     const int i = n % num_pairs;
-    float* head = x.data + row * x.stride + int64_t{n / num_pairs} * head_dim;
+    float* head = x.data + row * x.stride + static_cast<int64_t>(n / num_pairs) * head_dim + first;
     float* a = head + (neighbours ? 2 * i : i);
     float* b = head + (neighbours ? 2 * i + 1 : i + num_pairs);
     const float c = angles[2 * i];
@@ -56,8 +56,8 @@ void cuda::rope(void* state, const RopeArgs& args) {
   if (rows == 0) return;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), rope_kernel, rows, kThreads, 0,
                 row_count(*args.batch, Rows::kTokens), rows_view(args.x), args.num_heads,
-                args.head_dim, rows_view(args.cos_sin), static_cast<int>(args.cos_sin.cols / 2),
-                args.pairs);
+                args.head_dim, args.first, rows_view(args.cos_sin),
+                static_cast<int>(args.cos_sin.cols / 2), args.pairs);
 }
 
 }  // namespace hearth::kernels

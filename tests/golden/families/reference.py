@@ -58,6 +58,8 @@ class Reference:
     qk_norm = None
     norm_first = True
     norm_last = False
+    norm_late = False  # q and k after the rotation
+    ffn_norm = "ffn_norm"
 
     def activation(self, x):
         return silu(x)
@@ -83,6 +85,22 @@ class Reference:
         dim = self.m["rope.dimension_count"]
         return base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
 
+    def yarn(self, x, rounded: bool):
+        """Peng et al. 2023, section 3.2; published code rounds the range of blended pairs, or does not."""
+        factor, original = self.m["rope.scaling.factor"], self.m["rope.scaling.original_context_length"]
+        base, dim = self.m["rope.freq_base"], self.m["rope.dimension_count"]
+
+        def pair(turns):
+            return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+        low, high = pair(32), pair(1)
+        if rounded:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, dim - 1)
+        ramp = ((torch.arange(dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
+        plain = self.frequencies(base)
+        return rotate(x, plain * (1 - ramp) + plain / factor * ramp, self.HALVES, 0.1 * math.log(factor) + 1)
+
     def norm(self, x, name: str):
         return rms_norm(x, self.w[name], self.eps)
 
@@ -94,9 +112,12 @@ class Reference:
         q = q.view(tokens, self.heads, self.head_dim)
         k = k.view(tokens, self.kv_heads, self.head_dim)
         v = v.view(tokens, self.kv_heads, self.head_dim)
+        if self.norm_late:
+            q, k = self.rotated(q, layer), self.rotated(k, layer)
         if self.qk_norm == "heads":
             q, k = self.norm(q, blk + "attn_q_norm.weight"), self.norm(k, blk + "attn_k_norm.weight")
-        q, k = self.rotated(q, layer), self.rotated(k, layer)
+        if not self.norm_late:
+            q, k = self.rotated(q, layer), self.rotated(k, layer)
         groups = self.heads // self.kv_heads
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
         scores = torch.einsum("qhd,khd->hqk", q, k) * self.scale
@@ -106,9 +127,14 @@ class Reference:
         seen = distance >= 0
         if self.window(layer):
             seen &= distance < self.window(layer)
-        shares = torch.softmax(scores.masked_fill(~seen, -math.inf), -1)
+        scores = scores.masked_fill(~seen, -math.inf)
+        if blk + "attn_sinks.weight" in self.w:
+            sinks = self.w[blk + "attn_sinks.weight"][:, None, None].expand(-1, tokens, 1)
+            shares = torch.softmax(torch.cat([scores, sinks], -1), -1)[..., :-1]
+        else:
+            shares = torch.softmax(scores, -1)
         out = torch.einsum("hqk,khd->qhd", shares, v).reshape(tokens, -1)
-        return out @ self.w[blk + "attn_output.weight"].T
+        return out @ self.w[blk + "attn_output.weight"].T + self.w.get(blk + "attn_output.bias", 0.0)
 
     def forward(self, ids: list[int]) -> torch.Tensor:
         x = self.w["token_embd.weight"][torch.tensor(ids)] * self.embedding_scale
@@ -118,7 +144,7 @@ class Reference:
             if self.norm_last:
                 added = self.norm(added, blk + "post_attention_norm.weight")
             x = x + self.residual_scale * added
-            added = self.feed_forward(blk, self.norm(x, blk + "ffn_norm.weight") if self.norm_first else x)
+            added = self.feed_forward(blk, self.norm(x, f"{blk}{self.ffn_norm}.weight") if self.norm_first else x)
             if self.norm_last:
                 added = self.norm(added, blk + "post_ffw_norm.weight")
             x = x + self.residual_scale * added
@@ -223,37 +249,45 @@ class Olmo2(Reference):
     def rotated(self, x, layer):
         if self.window(layer) or "rope.scaling.type" not in self.m:
             return super().rotated(x, layer)
-        factor, original = self.m["rope.scaling.factor"], self.m["rope.scaling.original_context_length"]
-        base, dim = self.m["rope.freq_base"], self.m["rope.dimension_count"]
-
-        def pair(turns):
-            return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
-
-        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), dim - 1)
-        ramp = ((torch.arange(dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
-        plain = self.frequencies(base)
-        return rotate(x, plain * (1 - ramp) + plain / factor * ramp, True, 0.1 * math.log(factor) + 1)
+        return self.yarn(x, rounded=True)
 
 
 class Experts(Reference):
-    """Shares of all experts by softmax; the largest few compute, and their shares sum to 1 again."""
+    """Shares of all experts; the largest few (share plus bias) compute, and their shares sum to 1 again."""
 
     shares_sum_to_1 = True
 
+    def shares(self, logits):
+        return torch.softmax(logits, -1)
+
+    def selected(self, keys):
+        return keys
+
+    def expert(self, gate, up):
+        return silu(gate) * up
+
     def feed_forward(self, blk, x):
-        shares = torch.softmax(x @ self.w[blk + "ffn_gate_inp.weight"].T, -1)
-        shares, chosen = shares.topk(self.m["expert_used_count"], -1)
+        if blk + "ffn_gate_inp.weight" not in self.w:
+            return super().feed_forward(blk, x)
+        biased = lambda name, values, *at: values + (self.w[name][at] if name in self.w else 0.0)
+        shares = self.shares(biased(blk + "ffn_gate_inp.bias", x @ self.w[blk + "ffn_gate_inp.weight"].T))
+        keys = self.selected(biased(blk + "exp_probs_b.bias", shares))
+        chosen = keys.topk(self.m["expert_used_count"], -1).indices
+        shares = shares.gather(-1, chosen)
         if self.shares_sum_to_1:
             shares = shares / shares.sum(-1, keepdim=True)
+        shares = shares * self.m.get("expert_weights_scale", 1.0)
         out = torch.zeros_like(x)
         for t in range(x.shape[0]):
             for share, e in zip(shares[t], chosen[t]):
-                gate = self.w[blk + "ffn_gate_exps.weight"][e] @ x[t]
-                up = self.w[blk + "ffn_up_exps.weight"][e] @ x[t]
-                out[t] += share * (self.w[blk + "ffn_down_exps.weight"][e] @ (silu(gate) * up))
+                product = lambda n, y: biased(f"{blk}ffn_{n}_exps.bias", self.w[f"{blk}ffn_{n}_exps.weight"][e] @ y, e)
+                out[t] += share * product("down", self.expert(product("gate", x[t]), product("up", x[t])))
         if blk + "ffn_up_shexp.weight" in self.w:
             gate, up = (x @ self.w[f"{blk}ffn_{n}_shexp.weight"].T for n in ("gate", "up"))
-            out = out + (silu(gate) * up) @ self.w[blk + "ffn_down_shexp.weight"].T
+            shared = (silu(gate) * up) @ self.w[blk + "ffn_down_shexp.weight"].T
+            if blk + "ffn_gate_inp_shexp.weight" in self.w:
+                shared = shared * torch.sigmoid(x @ self.w[blk + "ffn_gate_inp_shexp.weight"])[:, None]
+            out = out + shared
         return out
 
 
@@ -274,10 +308,129 @@ class GraniteMoe(Experts, Granite):
     pass
 
 
+class GptOss(Experts, Qwen2):
+    """The softmax of the chosen experts' logits is that of all, made to sum to 1 again."""
+
+    ffn_norm = "post_attention_norm"
+
+    def window(self, layer):
+        return self.m["attention.sliding_window"] if layer % 2 == 0 else 0
+
+    def rotated(self, x, layer):
+        return self.yarn(x, rounded=False)
+
+    def expert(self, gate, up):
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+
+
+class Glm4(Qwen2):
+    HALVES = False
+    norm_last = True
+
+    def feed_forward(self, blk, x):
+        gate, up = (x @ self.w[blk + "ffn_up.weight"].T).chunk(2, -1)
+        return (silu(gate) * up) @ self.w[blk + "ffn_down.weight"].T
+
+
+class SigmoidExperts(Experts):
+    def shares(self, logits):
+        return torch.sigmoid(logits)
+
+
+class Glm4Moe(SigmoidExperts):
+    qk_norm = "heads"
+    ffn_norm = "post_attention_norm"
+
+
+class Qwen2Moe(Experts, Qwen2):
+    shares_sum_to_1 = False
+
+
+class Ernie45Moe(Experts):
+    HALVES = False
+
+
+class SeedOss(Qwen2):
+    ffn_norm = "post_attention_norm"
+
+
+class Exaone4(Reference):
+    norm_first = False
+    norm_last = True
+    qk_norm = "heads"
+
+    def window(self, layer):
+        return self.m.get("attention.sliding_window", 0) if layer % 4 != 3 else 0
+
+    def rotated(self, x, layer):
+        return x if "attention.sliding_window" in self.m and not self.window(layer) else super().rotated(x, layer)
+
+
+class Hunyuan(Reference):
+    qk_norm = "heads"
+    norm_late = True
+
+
+class MiniMaxM2(SigmoidExperts):
+    qk_norm = "width"
+
+
+class DeepSeek2(Experts):
+    """The expanded form: keys and values of every head are computed for every position."""
+
+    HALVES = False
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.shares_sum_to_1 = self.m["expert_weights_norm"]
+        self.scale = 1 / math.sqrt(self.m["attention.key_length_mla"])
+        if "rope.scaling.factor" in self.m:
+            stretch = math.log(self.m["rope.scaling.factor"])
+            self.scale *= (1 + self.m["rope.scaling.yarn_log_multiplier"] * stretch) ** 2
+
+    def shares(self, logits):
+        return torch.sigmoid(logits) if self.m.get("expert_gating_func") == 2 else torch.softmax(logits, -1)
+
+    def selected(self, keys):
+        groups = self.m.get("expert_group_count", 1)
+        if groups == 1:
+            return keys
+        parts = keys.view(keys.shape[0], groups, -1)
+        best = parts.topk(2, -1).values.sum(-1).topk(self.m["expert_group_used_count"], -1).indices
+        unused = torch.ones_like(parts[..., 0], dtype=torch.bool).scatter(1, best, False)
+        return parts.masked_fill(unused[..., None], -math.inf).view_as(keys)
+
+    def rotated(self, x, layer):
+        if "rope.scaling.factor" not in self.m:
+            return super().rotated(x, layer)
+        return self.yarn(x, rounded=True) / (0.1 * math.log(self.m["rope.scaling.factor"]) + 1)
+
+    def attention(self, blk, x, layer):
+        m, w, tokens = self.m, self.w, x.shape[0]
+        rank, rotated = m["attention.kv_lora_rank"], m["rope.dimension_count"]
+        low = self.norm(x @ w[blk + "attn_q_a.weight"].T, blk + "attn_q_a_norm.weight") if "attention.q_lora_rank" in m else x
+        q = (low @ w[blk + ("attn_q_b.weight" if "attention.q_lora_rank" in m else "attn_q.weight")].T)
+        q = q.view(tokens, self.heads, -1)
+        plain = q.shape[-1] - rotated
+        kv = x @ w[blk + "attn_kv_a_mqa.weight"].T
+        latent = self.norm(kv[:, :rank], blk + "attn_kv_a_norm.weight")
+        shared = self.rotated(kv[:, None, rank:], layer).expand(-1, self.heads, -1)
+        k = torch.cat([torch.einsum("tr,hrp->thp", latent, w[blk + "attn_k_b.weight"]), shared], -1)
+        v = torch.einsum("tr,hvr->thv", latent, w[blk + "attn_v_b.weight"])
+        q = torch.cat([q[..., :plain], self.rotated(q[..., plain:], layer)], -1)
+        scores = torch.einsum("qhd,khd->hqk", q, k) * self.scale
+        seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+        out = torch.einsum("hqk,khd->qhd", torch.softmax(scores.masked_fill(~seen, -math.inf), -1), v)
+        return out.reshape(tokens, -1) @ w[blk + "attn_output.weight"].T
+
+
 FAMILIES = {
     "llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3, "gemma": Gemma, "gemma2": Gemma2, "gemma3": Gemma3,
     "phi3": Phi3, "granite": Granite, "smollm3": SmolLm3, "olmo2": Olmo2, "qwen3moe": Qwen3Moe, "olmoe": Olmoe,
-    "granitemoe": GraniteMoe,
+    "granitemoe": GraniteMoe, "gpt-oss": GptOss, "glm4": Glm4, "glm4moe": Glm4Moe, "qwen2moe": Qwen2Moe,
+    "ernie4_5": Llama, "ernie4_5-moe": Ernie45Moe, "seed_oss": SeedOss, "exaone4": Exaone4,
+    "hunyuan-dense": Hunyuan, "internlm2": Llama, "minimax-m2": MiniMaxM2, "deepseek2": DeepSeek2,
 }
 
 

@@ -103,14 +103,28 @@ class Builder:
         self.model.tensors.append(Tensor(name, [size], mean, amplitude))
 
     def build(self, *, tied=False, embedding=1.0, norm_first=True, norm_last=False, qk_norm=None, biases=False,
-              fused=False, experts=0, expert_ffn=0, shared_ffn=0, qk_gain=2.0) -> TinyModel:
+              fused=False, fused_ffn=False, experts=0, expert_ffn=0, shared_ffn=0, qk_gain=2.0, ffn_norm="ffn_norm",
+              sinks=False, expert_biases=False, selection_bias=0.0, shared_gate=False, dense=0, latent=None) -> TinyModel:
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         self.model.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, embedding))
         for i in range(self.layers):
             blk = f"blk.{i}."
             if norm_first:
                 self.vector(blk + "attn_norm.weight", WIDTH)
-            if fused:
+            if latent:
+                rank, heads = latent["kv_rank"], self.heads
+                if latent.get("q_rank"):
+                    self.matrix(blk + "attn_q_a.weight", WIDTH, latent["q_rank"])
+                    self.vector(blk + "attn_q_a_norm.weight", latent["q_rank"])
+                    self.matrix(blk + "attn_q_b.weight", latent["q_rank"], heads * latent["head_dim"], qk_gain)
+                else:
+                    self.matrix(blk + "attn_q.weight", WIDTH, heads * latent["head_dim"], qk_gain)
+                self.matrix(blk + "attn_kv_a_mqa.weight", WIDTH, rank + latent["rotated"], qk_gain)
+                self.vector(blk + "attn_kv_a_norm.weight", rank)
+                self.matrix(blk + "attn_k_b.weight", latent["head_dim"] - latent["rotated"], rank, 1.0, heads)
+                self.matrix(blk + "attn_v_b.weight", rank, latent["v_dim"], 1.0, heads)
+                q = heads * latent["v_dim"]
+            elif fused:
                 self.matrix(blk + "attn_qkv.weight", WIDTH, q + 2 * kv, qk_gain)
             else:
                 self.matrix(blk + "attn_q.weight", WIDTH, q, qk_gain)
@@ -125,12 +139,25 @@ class Builder:
                 self.vector(blk + "attn_q_norm.weight", self.head_dim if qk_norm == "heads" else q, 1.5, 0.5)
                 self.vector(blk + "attn_k_norm.weight", self.head_dim if qk_norm == "heads" else kv, 1.5, 0.5)
             self.matrix(blk + "attn_output.weight", q, WIDTH, 2.0)
+            if expert_biases:
+                self.vector(blk + "attn_output.bias", WIDTH, 0.0, 0.5)
+            if sinks:
+                self.vector(blk + "attn_sinks.weight", self.heads, 1.0, 2.0)
             if norm_last:
                 self.vector(blk + "post_attention_norm.weight", WIDTH)
             if norm_first:
-                self.vector(blk + "ffn_norm.weight", WIDTH)
-            if experts:
+                self.vector(f"{blk}{ffn_norm}.weight", WIDTH)
+            if experts and i >= dense:
                 self.matrix(blk + "ffn_gate_inp.weight", WIDTH, experts, 2.0)
+                if expert_biases:
+                    self.vector(blk + "ffn_gate_inp.bias", experts, 0.0, 1.0)
+                    for part, size in (("gate", expert_ffn), ("up", expert_ffn), ("down", WIDTH)):
+                        self.model.tensors.append(
+                            Tensor(f"{blk}ffn_{part}_exps.bias", [size, experts], 0.0, 1.0))
+                if selection_bias:
+                    self.vector(blk + "exp_probs_b.bias", experts, 0.0, selection_bias)
+                if shared_gate:
+                    self.vector(blk + "ffn_gate_inp_shexp.weight", WIDTH, 0.0, 0.25)
                 self.matrix(blk + "ffn_gate_exps.weight", WIDTH, expert_ffn, 1.0, experts)
                 self.matrix(blk + "ffn_up_exps.weight", WIDTH, expert_ffn, 1.0, experts)
                 self.matrix(blk + "ffn_down_exps.weight", expert_ffn, WIDTH, 2.0, experts)
@@ -138,7 +165,7 @@ class Builder:
                     self.matrix(blk + "ffn_gate_shexp.weight", WIDTH, shared_ffn)
                     self.matrix(blk + "ffn_up_shexp.weight", WIDTH, shared_ffn)
                     self.matrix(blk + "ffn_down_shexp.weight", shared_ffn, WIDTH)
-            elif fused:
+            elif fused or fused_ffn:
                 self.matrix(blk + "ffn_up.weight", WIDTH, 2 * self.ffn)
                 self.matrix(blk + "ffn_down.weight", self.ffn, WIDTH, 2.0)
             else:
@@ -176,6 +203,11 @@ def all_models() -> list[TinyModel]:
     scales = {"embedding_scale": 4.0, "residual_scale": 0.375, "logit_scale": 0.5, "attention.scale": 0.15625}
     experts = {"expert_count": 8, "expert_used_count": 2}
     gemma = {"tied": True, "embedding": 0.125}
+    latent = {"kv_rank": 32, "rotated": 8, "head_dim": 40, "v_dim": 16}
+    latent_keys = {"attention.kv_lora_rank": 32, "attention.key_length": 40, "attention.value_length": 32,
+                   "attention.key_length_mla": 40, "attention.value_length_mla": 16, "rope.dimension_count": 8}
+    deepseek_keys = {**experts, **latent_keys, "expert_feed_forward_length": 32, "expert_shared_count": 2,
+                     "leading_dense_block_count": 1, "expert_weights_norm": False, "expert_weights_scale": 1.0}
     return [
         Builder("llama", "llama", 2).build(),
         Builder("qwen2", "qwen2", 2, rope__freq_base=1000000.0).build(biases=True),
@@ -206,4 +238,49 @@ def all_models() -> list[TinyModel]:
         with_keys(Builder("granitemoe", "granitemoe", 2, ffn=32),
                   {**experts, **scales, "expert_shared_feed_forward_length": 64}).build(
                       experts=8, expert_ffn=32, shared_ffn=64, embedding=0.25),
+        # Its base makes the range of blended pairs the whole head, rounded or not.
+        with_keys(Builder("gpt_oss", "gpt-oss", 4, rope__freq_base=2.0), {
+            **experts, **window, "expert_feed_forward_length": 32, "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64}).build(
+                biases=True, sinks=True, experts=8, expert_ffn=32, expert_biases=True,
+                ffn_norm="post_attention_norm"),
+        with_keys(Builder("glm4", "glm4", 2), {"rope.dimension_count": 8}).build(
+            norm_last=True, biases=True, fused_ffn=True),
+        with_keys(Builder("glm4moe", "glm4moe", 3), {
+            **experts, "rope.dimension_count": 8, "expert_feed_forward_length": 32, "expert_shared_count": 2,
+            "leading_dense_block_count": 1, "expert_weights_norm": True, "expert_weights_scale": 1.5,
+            "expert_gating_func": 2}).build(
+                qk_norm="heads", experts=8, expert_ffn=32, shared_ffn=64, selection_bias=0.5, dense=1,
+                ffn_norm="post_attention_norm"),
+        with_keys(Builder("qwen2moe", "qwen2moe", 2), {
+            **experts, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64}).build(
+                biases=True, experts=8, expert_ffn=32, shared_ffn=64, shared_gate=True),
+        Builder("ernie4_5", "ernie4_5", 2).build(tied=True, embedding=0.5),
+        with_keys(Builder("ernie4_5_moe", "ernie4_5-moe", 3), {
+            **experts, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64,
+            "leading_dense_block_count": 1, "interleave_moe_layer_step": 1}).build(
+                experts=8, expert_ffn=32, shared_ffn=64, selection_bias=0.25, dense=1),
+        Builder("seed_oss", "seed_oss", 2, head_dim=32).build(biases=True, ffn_norm="post_attention_norm"),
+        Builder("exaone4", "exaone4", 2).build(norm_first=False, norm_last=True, qk_norm="heads"),
+        with_keys(Builder("exaone4_window", "exaone4", 5), window).build(
+            norm_first=False, norm_last=True, qk_norm="heads"),
+        Builder("hunyuan", "hunyuan-dense", 2).build(qk_norm="heads", tied=True, embedding=0.5),
+        Builder("internlm2", "internlm2", 2).build(),
+        with_keys(Builder("minimax_m2", "minimax-m2", 2, ffn=32), {
+            **experts, "rope.dimension_count": 8, "expert_feed_forward_length": 32,
+            "expert_gating_func": 2}).build(
+                qk_norm="width", experts=8, expert_ffn=32, selection_bias=0.5),
+        with_keys(Builder("deepseek2_lite", "deepseek2", 2, kv_heads=1), deepseek_keys).build(
+            experts=8, expert_ffn=32, shared_ffn=64, dense=1, latent=latent),
+        with_keys(Builder("deepseek2", "deepseek2", 3, kv_heads=1), {
+            **deepseek_keys, "attention.q_lora_rank": 32, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 0.0707}).build(
+                experts=8, expert_ffn=32, shared_ffn=64, dense=1, latent={**latent, "q_rank": 32}),
+        with_keys(Builder("deepseek3", "deepseek2", 3, kv_heads=1), {
+            **experts, **latent_keys, "attention.q_lora_rank": 32, "expert_feed_forward_length": 32,
+            "expert_shared_count": 1, "leading_dense_block_count": 1, "expert_weights_norm": True,
+            "expert_weights_scale": 2.5, "expert_gating_func": 2, "expert_group_count": 4,
+            "expert_group_used_count": 2}).build(
+                experts=8, expert_ffn=32, shared_ffn=32, dense=1, selection_bias=0.25,
+                latent={**latent, "q_rank": 32}),
     ]

@@ -72,8 +72,7 @@ TEST_CASE("a sliding group is read as far as its window") {
   group.kind = models::LayerGroup::Kind::kSliding;
   group.window = 64;
   group.num_layers = 1;
-  group.num_kv_heads = 1;
-  group.head_dim = 32;
+  group.kv = kernels::KvShape::even(1, 32);
   work.groups = {group};
   CHECK(step_work(work, kernels::DType::kF16, 1, 1, 1, 1000).bytes == 64 * 2 * 2 * 32);
   CHECK(step_work(work, kernels::DType::kF16, 1, 1, 1, 10).bytes == 10 * 2 * 2 * 32);

@@ -19,7 +19,7 @@ class Shape final : public models::Model {
   explicit Shape(int32_t context = 1024) {
     info_.context_length = context;
     info_.vocab_size = 1000;
-    info_.groups = {{.num_layers = 2, .num_kv_heads = 2, .head_dim = 64}};
+    info_.groups = {{.num_layers = 2, .kv = kernels::KvShape::even(2, 64)}};
   }
   const models::ModelInfo& info() const override { return info_; }
   uint64_t activation_bytes(int32_t, int32_t) const override { return 1 << 20; }

@@ -43,7 +43,7 @@ TEST_CASE("a supported model: parameters, types and KV bytes of each group") {
   const models::LayerGroup& group = found.model->groups[0];
   // K and V, two bytes each.
   CHECK(kv_bytes_per_token(group, kernels::DType::kF16) ==
-        int64_t{2} * 2 * group.num_layers * group.num_kv_heads * group.head_dim);
+        int64_t{2} * 2 * group.num_layers * group.kv.k_width());
 
   const auto json = nlohmann::json::parse(as_json(found, {}));
   CHECK(json["runs"] == true);

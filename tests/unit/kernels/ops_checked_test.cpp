@@ -109,8 +109,9 @@ class Calls {
     return {b.data(), DType::kF32, rows, cols, cols};
   }
   PagedKv kv() const {
-    const int64_t layer = kv_layer_bytes(DType::kF16, 16, 1, 8);
-    return {pool_.data(), layer, 0, DType::kF16, 16, 1, 8};
+    constexpr auto shape = KvShape::even(1, 8);
+    const int64_t layer = kv_layer_bytes(DType::kF16, 16, shape);
+    return {pool_.data(), layer, 0, DType::kF16, 16, shape};
   }
 
   OpTable ops_;

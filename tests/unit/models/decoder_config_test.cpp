@@ -56,12 +56,14 @@ TEST_CASE("the numbers of a model, and those derived where the file gives none")
   CHECK(c.context_length == 64);
   CHECK(c.width == 64);
   CHECK(c.num_layers == 2);
-  CHECK(c.ffn_width == 172);
-  CHECK(c.num_heads == 8);
-  CHECK(c.num_kv_heads == 4);
-  CHECK(c.head_dim == 8);
-  CHECK(c.q_width() == 64);
-  CHECK(c.kv_width() == 32);
+  REQUIRE(c.layers.size() == 2);
+  for (const LayerSpec& layer : c.layers) {
+    CHECK(layer.ffn_width == 172);
+    CHECK(layer.num_heads == 8);
+    CHECK(layer.kv == kernels::KvShape::even(4, 8));
+    CHECK(layer.q_width() == 64);
+    CHECK(layer.qkv_width() == 128);
+  }
   REQUIRE(c.ropes.size() == 1);
   CHECK(c.ropes[0].dim == 8);
   REQUIRE(c.groups.size() == 1);
@@ -75,20 +77,21 @@ TEST_CASE("the numbers of a model, and those derived where the file gives none")
   silent.set_u32("llama.feed_forward_length", 172);
   silent.set_u32("llama.attention.head_count", 8);
   silent.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  CHECK(load(silent).value().num_kv_heads == 8);
+  CHECK(load(silent).value().layers[0].kv.num_kv_heads == 8);
   // Mistral NeMo: heads whose total is not the width.
   silent.set_u32("llama.attention.key_length", 16);
   silent.set_u32("llama.attention.value_length", 16);
-  CHECK(load(silent).value().q_width() == 128);
+  CHECK(load(silent).value().layers[0].q_width() == 128);
 }
 
 TEST_CASE("layers fall into groups by the pattern of their windows") {
   DecoderConfig c;
   c.context_length = 100;
   c.num_layers = 5;
-  c.num_kv_heads = 2;
-  c.head_dim = 8;
-  c.layers.resize(5);
+  LayerSpec spec;
+  spec.num_heads = 2;
+  spec.kv = kernels::KvShape::even(2, 8);
+  c.layers.assign(5, spec);
   c.set_window(16, [](int32_t layer) { return layer % 3 != 2; });
   REQUIRE(c.groups.size() == 2);
   CHECK(c.groups[0].kind == LayerGroup::Kind::kFull);
@@ -111,6 +114,86 @@ TEST_CASE("layers fall into groups by the pattern of their windows") {
   c.set_window(100, [](int32_t) { return true; });
   REQUIRE(c.groups.size() == 1);
   CHECK(c.groups[0].kind == LayerGroup::Kind::kFull);
+}
+
+TEST_CASE("layers of equal window and KV shape form a group") {
+  DecoderConfig c;
+  c.context_length = 100;
+  c.num_layers = 5;
+  LayerSpec layer;
+  layer.num_heads = 4;
+  layer.kv = kernels::KvShape::even(2, 8);
+  c.layers.assign(5, layer);
+  c.layers[1].kv = c.layers[3].kv = kernels::KvShape::even(4, 16);
+  c.layers[2].num_heads = 0;  // no attention: in no group
+  c.layers[3].window = 16;
+  c.group_layers();
+  REQUIRE(c.groups.size() == 3);
+  CHECK(c.groups[0].kv == kernels::KvShape::even(2, 8));
+  CHECK(c.groups[0].num_layers == 2);
+  CHECK(c.groups[1].kv == kernels::KvShape::even(4, 16));
+  CHECK(c.groups[1].kind == LayerGroup::Kind::kFull);
+  CHECK(c.groups[2].kv == kernels::KvShape::even(4, 16));
+  CHECK(c.groups[2].window == 16);
+  CHECK(c.layers[4].group == 0);
+  CHECK(c.layers[4].index == 1);
+  CHECK(c.layers[3].group == 2);
+  // What is planned is what the layers need.
+  int64_t bytes = 0;
+  for (const LayerGroup& group : c.groups) bytes += group.block_bytes(kernels::DType::kF16, 16);
+  CHECK(bytes == 16 * 2 * (2 * 2 * 2 * 8 + 2 * 2 * 4 * 16));
+}
+
+TEST_CASE("a file may give one number for all layers, or one for each") {
+  const auto each = [&](const char* key, std::vector<int32_t> values) {
+    GgufWriter changed;
+    for (const char* name : {"llama.context_length", "llama.embedding_length"}) {
+      changed.set_u32(name, 64);
+    }
+    changed.set_u32("llama.block_count", 2);
+    changed.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    const auto set = [&](const char* name, uint32_t usual) {
+      if (std::string(key) == name) return changed.set_i32s(name, values);
+      changed.set_u32(name, usual);
+    };
+    set("llama.feed_forward_length", 172);
+    set("llama.attention.head_count", 8);
+    set("llama.attention.head_count_kv", 4);
+    return changed;
+  };
+  const auto heads = load(each("llama.attention.head_count", {8, 4}));
+  REQUIRE(heads.ok());
+  CHECK(heads->layers[0].num_heads == 8);
+  CHECK(heads->layers[1].num_heads == 4);
+  CHECK(heads->groups.size() == 1);
+  const auto kv_heads = load(each("llama.attention.head_count_kv", {4, 2}));
+  REQUIRE(kv_heads.ok());
+  CHECK(kv_heads->groups.size() == 2);
+  const auto widths = load(each("llama.feed_forward_length", {172, 64}));
+  REQUIRE(widths.ok());
+  CHECK(widths->layers[1].ffn_width == 64);
+  CHECK(widths->most([](const LayerSpec& layer) { return layer.ffn_width; }) == 172);
+
+  check_refused(each("llama.attention.head_count", {8, 4, 8}), ErrorCode::kCorrupt,
+                "llama.attention.head_count: an array of 3 i32, want a number for each of the 2 "
+                "layers");
+  check_refused(each("llama.feed_forward_length", {172, 0}), ErrorCode::kCorrupt,
+                "llama.feed_forward_length: 0 for layer 1, want 1 to 1048576");
+  check_refused(each("llama.feed_forward_length", {-5, 172}), ErrorCode::kCorrupt,
+                "llama.feed_forward_length: -5 for layer 0, want 1 to 1048576");
+  check_refused(each("llama.attention.head_count_kv", {4, 3}), ErrorCode::kCorrupt,
+                "llama.attention.head_count_kv: 3, want a divisor of the 8 heads");
+}
+
+TEST_CASE("K and V may have different sizes") {
+  GgufWriter w = good();
+  w.set_u32("llama.attention.key_length", 24);
+  w.set_u32("llama.attention.value_length", 16);
+  const auto config = load(w);
+  REQUIRE(config.ok());
+  CHECK(config->groups[0].kv == kernels::KvShape{4, 24, 16});
+  CHECK(config->layers[0].out_width() == 8 * 16);
+  CHECK(config->layers[0].qkv_width() == 8 * 24 + 4 * 24 + 4 * 16);
 }
 
 TEST_CASE("impossible numbers are errors that name the key") {
@@ -141,7 +224,6 @@ TEST_CASE("variations of the architecture are refused by name") {
   };
   refused_u32("llama.expert_count", 8, "8");
   refused_u32("llama.attention.new_kind", 1, "1");
-  refused_u32("llama.attention.value_length", 16, "16 with keys of 8");
   GgufWriter capped = good();
   capped.set_f32("llama.final_logit_softcapping", 30.0f);
   check_refused(capped, ErrorCode::kUnsupported,

@@ -89,6 +89,21 @@ TEST_CASE("YaRN keeps fast pairs, scales slow ones, and mixes between") {
   CHECK(rope_magnitude(config.value()) == doctest::Approx(1 + 0.1 * std::log(16.0)));
 }
 
+TEST_CASE("YaRN without a rounded range blends by fractions of a pair") {
+  RopeConfig config;
+  config.dim = 64;
+  config.base = 150000;
+  config.scaling = RopeConfig::Scaling::kYarn;
+  config.factor = 32;
+  config.original_context = 4096;
+  config.rounded_range = false;
+  const auto f = rope_frequencies(config, {});
+  // 32 turns at pair 8.0928, one turn at pair 17.3980.
+  CHECK(f[8] == doctest::Approx(0.0508132748).epsilon(1e-6));
+  CHECK(f[13] == doctest::Approx(0.00386035932).epsilon(1e-6));
+  CHECK(f[18] == doctest::Approx(3.83088124e-05).epsilon(1e-6));
+}
+
 TEST_CASE("impossible settings are errors that name the key") {
   const auto with = [](const char* key, auto value) {
     GgufWriter w;

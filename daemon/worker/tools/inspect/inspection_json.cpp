@@ -35,8 +35,10 @@ Json kv_of(const models::ModelInfo& model) {
     out["kind"] = sliding ? "sliding" : "full";
     if (sliding) out["window"] = group.window;
     out["layers"] = group.num_layers;
-    out["kv_heads"] = group.num_kv_heads;
-    out["head_dim"] = group.head_dim;
+    out["kv_heads"] = group.kv.num_kv_heads;
+    out["k_dim"] = group.kv.k_dim;
+    out["v_dim"] = group.kv.v_dim;
+    out["v_in_k"] = group.kv.v_in_k;
     out["bytes_per_token_f16"] = kv_bytes_per_token(group, kernels::DType::kF16);
     out["bytes_per_token_f32"] = kv_bytes_per_token(group, kernels::DType::kF32);
     f16 += kv_bytes_per_token(group, kernels::DType::kF16);

@@ -26,12 +26,11 @@ std::string ms_of(const StepTime& step) {
 std::string kv_lines(const models::ModelInfo& info) {
   std::string out;
   for (const models::LayerGroup& group : info.groups) {
-    out += fmt::format(
-        "  KV {:<14} {} layers, {} KV heads of {}: {} bytes per token as f16, {} as "
-        "q8_0, {} as f32\n",
-        describe(group), group.num_layers, group.num_kv_heads, group.head_dim,
-        kv_bytes_per_token(group, DType::kF16), kv_bytes_per_token(group, DType::kQ8_0),
-        kv_bytes_per_token(group, DType::kF32));
+    out +=
+        fmt::format("  KV {:<14} {} layers, {}: {} bytes per token as f16, {} as q8_0, {} as f32\n",
+                    describe(group), group.num_layers, describe(group.kv),
+                    kv_bytes_per_token(group, DType::kF16), kv_bytes_per_token(group, DType::kQ8_0),
+                    kv_bytes_per_token(group, DType::kF32));
   }
   return out;
 }
