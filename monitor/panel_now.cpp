@@ -177,13 +177,13 @@ void memory(const Snapshot& snapshot, View& view, const ModelView* shown) {
 }
 
 /// Sources of prompt tokens and accepted drafts, since the models were loaded.
-void cache_and_guesses(const Snapshot& snapshot, View& view) {
+void cache_and_drafts(const Snapshot& snapshot, View& view) {
   const Totals t = add_up(snapshot);
   const ImVec2 bar{ImGui::GetContentRegionAvail().x, 12 * view.scale};
   ImGui::PushFont(view.fonts.small);
   prompt_tiers(view, "now/tiers", t.prompt, std::max(0.0, t.cached - t.restored), t.restored, bar);
-  const BarPart guesses[] = {{t.accepted, view.theme.good}};
-  stacked_bar(view, guesses, t.drafted, bar);
+  const BarPart drafts[] = {{t.accepted, view.theme.good}};
+  stacked_bar(view, drafts, t.drafted, bar);
   legend(view, view.theme.good, "");
   ImGui::SameLine(0, 5 * view.scale);
   put_text(view, "now/acceptance",
@@ -275,7 +275,7 @@ void draw_now(const Snapshot& snapshot, View& view) {
   if (begin_card(view, "Memory", {0, upper})) memory(snapshot, view, model);
   end_card();
   if (begin_card(view, "Prompts and drafts", {0, 128 * view.scale}, "since loading")) {
-    cache_and_guesses(snapshot, view);
+    cache_and_drafts(snapshot, view);
   }
   end_card();
   if (begin_card(view, "Who waits, and why", {0, 0})) waiting_list(snapshot, view);

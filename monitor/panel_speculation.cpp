@@ -65,12 +65,12 @@ void draw_speculation(const Snapshot& snapshot, View& view) {
   const float gap = ImGui::GetStyle().ItemSpacing.x;
   const float width = (ImGui::GetContentRegionAvail().x - 3 * gap) / 4;
   const Theme& theme = view.theme;
-  headline(view, "speculation/acceptance", "Guesses that were right",
+  headline(view, "speculation/acceptance", "Drafted tokens accepted",
            drafted > 0 ? fmt::format("{:.1f}", 100 * accepted / drafted) : "–", "%",
            "since loading; heard " + age_text(snapshot.now_us(), model->stats_us), theme.good,
            width);
   ImGui::SameLine();
-  headline(view, "speculation/width", "Guessed at a time",
+  headline(view, "speculation/width", "Drafted at a time",
            verified > 0 ? fmt::format("{:.2f}", drafted / verified) : "–", "tokens",
            "mean of verifications", theme.text, width);
   ImGui::SameLine();

@@ -199,8 +199,8 @@ class Snapshot {
   std::deque<Mark> marks_;
 };
 
-/// The scheduler's decision for a step, in words: "decode 4 sequences, 24 tokens guessed, 18 right;
-/// prefill 512 tokens of 2 prompts; 3 still wait".
+/// The scheduler's decision for a step, in words: "decode 4 sequences, 24 tokens drafted, 18
+/// accepted; prefill 512 tokens of 2 prompts; 3 still wait".
 std::string step_in_words(const ipc::WatchedStep& step);
 
 }  // namespace hearth::monitor

@@ -130,7 +130,7 @@ std::string metrics_text(const ipc::StatsReply& stats) {
              [](const Worker& w) { return w.snapshot.decode_tokens_total; });
   of_workers("preemptions_total", "counter", "Sequences that gave their blocks back for a while.",
              [](const Worker& w) { return w.snapshot.preemptions_total; });
-  of_workers("drafted_tokens_total", "counter", "Guessed tokens that were verified.",
+  of_workers("drafted_tokens_total", "counter", "Drafted tokens that were verified.",
              [](const Worker& w) { return w.snapshot.speculation.drafted_tokens; });
   of_workers("accepted_tokens_total", "counter", "Of them, those that were right.",
              [](const Worker& w) { return w.snapshot.speculation.accepted_tokens; });

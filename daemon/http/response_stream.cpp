@@ -17,8 +17,8 @@ class ResponseStream final : public AnswerWriter {
   void started(const ipc::StartedEvent& event, std::string* out) override {
     head_.model = event.model;
     const Json response = response_json(call_, head_, nullptr, nullptr);
-    say("response.created", {{"response", response}}, out);
-    say("response.in_progress", {{"response", response}}, out);
+    send("response.created", {{"response", response}}, out);
+    send("response.in_progress", {{"response", response}}, out);
   }
 
   void delta(uint32_t, std::string_view text, std::string_view, std::string* out) override {
@@ -53,14 +53,14 @@ class ResponseStream final : public AnswerWriter {
     const bool cut = sample_.reason == "length";
     if (index_ == 0 && item_ == Item::kNone) enter(Item::kMessage, out);
     leave(cut, out);
-    say(cut ? "response.incomplete" : "response.completed",
-        {{"response", response_json(call_, head_, &sample_, &event)}}, out);
+    send(cut ? "response.incomplete" : "response.completed",
+         {{"response", response_json(call_, head_, &sample_, &event)}}, out);
   }
 
   void failed(const Error& error, std::string* out) override {
-    say("error",
-        {{"code", std::string(name(error.code))}, {"message", error.message}, {"param", nullptr}},
-        out);
+    send("error",
+         {{"code", std::string(name(error.code))}, {"message", error.message}, {"param", nullptr}},
+         out);
   }
 
  private:
@@ -74,12 +74,12 @@ class ResponseStream final : public AnswerWriter {
     Json begin = item_json("in_progress");
     Json place = {{"item_id", begin["id"]}, {"output_index", index_}};
     if (item != Item::kCall) begin["content"] = Json::array();
-    say("response.output_item.added", {{"output_index", index_}, {"item", begin}}, out);
+    send("response.output_item.added", {{"output_index", index_}, {"item", begin}}, out);
     if (item != Item::kCall) {
       place["content_index"] = 0;
       Json part = place;
       part["part"] = part_json();
-      say("response.content_part.added", part, out);
+      send("response.content_part.added", part, out);
     }
     place_ = place;
     around_ = ipc::dump_json(place);
@@ -95,25 +95,25 @@ class ResponseStream final : public AnswerWriter {
       case Item::kMessage:
         last["text"] = text_;
         last["logprobs"] = Json::array();
-        say("response.output_text.done", last, out);
+        send("response.output_text.done", last, out);
         break;
       case Item::kReasoning:
         last["text"] = text_;
-        say("response.reasoning_text.done", last, out);
+        send("response.reasoning_text.done", last, out);
         break;
       case Item::kCall:
         last["name"] = sample_.calls.back().call.name;
         last["arguments"] = sample_.calls.back().arguments;
-        say("response.function_call_arguments.done", last, out);
+        send("response.function_call_arguments.done", last, out);
         break;
     }
     if (item_ != Item::kCall) {
       Json part = place_;
       part["part"] = part_json();
-      say("response.content_part.done", part, out);
+      send("response.content_part.done", part, out);
     }
-    say("response.output_item.done",
-        {{"output_index", index_}, {"item", item_json(cut ? "incomplete" : "completed")}}, out);
+    send("response.output_item.done",
+         {{"output_index", index_}, {"item", item_json(cut ? "incomplete" : "completed")}}, out);
     item_ = Item::kNone;
     ++index_;
   }
@@ -132,7 +132,7 @@ class ResponseStream final : public AnswerWriter {
     return {{"type", "output_text"}, {"text", text_}, {"annotations", Json::array()}};
   }
 
-  void say(std::string_view type, const Json& members, std::string* out) {
+  void send(std::string_view type, const Json& members, std::string* out) {
     Json data = {{"type", std::string(type)}, {"sequence_number", sequence_++}};
     for (const auto& [key, value] : members.items()) data[key] = value;
     append_event(type, data, out);

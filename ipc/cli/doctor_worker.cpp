@@ -74,8 +74,8 @@ Result<std::vector<Check>> parse_worker_checks(std::string_view json) {
   return checks;
 }
 
-Result<Said> run_and_read(const std::filesystem::path& program,
-                          const std::vector<std::string>& words) {
+Result<ProgramOutput> run_and_read(const std::filesystem::path& program,
+                                   const std::vector<std::string>& words) {
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return Error::io(std::strerror(errno));
   posix_spawn_file_actions_t actions;
@@ -104,14 +104,14 @@ Result<Said> run_and_read(const std::filesystem::path& program,
   }
   if (!output.ok()) return output.take_error();
   if (WIFSIGNALED(how)) return Error::io(fmt::format("ended by signal {}", WTERMSIG(how)));
-  return Said{std::move(output).value(), WEXITSTATUS(how)};
+  return ProgramOutput{std::move(output).value(), WEXITSTATUS(how)};
 }
 
 Result<std::vector<Check>> ask_worker(const std::filesystem::path& program) {
-  Result<Said> said = run_and_read(program, {"doctor", "--json"});
-  if (!said.ok()) return said.take_error();
+  Result<ProgramOutput> output = run_and_read(program, {"doctor", "--json"});
+  if (!output.ok()) return output.take_error();
   // Lines of a log may stand around the answer, which is one line.
-  const std::string_view text = said->text;
+  const std::string_view text = output->text;
   const size_t begin = text.starts_with('{') ? 0 : text.find("\n{") + 1;
   return parse_worker_checks(text.substr(begin, text.find('\n', begin) - begin));
 }

@@ -22,14 +22,14 @@ struct Check {
 
 Result<std::vector<Check>> parse_worker_checks(std::string_view json);
 /// A program's output on stdout and stderr, and its exit status.
-struct Said {
+struct ProgramOutput {
   std::string text;
   int status = 0;
 };
-/// Runs it and waits at most 10 s. kIo: it cannot be run, ended badly, or said too much.
-Result<Said> run_and_read(const std::filesystem::path& program,
-                          const std::vector<std::string>& words);
-/// Runs the program and waits at most 10 s. kIo: it cannot be run, ended badly, or said too much.
+/// Runs it and waits at most 10 s. kIo: it cannot be run, ended badly, or wrote too much.
+Result<ProgramOutput> run_and_read(const std::filesystem::path& program,
+                                   const std::vector<std::string>& words);
+/// Runs the program and waits at most 10 s. kIo: it cannot be run, ended badly, or wrote too much.
 Result<std::vector<Check>> ask_worker(const std::filesystem::path& program);
 
 /// {"checks":[...]}, the same form.

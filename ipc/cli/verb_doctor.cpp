@@ -109,28 +109,28 @@ void look_at_installation(Findings& out) {
                           part.without));
       continue;
     }
-    Result<Said> said = run_and_read(program, {"--version"});
-    if (!said.ok() || said->status != 0) {
+    Result<ProgramOutput> output = run_and_read(program, {"--version"});
+    if (!output.ok() || output->status != 0) {
       out.fail("installation", fmt::format("{} --version: {}", program.string(),
-                                           said.ok() ? said->text : said.error().message));
+                                           output.ok() ? output->text : output.error().message));
       continue;
     }
-    while (!said->text.empty() && said->text.back() == '\n') said->text.pop_back();
-    const bool same = said->text.find(ipc::version()) != said->text.npos;
+    while (!output->text.empty() && output->text.back() == '\n') output->text.pop_back();
+    const bool same = output->text.find(ipc::version()) != output->text.npos;
     out.add(same ? Level::kOk : Level::kFail, "installation",
-            fmt::format("{} {}{}", program.string(), said->text,
+            fmt::format("{} {}{}", program.string(), output->text,
                         same ? "" : fmt::format(", but this is hearth {}", ipc::version())));
   }
 }
 
-/// What the daemon would say about its configuration, were it started now.
+/// What the daemon would report about its configuration, were it started now.
 void look_at_configuration(Findings& out) {
   const fs::path program = find_program("hearthd");
   if (program.empty()) return;
-  Result<Said> said = run_and_read(program, {"--check"});
-  if (!said.ok()) return out.warn("configuration", said.error().message);
-  while (!said->text.empty() && said->text.back() == '\n') said->text.pop_back();
-  out.add(said->status == 0 ? Level::kOk : Level::kFail, "configuration", said->text);
+  Result<ProgramOutput> output = run_and_read(program, {"--check"});
+  if (!output.ok()) return out.warn("configuration", output.error().message);
+  while (!output->text.empty() && output->text.back() == '\n') output->text.pop_back();
+  out.add(output->status == 0 ? Level::kOk : Level::kFail, "configuration", output->text);
 }
 
 /// The service, where one is installed.

@@ -50,17 +50,17 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
                      s.prefill_tokens_per_s);
   out += fmt::format("  decode      {} tokens, {:.1f} tokens/s recently\n", s.decode_tokens_total,
                      s.decode_tokens_per_s);
-  const ipc::SpeculationStats& guesses = s.speculation;
-  if (guesses.drafted_tokens > 0) {
+  const ipc::SpeculationStats& drafts = s.speculation;
+  if (drafts.drafted_tokens > 0) {
     out += fmt::format(
         "  speculation {} drafted, {} accepted ({:.1f} %), {:.2f} per verification, saved {:.1f} "
         "s\n",
-        guesses.drafted_tokens, guesses.accepted_tokens,
-        percent(guesses.accepted_tokens, guesses.drafted_tokens), guesses.mean_accepted,
-        guesses.saved_ms / 1000);
+        drafts.drafted_tokens, drafts.accepted_tokens,
+        percent(drafts.accepted_tokens, drafts.drafted_tokens), drafts.mean_accepted,
+        drafts.saved_ms / 1000);
     out += "              right by place:";
-    for (size_t i = 0; i < std::min(guesses.drafted_at.size(), guesses.accepted_at.size()); ++i) {
-      out += fmt::format(" {:.0f} %", percent(guesses.accepted_at[i], guesses.drafted_at[i]));
+    for (size_t i = 0; i < std::min(drafts.drafted_at.size(), drafts.accepted_at.size()); ++i) {
+      out += fmt::format(" {:.0f} %", percent(drafts.accepted_at[i], drafts.drafted_at[i]));
     }
     out += "\n";
   }

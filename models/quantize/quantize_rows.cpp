@@ -186,9 +186,9 @@ QuantCodes mxfp4(std::span<const float> values) {
   QuantCodes best{};
   if (largest == 0) return best;
   // 12 * 2^(e - 128) is near the largest value.
-  const int guess = static_cast<int>(std::floor(std::log2(largest / 6))) + 127;
+  const int estimate = static_cast<int>(std::floor(std::log2(largest / 6))) + 127;
   double best_error = 1e300;
-  for (int e = std::clamp(guess - 1, 0, 254); e <= std::clamp(guess + 1, 0, 254); ++e) {
+  for (int e = std::clamp(estimate - 1, 0, 254); e <= std::clamp(estimate + 1, 0, 254); ++e) {
     QuantCodes codes{};
     codes.d = static_cast<uint16_t>(e);
     const float scale = kernels::half_scale_of_e8m0(static_cast<uint8_t>(e));

@@ -131,7 +131,7 @@ void EventHub::drop_silent() {
 
 void EventHub::when_nobody_listens() {
   if (listeners() > 0) return;
-  told_.clear();
+  published_.clear();
   owners_.clear();
   sources_.watch_workers(false);
 }
@@ -168,9 +168,9 @@ void EventHub::publish_requests() {
   owners_.clear();
   for (HubRequest& each : live) {
     owners_[each.row.number] = each.owner;
-    const auto said = told_.find(each.row.number);
-    if (said == told_.end()) continue;
-    const ipc::WatchedRequest& from = said->second;
+    const auto published = published_.find(each.row.number);
+    if (published == published_.end()) continue;
+    const ipc::WatchedRequest& from = published->second;
     ipc::WatchedRequest& row = each.row;
     if (row.waiting_for.empty()) row.waiting_for = from.waiting_for;
     if (row.queue_position == 0) row.queue_position = from.queue_position;
@@ -178,7 +178,7 @@ void EventHub::publish_requests() {
     static_cast<ipc::WatchedProgress&>(row) = from;
     row.output_tokens = sent;
   }
-  std::erase_if(told_, [this](const auto& each) { return !owners_.contains(each.first); });
+  std::erase_if(published_, [this](const auto& each) { return !owners_.contains(each.first); });
   for (const auto& [connection, listener] : listeners_) {
     if (!listener.reads) continue;
     ipc::WatchUpdate update;
@@ -197,7 +197,7 @@ void EventHub::on_watch(const std::string& model, std::string_view payload) {
     log_warn("watch_message", "model={} error=\"{}\"", model, update.error().message);
     return;
   }
-  for (const ipc::WatchedRequest& row : update->requests) told_[row.number] = row;
+  for (const ipc::WatchedRequest& row : update->requests) published_[row.number] = row;
   update->requests.clear();
   std::string whole;
   for (const auto& [connection, listener] : listeners_) {

@@ -91,9 +91,10 @@ class EventHub final : public WatchSink {
   const Rights& rights_;
   HubSources sources_;
   std::unique_ptr<TransportServer> socket_;
-  std::map<uint64_t, Listener> listeners_;        ///< by connection
-  std::map<uint64_t, ipc::WatchedRequest> told_;  ///< requests last reported by workers, by number
-  std::map<uint64_t, uint32_t> owners_;           ///< of live requests, by number
+  std::map<uint64_t, Listener> listeners_;  ///< by connection
+  std::map<uint64_t, ipc::WatchedRequest>
+      published_;                        ///< requests last reported by workers, by number
+  std::map<uint64_t, uint32_t> owners_;  ///< of live requests, by number
   int64_t models_due_us_ = 0;
   uint64_t sent_ = 0;
 };

@@ -50,7 +50,7 @@ void ModelVerbs::load(const Caller& caller, const std::string& id,
          .role = {},
          .model = file->name,
          .since_us = clock_.now_us(),
-         .said = {}},
+         .last = {}},
         *file, request.keep_alive_ms, draft);
 }
 
@@ -70,7 +70,7 @@ void ModelVerbs::swap(const Caller& caller, const std::string& id,
          .role = request.role,
          .model = file->name,
          .since_us = clock_.now_us(),
-         .said = {}},
+         .last = {}},
         *file, -1);
 }
 
@@ -97,8 +97,8 @@ void ModelVerbs::unload(const Caller& caller, const std::string& id,
                     .role = {},
                     .model = file->name,
                     .since_us = clock_.now_us(),
-                    .said = {}});
-  say(tasks_.back());
+                    .last = {}});
+  report(tasks_.back());
 }
 
 bool ModelVerbs::preload() {
@@ -110,7 +110,7 @@ bool ModelVerbs::preload() {
          .role = {},
          .model = file->name,
          .since_us = clock_.now_us(),
-         .said = {}},
+         .last = {}},
         *file, -1);
   return true;
 }
@@ -154,7 +154,7 @@ void ModelVerbs::finish_loaded(const Task& task) {
   const ipc::WorkerReady& facts = *residency_.find(task.model)->facts;
   // An operation that waited reports at least 1 ms: 0 means that the model was already there.
   const int64_t taken_us = clock_.now_us() - task.since_us;
-  const bool waited = !task.said.stage.empty();
+  const bool waited = !task.last.stage.empty();
   const int64_t load_ms = waited ? std::max<int64_t>(taken_us / 1000, 1) : 0;
   if (task.verb == ipc::Verb::kLoad) {
     if (task.peer.door == Door::kNone) return;
@@ -228,16 +228,16 @@ ipc::LoadingEvent ModelVerbs::now(const Task& task) const {
   return event;
 }
 
-void ModelVerbs::say(Task& task) {
+void ModelVerbs::report(Task& task) {
   ipc::LoadingEvent event = now(task);
-  const bool news = event.stage != task.said.stage || event.bytes_done != task.said.bytes_done;
+  const bool news = event.stage != task.last.stage || event.bytes_done != task.last.bytes_done;
   if (!news) return;
-  task.said = event;
+  task.last = event;
   if (task.peer.door != Door::kNone) dispatcher_.reply(task.peer, task.id, event);
 }
 
 void ModelVerbs::tick() {
-  for (Task& task : tasks_) say(task);
+  for (Task& task : tasks_) report(task);
 }
 
 }  // namespace hearth::broker

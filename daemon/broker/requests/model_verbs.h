@@ -51,7 +51,7 @@ class ModelVerbs final : public ResidencyListener {
     std::string role;  ///< kSwap
     std::string model;
     int64_t since_us = 0;
-    ipc::LoadingEvent said;
+    ipc::LoadingEvent last;
     ModelUse use{};  ///< until it ends; none for kUnload
   };
   using Tasks = std::list<Task>;
@@ -63,7 +63,7 @@ class ModelVerbs final : public ResidencyListener {
   void finish_unloaded(const std::string& model);
   Tasks take(const std::string& model, bool unloads);
   ipc::LoadingEvent now(const Task& task) const;
-  void say(Task& task);
+  void report(Task& task);
 
   const Clock& clock_;
   ModelDirectory& models_;

@@ -66,10 +66,10 @@ int convert(const ConvertVerb& options) {
     report_failure(done.error());
     return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
   }
-  const std::string said =
+  const std::string report =
       fmt::format("{}: {} tensors, {}; try: hearth inspect {}\n", done->architecture,
                   done->num_tensors, ipc::human_bytes(done->bytes), options.out);
-  return write_stdout(said) ? 0 : kFailed;
+  return write_stdout(report) ? 0 : kFailed;
 }
 
 }  // namespace

@@ -58,10 +58,10 @@ int quantize(const QuantizeVerb& options) {
     report_failure(done.error());
     return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
   }
-  const std::string said = fmt::format(
+  const std::string report = fmt::format(
       "{} of {} tensors stored anew: {} instead of {}\n", done->num_changed, done->num_tensors,
       ipc::human_bytes(done->bytes_after), ipc::human_bytes(done->bytes_before));
-  return write_stdout(said) ? 0 : kFailed;
+  return write_stdout(report) ? 0 : kFailed;
 }
 
 }  // namespace

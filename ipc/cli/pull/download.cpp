@@ -49,7 +49,7 @@ std::string digest_of(std::string_view tag) {
   return digest ? lower(tag) : "";
 }
 
-/// What one response's head said.
+/// What one response's head contains.
 struct Head {
   std::optional<uint64_t> length;       // Content-Length
   std::optional<uint64_t> range_start;  // Content-Range
@@ -292,7 +292,7 @@ Result<Next> Download::judge(CURLcode code, long http) {
     if (hopeless) return Error::io(trouble_);
     return Next::kFailed;
   }
-  const std::string said = fmt::format("the server answers with status {}", http);
+  const std::string status_text = fmt::format("the server answers with status {}", http);
   if (http == 200 || http == 206) {
     if (!body_begun_) {  // no byte at all
       if (part_.size_bytes() > 0 || !begin_body()) {
@@ -309,17 +309,18 @@ Result<Next> Download::judge(CURLcode code, long http) {
     if (head_.range_total == part_.size_bytes() && part_.size_bytes() > 0) return Next::kDone;
     HEARTH_TRY(part_.restart());
     kept_ = 0;
-    trouble_ = said;
+    trouble_ = status_text;
     return Next::kFailed;
   }
-  if (http == 404 || http == 410) return Error::not_found(said, "source");
+  if (http == 404 || http == 410) return Error::not_found(status_text, "source");
   if (http == 401 || http == 403) {
     return Error::forbidden(
-        said + (options_.token.empty() ? "; HF_TOKEN may hold a token for a hub" : ""), "source");
+        status_text + (options_.token.empty() ? "; HF_TOKEN may hold a token for a hub" : ""),
+        "source");
   }
-  trouble_ = said;
+  trouble_ = status_text;
   if (http >= 500 || http == 408 || http == 429) return Next::kFailed;
-  return Error::io(said);
+  return Error::io(status_text);
 }
 
 Result<Downloaded> Download::run() {

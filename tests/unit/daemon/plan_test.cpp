@@ -151,19 +151,19 @@ TEST_CASE("drafts: tokens per step by the chance of a right one, with the draft'
   PlanQuestion question;
   question.memory_bytes = 4'000'000'000;
   question.ceilings = {.read_bytes_per_s = 1e9, .f32_ops_per_s = 0, .int8_ops_per_s = 0};
-  question.guess_width = 3;
+  question.draft_width = 3;
   question.acceptance = 0.5;
   const PlanModel planned{&target.measured(), &target.work()};
   const auto plan = make_plan(planned, &small, question);
   REQUIRE(plan.ok());
-  CHECK(plan->guesses.tokens_per_step == 1.875);
-  REQUIRE(plan->guesses.draft.has_value());
+  CHECK(plan->drafts.tokens_per_step == 1.875);
+  REQUIRE(plan->drafts.draft.has_value());
   const double one = static_cast<double>(draft.measured().info().weight_bytes) + 1024.0 * 2048;
-  CHECK(plan->guesses.draft->seconds ==
-        doctest::Approx(plan->guesses.lookup.seconds + 3 * one / 1e9));
+  CHECK(plan->drafts.draft->seconds ==
+        doctest::Approx(plan->drafts.lookup.seconds + 3 * one / 1e9));
   CHECK(plan->draft_weight_bytes == draft.measured().info().weight_bytes);
   question.acceptance = 1;
-  CHECK(make_plan(planned, nullptr, question)->guesses.tokens_per_step == 4);
+  CHECK(make_plan(planned, nullptr, question)->drafts.tokens_per_step == 4);
 }
 
 TEST_CASE("too little memory is reported, an invalid setting refused") {

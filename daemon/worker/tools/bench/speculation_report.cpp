@@ -49,7 +49,7 @@ std::string as_text(const SpeculationReport& report) {
       report.width == 0 ? "as many as pay" : fmt::format("{}", report.width), report.sequences,
       report.tokens, report.temperature);
   out += fmt::format("plain         {:>10.1f} tokens/s\nwith drafts   {:>10.1f} tokens/s\n",
-                     median(report.plain_tokens_per_s), median(report.guessed_tokens_per_s));
+                     median(report.plain_tokens_per_s), median(report.drafted_tokens_per_s));
   out += fmt::format("ratio         {:>10.3f} ({:.3f} to {:.3f})\n", median(report.ratios),
                      least(report.ratios), largest(report.ratios));
   out += fmt::format("drafted {}, accepted {} ({:.1f} %), {:.2f} per verification; by place",
@@ -79,7 +79,7 @@ std::string as_json(const SpeculationReport& report) {
   out["width"] = report.width;
   out["temperature"] = report.temperature;
   out["plain_tokens_per_s"] = report.plain_tokens_per_s;
-  out["guessed_tokens_per_s"] = report.guessed_tokens_per_s;
+  out["drafted_tokens_per_s"] = report.drafted_tokens_per_s;
   out["ratios"] = report.ratios;
   out["ratio"] = median(report.ratios);
   out["verifications"] = counts.verifications;

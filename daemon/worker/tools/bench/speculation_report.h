@@ -21,7 +21,7 @@ struct SpeculationReport {
   float temperature = 0;
   /// Per round, the same texts without and with drafts: tokens per second of all sequences
   /// together.
-  std::vector<double> plain_tokens_per_s, guessed_tokens_per_s;
+  std::vector<double> plain_tokens_per_s, drafted_tokens_per_s;
   /// Drafted speed / plain speed of one round.
   std::vector<double> ratios;
   engine::SpeculationCounts counts;  ///< of all rounds

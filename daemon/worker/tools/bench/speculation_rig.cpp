@@ -134,7 +134,7 @@ Result<SpeculationRig::Timed> SpeculationRig::run(size_t batch, bool speculate) 
 }
 
 Result<void> SpeculationRig::round(SpeculationReport* report) {
-  Timed plain, guessed;
+  Timed plain, drafted;
   const auto add = [](Timed* total, const Timed& part) {
     total->tokens += part.tokens;
     total->seconds += part.seconds;
@@ -144,17 +144,17 @@ Result<void> SpeculationRig::round(SpeculationReport* report) {
     const bool swapped = rounds_ > 0 && (rounds_ + batch) % 2 != 0;
     for (const bool speculate : {swapped, !swapped}) {
       HEARTH_ASSIGN_OR_RETURN(const Timed timed, run(batch, speculate));
-      add(speculate ? &guessed : &plain, timed);
+      add(speculate ? &drafted : &plain, timed);
     }
   }
-  if (plain.seconds <= 0 || guessed.seconds <= 0) {
+  if (plain.seconds <= 0 || drafted.seconds <= 0) {
     return Error::internal("no step was measured");
   }
   if (rounds_++ == 0) return {};
   report->plain_tokens_per_s.push_back(plain.tokens / plain.seconds);
-  report->guessed_tokens_per_s.push_back(guessed.tokens / guessed.seconds);
-  report->saved_s += plain.seconds - guessed.seconds;
-  report->ratios.push_back(report->guessed_tokens_per_s.back() / report->plain_tokens_per_s.back());
+  report->drafted_tokens_per_s.push_back(drafted.tokens / drafted.seconds);
+  report->saved_s += plain.seconds - drafted.seconds;
+  report->ratios.push_back(report->drafted_tokens_per_s.back() / report->plain_tokens_per_s.back());
   return {};
 }
 

@@ -107,13 +107,13 @@ std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanM
   out +=
       fmt::format("\nPrefill of {} tokens: {} ms, {} tokens/s, {:.1f} op/byte\n", question.context,
                   ms_of(plan.prefill), rate_of(plan.prefill), plan.prefill.intensity());
-  const GuessForecast& guesses = plan.guesses;
+  const DraftForecast& drafts = plan.drafts;
   out += fmt::format(
-      "Guessing {} tokens, {:.0f} % right: {:.2f} tokens per step, {} tokens/s by "
+      "Drafting {} tokens, {:.0f} % accepted: {:.2f} tokens per step, {} tokens/s by "
       "lookup",
-      question.guess_width, question.acceptance * 100, guesses.tokens_per_step,
-      rate_of(guesses.lookup));
-  if (guesses.draft) out += fmt::format(", {} by the draft model", rate_of(*guesses.draft));
+      question.draft_width, question.acceptance * 100, drafts.tokens_per_step,
+      rate_of(drafts.lookup));
+  if (drafts.draft) out += fmt::format(", {} by the draft model", rate_of(*drafts.draft));
   out += fmt::format(
       "\n\nLeast times: every weight read once a step, the KV of each sequence, and the "
       "arithmetic, "
@@ -182,13 +182,13 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
   out["decode"] = std::move(decode);
   out["prefill"] = as_json(plan.prefill);
   if (plan.ridge > 0) out["ridge_ops_per_byte"] = plan.ridge;
-  Json guesses = Json::object();
-  guesses["width"] = question.guess_width;
-  guesses["acceptance"] = question.acceptance;
-  guesses["tokens_per_step"] = plan.guesses.tokens_per_step;
-  guesses["lookup"] = as_json(plan.guesses.lookup);
-  if (plan.guesses.draft) guesses["draft"] = as_json(*plan.guesses.draft);
-  out["guesses"] = std::move(guesses);
+  Json drafts = Json::object();
+  drafts["width"] = question.draft_width;
+  drafts["acceptance"] = question.acceptance;
+  drafts["tokens_per_step"] = plan.drafts.tokens_per_step;
+  drafts["lookup"] = as_json(plan.drafts.lookup);
+  if (plan.drafts.draft) drafts["draft"] = as_json(*plan.drafts.draft);
+  out["drafts"] = std::move(drafts);
   return ipc::dump_json(out) + "\n";
 }
 

@@ -53,10 +53,10 @@ StepTime time_prefill(const PlanModel& on, const PlanQuestion& question, int32_t
   return all;
 }
 
-GuessForecast forecast_guesses(const PlanModel& target, const PlanModel* draft,
-                               const PlanQuestion& question) {
-  GuessForecast out;
-  const double a = question.acceptance, width = question.guess_width;
+DraftForecast forecast_drafts(const PlanModel& target, const PlanModel* draft,
+                              const PlanQuestion& question) {
+  DraftForecast out;
+  const double a = question.acceptance, width = question.draft_width;
   out.tokens_per_step = a < 1 ? (1 - std::pow(a, width + 1)) / (1 - a) : width + 1;
   const DType kv_type = question.engine.kv_type;
   out.lookup =
@@ -156,7 +156,7 @@ Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
     plan.decode.push_back(each);
   }
   plan.prefill = time_prefill(target, question, question.engine.scheduler.max_step_tokens);
-  plan.guesses = forecast_guesses(target, draft, question);
+  plan.drafts = forecast_drafts(target, draft, question);
   return plan;
 }
 

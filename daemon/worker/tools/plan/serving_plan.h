@@ -25,7 +25,7 @@ struct PlanQuestion {
   uint64_t reserved_bytes = 0;
   uint64_t prefix_ram_bytes = 0;
   int32_t context = 1024;   ///< positions that each sequence has in the predictions
-  int32_t guess_width = 4;  ///< tokens drafted per step
+  int32_t draft_width = 4;  ///< tokens drafted per step
   double acceptance = 0.8;  ///< probability that a drafted token is accepted
   kernels::Ceilings ceilings;
 };
@@ -56,7 +56,7 @@ struct DecodeForecast {
   bool fits = false;  ///< whether the plan fits into memory
 };
 
-struct GuessForecast {
+struct DraftForecast {
   double tokens_per_step = 0;  ///< per sequence, expected
   StepTime lookup;             ///< with drafts that cost nothing
   std::optional<StepTime> draft;
@@ -76,7 +76,7 @@ struct ServingPlan {
       0;  ///< operations per byte at which computing takes as long as reading; 0: unknown
   std::vector<DecodeForecast> decode;
   StepTime prefill;  ///< of a prompt of PlanQuestion::context tokens, in steps of max_step_tokens
-  GuessForecast guesses;
+  DraftForecast drafts;
 };
 
 /// A model to plan with, opened with measuring_ops().

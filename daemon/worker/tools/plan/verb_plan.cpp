@@ -144,7 +144,7 @@ void add_plan(Verb program) {
   verb.option("--flops", options->flops, "operations per second; default: as for --bandwidth")
       .type_name("OP/S");
   verb.option("--draft", options->draft, "a draft model: a file or name").type_name("MODEL");
-  verb.option("--guesses", options->question.guess_width, "tokens drafted per step; default 4")
+  verb.option("--draft-tokens", options->question.draft_width, "tokens drafted per step; default 4")
       .range(1, 32);
   verb.option("--acceptance", options->question.acceptance,
               "probability that a drafted token is accepted; default 0.8")
