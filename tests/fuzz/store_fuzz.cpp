@@ -127,7 +127,7 @@ class Rig {
                         {low_bits(count), low_bits(count) & ~low_bits(count - 3)}});
       data.emplace_back();
       for (int32_t i = 0; i < count; ++i) {
-        for (size_t group = 0; group < layout_.num_groups(); ++group) {
+        for (int32_t group = 0; group < layout_.num_groups(); ++group) {
           if (!shapes.back().has(group, i)) continue;
           data.back().insert(data.back().end(), static_cast<size_t>(layout_.block_bytes[group]),
                              byte_of(first + i, group));
@@ -152,7 +152,7 @@ class Rig {
                    chunk.shape.data_bytes(layout_) == data->size);
       const std::byte* at = data->bytes.get();
       for (int32_t i = 0; i < usable; ++i) {
-        for (size_t group = 0; group < layout_.num_groups(); ++group) {
+        for (int32_t group = 0; group < layout_.num_groups(); ++group) {
           if (!chunk.shape.has(group, i)) continue;
           const std::byte want = byte_of(chunk.shape.index * layout_.chunk_blocks() + i, group);
           const auto bytes = static_cast<size_t>(layout_.block_bytes[group]);

@@ -120,7 +120,7 @@ check_presets() {
 
 # ask_for_a_tale HEARTH: as a user of the system, from the installed programs.
 ask_for_a_tale() {
-  run "cd / && useradd --create-home reader 2>/dev/null; su reader -c 'cd && export PATH=/usr/bin:/bin &&
+  run "cd / && useradd --create-home reader 2>/dev/null; su - reader -c 'export PATH=/usr/bin:/bin &&
        $1 run tales --seed 7 --max-tokens 40 \"Once upon a time\" && $1 stop'" | tee "$work/tale"
   (($(wc -c <"$work/tale") > 80)) || fail "$1 run tales wrote less than a sentence"
 }

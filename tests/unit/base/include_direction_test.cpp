@@ -38,7 +38,7 @@ const std::vector<Room> kRooms = {
     {"models", {"kernels", "kernels/base", "kernels/host", "kernels/quant"}},
 
     {"engine/config.h", {"kernels"}},
-    {"engine/cost", {}},
+    {"engine/cost", {"kernels/base"}},
     {"engine/kv", {"engine/config.h", "engine/cost", "kernels/base", "models"}},
     {"engine/store", {"engine/kv", "kernels/base"}},
     {"engine", {"engine/store", "kernels/base", "models"}},
@@ -63,7 +63,7 @@ const std::vector<Room> kRooms = {
       "engine/scheduling", "engine/speculation", "engine/steps", "engine/tiers", "kernels/base"}},
 
     {"ipc/schema", {"kernels/base"}},
-    {"ipc/text", {"ipc/schema"}},
+    {"ipc/text", {"ipc/schema", "kernels/base"}},
     {"ipc/files", {"ipc/text", "kernels/base"}},
     {"ipc/wire", {"ipc/files", "ipc/schema", "ipc/text", "kernels/base"}},
     {"ipc/client", {"ipc/files", "ipc/schema", "ipc/wire", "kernels/base"}},

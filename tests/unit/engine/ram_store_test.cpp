@@ -45,7 +45,7 @@ struct RamRig {
       REQUIRE(data->size == chunk.shape.data_bytes(rig.layout));
       const std::byte* at = data->bytes.get();
       for (int32_t i = 0; i < usable; ++i) {
-        for (size_t group = 0; group < rig.layout.num_groups(); ++group) {
+        for (int32_t group = 0; group < rig.layout.num_groups(); ++group) {
           const int32_t block = chunk.shape.index * rig.layout.chunk_blocks() + i;
           const std::byte want = StoreRig::byte_of(named, block, group);
           const auto bytes = static_cast<size_t>(rig.layout.block_bytes[group]);

@@ -62,7 +62,7 @@ struct StoreRig {
     engine::ChunkData data = engine::ChunkData::of_size(shape.data_bytes(layout));
     std::byte* out = data.bytes.get();
     for (int32_t i = 0; i < shape.num_blocks; ++i) {
-      for (size_t group = 0; group < layout.num_groups(); ++group) {
+      for (int32_t group = 0; group < layout.num_groups(); ++group) {
         if (!shape.has(group, i)) continue;
         const auto bytes = static_cast<size_t>(layout.block_bytes[group]);
         std::fill_n(out, bytes, byte_of(chain, shape.index * layout.chunk_blocks() + i, group));
@@ -111,7 +111,7 @@ struct StoreRig {
       // The stored row may continue beyond the chain.
       const std::byte* at = data->bytes.get();
       for (int32_t i = 0; i < usable; ++i) {
-        for (size_t group = 0; group < layout.num_groups(); ++group) {
+        for (int32_t group = 0; group < layout.num_groups(); ++group) {
           if (!chunk.shape.has(group, i)) continue;
           const std::byte want = byte_of(named, chunk.shape.index * chunk_blocks + i, group);
           const auto bytes = static_cast<size_t>(layout.block_bytes[group]);
