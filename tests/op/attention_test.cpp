@@ -209,7 +209,9 @@ TEST_CASE("attention: every variant against the reference, over a pool of NaN") 
     const Data data(c, seed);
     const Matrix want = attend(reference(), c, data, seed);
     std::optional<Matrix> fused;
+    const bool even = c.shape() == KvShape::even(c.kv_heads, c.head_dim);
     for (const NamedTable& table : cpu_tables(2)) {
+      if (!even && !table.ops.any_kv_shape) continue;  // such a table is refused when a model loads
       const Matrix got = attend(table.ops, c, data, seed);
       const std::string error = worst(got, want, constant(bound_of(c, table)));
       CHECK_MESSAGE(error.empty(),
