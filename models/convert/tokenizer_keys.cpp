@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/numbers.h"
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/file_mapping.h"
 #include "models/gguf/gguf_file.h"

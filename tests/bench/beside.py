@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import shlex
 import socket
 import subprocess
@@ -42,10 +43,11 @@ def heading(what: str) -> None:
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
     version = subprocess.run([str(PEER), "--version"], capture_output=True, text=True)
     said = (version.stdout + version.stderr).strip().splitlines()
-    commit = subprocess.run(["git", "-C", str(TREE), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    git = ["git", "-C", str(TREE), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else "?"
     print(f"### {what}, {datetime.date.today()}\n")
     print(f"{cpu.group(1) if cpu else 'unknown CPU'}, {os.cpu_count()} cores, {THREADS} threads, load "
-          f"{os.getloadavg()[0]:.1f} at the start. {FILE.name}; hearth {commit.stdout.strip()}, {PEER.name} "
+          f"{os.getloadavg()[0]:.1f} at the start. {FILE.name}; hearth {commit}, {PEER.name} "
           f"({next((s for s in said if 'version' in s), 'says no version')}); {ROUNDS} rounds, the engines in turn: "
           f"`bash tests/bench/beside.sh {PEER.name} {FILE.name} {ROUNDS}`.\n")
 
