@@ -42,6 +42,12 @@ constexpr std::array kFamilies = {
     Family{"internlm2", load_internlm2},
     Family{"minimax-m2", load_minimax_m2},
     Family{"deepseek2", load_deepseek2},
+    Family{"mistral4", load_mistral4},
+    Family{"cohere2", load_cohere2},
+    Family{"starcoder2", load_starcoder2},
+    Family{"mistral3", load_mistral3},
+    Family{"deci", load_deci},
+    Family{"muse-glimmer", load_muse_glimmer},
     Family{"bert", load_bert},
     Family{"nomic-bert", load_nomic_bert},
 };

@@ -24,7 +24,7 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
   attn = place(tokens, c.most([](const LayerSpec& layer) { return layer.out_width(); }));
   const int64_t ffn_width = c.most([](const LayerSpec& layer) { return layer.ffn_width; });
   if (ffn_width > 0) {
-    gate_up = place(tokens, 2 * ffn_width);
+    if (c.gated_ffn) gate_up = place(tokens, 2 * ffn_width);
     gated = place(tokens, ffn_width);
   }
   if (const ExpertConfig& e = c.experts; e.count > 0) {

@@ -15,7 +15,7 @@ struct Activations {
   kernels::TensorView branch;   ///< (tokens, width), if config.has_branch()
   kernels::TensorView qkv;      ///< (tokens, qkv_width of the widest layer)
   kernels::TensorView attn;     ///< (tokens, out_width of the widest layer)
-  kernels::TensorView gate_up;  ///< (tokens, 2 ffn_width of the widest layer)
+  kernels::TensorView gate_up;  ///< (tokens, 2 ffn_width of the widest layer), if gated_ffn
   kernels::TensorView gated;    ///< (tokens, ffn_width of the widest layer)
   struct Experts {
     kernels::TensorView logits;       ///< (tokens, count)

@@ -7,6 +7,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
+#include "kernels/ops/encoder_ops.h"
 #include "models/encoder/encoder_config.h"
 #include "models/file_info.h"
 
@@ -38,6 +39,11 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
   });
   HEARTH_TRY(want(!even, ops.any_kv_shape, "keys and values of different sizes"));
   HEARTH_TRY(want(c.latent.kv_rank > 0, ops.copy_heads != nullptr && experts, "latent attention"));
+  // A table without `embed` only measures.
+  const bool more =
+      c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.position_scale > 0;
+  HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
+                  "layer norms, gelu, or factors of rows"));
   return want(c.logit_scale != 1 || c.logit_soft_cap > 0, ops.soft_cap != nullptr, "soft caps");
 }
 
@@ -110,11 +116,8 @@ void Decoder::forward(const StepArgs& args) {
 
 // The result reuses an activation buffer, whose content is no longer needed after the last layer.
 TensorView Decoder::final_rows(const BatchIndex& batch) {
-  ops_.rms_norm(state(), {.batch = &batch,
-                          .x = act_.x,
-                          .weight = weights_.output_norm.get(),
-                          .eps = config_.rms_eps,
-                          .out = act_.normed});
+  norm_rows(batch, Rows::kTokens, act_.x, weights_.output_norm, weights_.output_norm_bias,
+            act_.normed, nullptr);
   return act_.normed;
 }
 
@@ -130,6 +133,9 @@ void Decoder::embed(const BatchIndex& batch) {
                        .table = weights_.embedding.get(),
                        .scale = config_.embedding_scale,
                        .out = act_.x});
+  if (weights_.embedding_norm) {
+    norm_rows(batch, Rows::kTokens, act_.x, weights_.embedding_norm, {}, act_.x, nullptr);
+  }
   for (size_t i = 0; i < config_.ropes.size(); ++i) {
     ops_.rope_table(state(), {.batch = &batch,
                               .inv_freq = frequencies(i),
@@ -142,13 +148,8 @@ void Decoder::embed(const BatchIndex& batch) {
 /// matrix.
 void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
   ops_.gather_rows(state(), {.batch = &batch, .x = act_.x, .out = act_.out_x});
-  ops_.rms_norm(state(), {.batch = &batch,
-                          .rows = Rows::kOutputs,
-                          .x = act_.out_x,
-                          .weight = weights_.output_norm.get(),
-                          .eps = config_.rms_eps,
-                          .out = act_.out_norm,
-                          .reader = weights_.head()});
+  norm_rows(batch, Rows::kOutputs, act_.out_x, weights_.output_norm, weights_.output_norm_bias,
+            act_.out_norm, weights_.head());
   ops_.matmul(state(), {.batch = &batch,
                         .rows = Rows::kOutputs,
                         .x = act_.out_norm,
@@ -195,6 +196,7 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
     rotate(s, k, kv.num_kv_heads);
   }
   if (late_norm) norm_qk();
+  scale_by_position(s, q);
   ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
@@ -206,6 +208,18 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
                            .soft_cap = c.attention_soft_cap,
                            .sinks = s.weights.sinks.get(),
                            .out = s.attn});
+  if (!s.weights.attn_gate) return;
+  const TensorView gate = act_.qkv.columns(0, s.spec.out_width());  // q, k and v are no longer read
+  product(s, in, s.weights.attn_gate, {}, gate);
+  ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = s.attn, .gate = gate});
+}
+
+void Decoder::scale_by_position(const LayerStep& s, const TensorView& q) {
+  if (config_.position_scale == 0) return;
+  ops_.encoder->scale_by_position(state(), {.batch = &s.batch,
+                                            .x = q,
+                                            .scale = config_.position_scale,
+                                            .length = config_.position_length});
 }
 
 void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_heads) {
@@ -218,6 +232,11 @@ void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_he
 }
 
 void Decoder::gated(const LayerStep& s, const TensorView& in) {
+  if (!config_.gated_ffn) {
+    product(s, in, s.weights.gate_up, s.weights.gate_up_bias, s.gated);
+    ops_.encoder->gelu(state(), {.batch = &s.batch, .x = s.gated, .by_tanh = true});
+    return;
+  }
   const TensorView gate_up = act_.gate_up.columns(0, 2 * int64_t{s.spec.ffn_width});
   product(s, in, s.weights.gate_up, s.weights.gate_up_bias, gate_up);
   ops_.gated_activation(state(), {.batch = &s.batch,
@@ -235,12 +254,39 @@ void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {
   add_product(s, s.gated, s.weights.down, s.weights.down_bias);
 }
 
+void Decoder::norm_rows(const BatchIndex& batch, Rows rows, const TensorView& x,
+                        const WeightHandle& weight, const WeightHandle& bias, const TensorView& out,
+                        const Weight* reader) {
+  if (config_.norm == Norm::kRms) {
+    ops_.rms_norm(state(), {.batch = &batch,
+                            .rows = rows,
+                            .x = x,
+                            .weight = weight.get(),
+                            .eps = config_.eps,
+                            .out = out,
+                            .reader = reader});
+    return;
+  }
+  ops_.encoder->layer_norm(state(), {.batch = &batch,
+                                     .x = x,
+                                     .weight = weight.get(),
+                                     .bias = bias.get(),
+                                     .eps = config_.eps,
+                                     .out = out,
+                                     .rows = rows});
+}
+
+void Decoder::norm_input(const LayerStep& s, const WeightHandle& weight, const WeightHandle& bias,
+                         const Weight* reader) {
+  norm_rows(s.batch, Rows::kTokens, act_.x, weight, bias, act_.normed, reader);
+}
+
 void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& weight,
                    const TensorView& out, const Weight* reader) {
   ops_.rms_norm(state(), {.batch = &s.batch,
                           .x = x,
                           .weight = weight.get(),
-                          .eps = config_.rms_eps,
+                          .eps = config_.eps,
                           .out = out,
                           .reader = reader});
 }
@@ -272,15 +318,32 @@ void Decoder::add_product(const LayerStep& s, const TensorView& y, const WeightH
 void Decoder::add_normed_product(const LayerStep& s, const TensorView& y, const WeightHandle& w,
                                  const WeightHandle& bias, const WeightHandle& norm_weight) {
   product(s, y, w, bias, act_.branch);
-  norm(s, act_.branch, norm_weight, act_.branch);
+  ops_.rms_norm(state(), {.batch = &s.batch,
+                          .x = act_.branch,
+                          .weight = norm_weight.get(),
+                          .eps = config_.post_eps,
+                          .out = act_.branch});
   ops_.add_scaled(state(), {.batch = &s.batch, .x = act_.branch, .out = act_.x});
 }
 
 void PreNormDecoder::layer(const LayerStep& s) {
-  norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
+  if (s.spec.num_heads > 0) {
+    norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.qkv.get());
+    attention(s, act().normed);
+    add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);
+  } else if (s.spec.linear) {
+    norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.attn_out.get());
+    add_product(s, act().normed, s.weights.attn_out, s.weights.attn_bias);
+  }
+  if (!s.spec.experts && s.spec.ffn_width == 0) return;
+  norm_input(s, s.weights.ffn_norm, s.weights.ffn_norm_bias, first_of_feed_forward(s));
+  add_feed_forward(s, act().normed);
+}
+
+void ParallelDecoder::layer(const LayerStep& s) {
+  norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.qkv.get());
   attention(s, act().normed);
   add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);
-  norm(s, act().x, s.weights.ffn_norm, act().normed, first_of_feed_forward(s));
   add_feed_forward(s, act().normed);
 }
 

@@ -62,12 +62,16 @@ class Decoder : public Model {
   /// act().latent.out = the same by multi-head latent attention, each head's key and value products
   /// applied to its query and its sum instead of to every position.
   void latent_attention(const LayerStep& s, const kernels::TensorView& in);
-  /// s.gated = activation(gate) * up of the rows of `in`, before the down projection.
+  /// s.gated = activation(gate) * up of the rows of `in`, or gelu(up), before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
   /// act().x += residual_scale * the feed-forward of the rows of `in`, with experts if the model
   /// has them.
   void add_feed_forward(const LayerStep& s, const kernels::TensorView& in);
-  /// `reader`: the weight of the product that reads `out` next, if any.
+  /// act().normed = norm of act().x, of the kind that the family uses. `reader`: the weight of the
+  /// product that reads the result next, if any.
+  void norm_input(const LayerStep& s, const WeightHandle& weight, const WeightHandle& bias,
+                  const kernels::Weight* reader);
+  /// out = RMS norm of x.
   void norm(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& weight,
             const kernels::TensorView& out, const kernels::Weight* reader = nullptr);
   /// The weight of the product that the feed-forward begins with, if it begins with one.
@@ -84,6 +88,11 @@ class Decoder : public Model {
 
  private:
   void embed(const kernels::BatchIndex& batch);
+  void norm_rows(const kernels::BatchIndex& batch, kernels::Rows rows, const kernels::TensorView& x,
+                 const WeightHandle& weight, const WeightHandle& bias,
+                 const kernels::TensorView& out, const kernels::Weight* reader);
+  /// Scales q by its rows' positions, in a family that does.
+  void scale_by_position(const LayerStep& s, const kernels::TensorView& q);
   void add_experts(const LayerStep& s, const kernels::TensorView& in);
   void add_shared_expert(const LayerStep& s, const kernels::TensorView& in);
   void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
@@ -112,7 +121,18 @@ class LatentDecoder final : public Decoder {
 
 /// A decoder whose layers norm before each branch, as most do:
 ///   x += attention(norm(x)) W_out;  x += gated(norm(x)) W_down
+/// A layer may lack either branch, or have norm(x) W_out in place of the first.
 class PreNormDecoder : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override;
+};
+
+/// Both branches read the same normed row:
+///   h = norm(x);  x += attention(h) W_out + gated(h) W_down
+class ParallelDecoder final : public Decoder {
  public:
   using Decoder::Decoder;
 

@@ -25,6 +25,19 @@ enum class QkNorm {
   kHeadsAfterRope,  ///< as kHeads, after the rotation
 };
 
+/// The norms of the residual stream: before the branches, and after the last layer.
+enum class Norm {
+  kRms,
+  kLayer,  ///< with biases
+  kLayerNoBias,
+};
+
+/// How a family's keys differ from those of most (DecoderConfig::load_common).
+struct CommonKeys {
+  Norm norm = Norm::kRms;
+  bool pruned = false;  ///< a layer may have no attention, or no feed-forward (LayerSpec)
+};
+
 inline constexpr int32_t kNoRope = -1;
 
 /// The sizes of one layer, and which parts it has.
@@ -33,6 +46,7 @@ struct LayerSpec {
   kernels::KvShape kv;    ///< num_heads is a multiple of its num_kv_heads
   int32_t window = 0;     ///< 0: attends to the whole context
   int32_t rope = 0;       ///< of DecoderConfig::ropes; kNoRope: this layer does not use positions
+  bool linear = false;    ///< has a product of the normed row in place of attention
   bool experts = false;   ///< has the experts of DecoderConfig::experts
   int32_t ffn_width = 0;  ///< of the feed-forward that all tokens use; 0: none
   // ---- Set by DecoderConfig::group_layers ----
@@ -77,7 +91,9 @@ struct DecoderConfig {
   int32_t width = 0;
   int32_t num_layers = 0;
   int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn); not loaded
-  float rms_eps = 0;
+  Norm norm = Norm::kRms;
+  float eps = 0;
+  float post_eps = 0;  ///< of the norms after a branch; load_common sets eps
 
   std::vector<RopeConfig> ropes;   ///< one, or two: of full layers and of sliding layers
   std::vector<LayerSpec> layers;   ///< num_layers
@@ -90,22 +106,29 @@ struct DecoderConfig {
   kernels::RopePairs pairs = kernels::RopePairs::kHalves;
   kernels::Activation activation = kernels::Activation::kSilu;
   QkNorm qk_norm = QkNorm::kNone;
-  bool pre_norms = true;       ///< attn_norm and ffn_norm
-  bool post_norms = false;     ///< post_attention_norm and post_ffw_norm
-  bool qkv_bias = false;       ///< required; optional in other families
-  bool out_bias = false;       ///< attn_output.bias: required; optional in other families
-  bool sinks = false;          ///< attn_sinks: one more logit of each head's softmax
-  bool fused_qkv = false;      ///< attn_qkv; allowed in other families, too
-  bool fused_gate_up = false;  ///< ffn_up holds gate and up
-  std::string_view ffn_norm = "ffn_norm";  ///< name of the norm before the feed-forward
-  bool rope_divisors = false;              ///< rope_freqs.weight is allowed
-  bool long_rope = false;                  ///< rope_factors_long.weight and _short are allowed
-  float embedding_scale = 1;               ///< of the embedding's rows
+  bool pre_norms = true;        ///< attn_norm and ffn_norm
+  bool post_norms = false;      ///< post_attention_norm and post_ffw_norm
+  bool qkv_bias = false;        ///< required; optional in other families
+  bool out_bias = false;        ///< attn_output.bias: required; optional in other families
+  bool ffn_bias = false;        ///< of ffn_up and ffn_down: required; optional in other families
+  bool sinks = false;           ///< attn_sinks: one more logit of each head's softmax
+  bool fused_qkv = false;       ///< attn_qkv; allowed in other families, too
+  bool fused_gate_up = false;   ///< ffn_up holds gate and up
+  bool gated_ffn = true;        ///< if not, the feed-forward is gelu(x W_up) W_down
+  bool attention_gate = false;  ///< attn_gate: its sigmoid multiplies what attention returns
+  /// Name of the norm before the feed-forward; empty: none.
+  std::string_view ffn_norm = "ffn_norm";
+  bool rope_divisors = false;    ///< rope_freqs.weight is allowed
+  bool long_rope = false;        ///< rope_factors_long.weight and _short are allowed
+  float embedding_scale = 1;     ///< of the embedding's rows
+  bool embedding_norm = false;   ///< the embedding's rows are normed, without a weight
   float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
   float attention_soft_cap = 0;  ///< 0: none
-  float residual_scale = 1;      ///< of what attention and feed-forward add
-  float logit_scale = 1;         ///< of the logits
-  float logit_soft_cap = 0;      ///< 0: none
+  float position_scale = 0;     ///< q grows with its position (ScaleByPositionArgs); 0: it does not
+  int32_t position_length = 1;  ///< of the positions with the same scale
+  float residual_scale = 1;     ///< of what attention and feed-forward add
+  float logit_scale = 1;        ///< of the logits
+  float logit_soft_cap = 0;     ///< 0: none
 
   /// The largest value of a layer, of which `get` returns one.
   template <typename Get>
@@ -119,10 +142,12 @@ struct DecoderConfig {
 
   /// Reads the keys that all families have: sizes (one for all layers, or one for each), epsilon,
   /// one rope. All layers have attention without a window and a feed-forward without experts.
-  static Result<DecoderConfig> load_common(Metadata& metadata);
+  static Result<DecoderConfig> load_common(Metadata& metadata, const CommonKeys& keys = {});
   /// The layers for which `slides` is true attend to a window. A window that covers the context is
   /// ignored.
   void set_window(int32_t window, const std::function<bool(int32_t layer)>& slides);
+  /// The other layers use no positions.
+  void rotate_only(const std::function<bool(int32_t layer)>& rotated);
   /// Groups the layers by window and KV shape, those without a window first. To be called after a
   /// change of either.
   void group_layers();
@@ -135,6 +160,8 @@ struct DecoderConfig {
   void add_shared_expert(int32_t ffn_width);
   /// The same, of the width that expert_shared_feed_forward_length gives; 0 or missing: none.
   Result<void> load_shared_expert(Metadata& metadata);
+  /// Reads attention.temperature_scale and, if there is one, its length from `length_key`.
+  Result<void> load_position_scale(Metadata& metadata, std::string_view length_key);
 };
 
 /// 1 / sqrt(n)

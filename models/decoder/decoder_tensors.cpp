@@ -42,8 +42,20 @@ class LayerFinder {
     return want(rest, dims);
   }
 
+  Found bias(bool required, std::string_view rest, int64_t size) {
+    return required ? want(rest, {size}) : maybe(rest, {size});
+  }
+
   Result<void> find_attention(LayerTensors& t) {
+    if (spec_.num_heads == 0 && !spec_.linear) return {};
     HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want_if(c_.pre_norms, "attn_norm.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_norm_bias,
+                            want_if(c_.norm == Norm::kLayer, "attn_norm.bias", {c_.width}));
+    if (spec_.linear) {
+      HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {c_.width, c_.width}));
+      HEARTH_ASSIGN_OR_RETURN(t.attn_bias, maybe("attn_output.bias", {c_.width}));
+      return {};
+    }
     if (c_.latent.kv_rank > 0) return find_latent(t);
     const int64_t joined = spec_.qkv_width();
     // Files of any family may join q, k and v. A family that always does gets the error of the
@@ -64,9 +76,10 @@ class LayerFinder {
                                               {heads ? spec_.kv.k_dim : spec_.q_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.k_norm, want_if(normed, "attn_k_norm.weight",
                                               {heads ? spec_.kv.k_dim : spec_.kv.k_width()}));
+    HEARTH_ASSIGN_OR_RETURN(
+        t.attn_gate, want_if(c_.attention_gate, "attn_gate.weight", {c_.width, spec_.out_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {spec_.out_width(), c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.attn_bias, c_.out_bias ? want("attn_output.bias", {c_.width})
-                                                     : maybe("attn_output.bias", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_bias, bias(c_.out_bias, "attn_output.bias", c_.width));
     HEARTH_ASSIGN_OR_RETURN(t.sinks, want_if(c_.sinks, "attn_sinks.weight", {spec_.num_heads}));
     HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm,
                             want_if(c_.post_norms, "post_attention_norm.weight", {c_.width}));
@@ -107,21 +120,29 @@ class LayerFinder {
   }
 
   Result<void> find_feed_forward(LayerTensors& t) {
-    HEARTH_ASSIGN_OR_RETURN(
-        t.ffn_norm, want_if(c_.pre_norms, fmt::format("{}.weight", c_.ffn_norm), {c_.width}));
+    if (!spec_.experts && spec_.ffn_width == 0) return {};
+    const bool normed = c_.pre_norms && !c_.ffn_norm.empty();
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm,
+                            want_if(normed, fmt::format("{}.weight", c_.ffn_norm), {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm_bias,
+                            want_if(normed && c_.norm == Norm::kLayer,
+                                    fmt::format("{}.bias", c_.ffn_norm), {c_.width}));
     if (spec_.experts) return find_experts(t);
     if (c_.fused_gate_up) {
       HEARTH_ASSIGN_OR_RETURN(t.fused_gate_up,
                               want("ffn_up.weight", {c_.width, 2 * int64_t{spec_.ffn_width}}));
     } else {
-      HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate.weight", {c_.width, spec_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(
+          t.gate, want_if(c_.gated_ffn, "ffn_gate.weight", {c_.width, spec_.ffn_width}));
       HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up.weight", {c_.width, spec_.ffn_width}));
-      HEARTH_ASSIGN_OR_RETURN(t.gate_bias, maybe("ffn_gate.bias", {spec_.ffn_width}));
-      HEARTH_ASSIGN_OR_RETURN(t.up_bias, maybe("ffn_up.bias", {spec_.ffn_width}));
-      HEARTH_TRY(all_or_none({t.gate_bias, t.up_bias}));
+      HEARTH_ASSIGN_OR_RETURN(t.up_bias, bias(c_.ffn_bias, "ffn_up.bias", spec_.ffn_width));
+      if (c_.gated_ffn) {
+        HEARTH_ASSIGN_OR_RETURN(t.gate_bias, maybe("ffn_gate.bias", {spec_.ffn_width}));
+        HEARTH_TRY(all_or_none({t.gate_bias, t.up_bias}));
+      }
     }
     HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down.weight", {spec_.ffn_width, c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.down_bias, maybe("ffn_down.bias", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.down_bias, bias(c_.ffn_bias, "ffn_down.bias", c_.width));
     HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
                             want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
     return {};
@@ -130,10 +151,15 @@ class LayerFinder {
   Result<void> find_experts(LayerTensors& t) {
     const ExpertConfig& e = c_.experts;
     HEARTH_ASSIGN_OR_RETURN(t.router, want("ffn_gate_inp.weight", {c_.width, e.count}));
-    HEARTH_ASSIGN_OR_RETURN(t.gate_experts,
-                            want("ffn_gate_exps.weight", {c_.width, e.ffn_width, e.count}));
-    HEARTH_ASSIGN_OR_RETURN(t.up_experts,
-                            want("ffn_up_exps.weight", {c_.width, e.ffn_width, e.count}));
+    // Files of any family may join gate and up, expert by expert.
+    HEARTH_ASSIGN_OR_RETURN(
+        t.gate_up_experts,
+        maybe("ffn_gate_up_exps.weight", {c_.width, 2 * int64_t{e.ffn_width}, e.count}));
+    const bool separate = t.gate_up_experts == nullptr;
+    HEARTH_ASSIGN_OR_RETURN(t.gate_experts, want_if(separate, "ffn_gate_exps.weight",
+                                                    {c_.width, e.ffn_width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(
+        t.up_experts, want_if(separate, "ffn_up_exps.weight", {c_.width, e.ffn_width, e.count}));
     HEARTH_ASSIGN_OR_RETURN(t.down_experts,
                             want("ffn_down_exps.weight", {e.ffn_width, c_.width, e.count}));
     HEARTH_ASSIGN_OR_RETURN(t.router_bias, want_if(e.biases, "ffn_gate_inp.bias", {e.count}));
@@ -226,6 +252,9 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
     set.ignore_all(fmt::format("blk.{}.", c.num_layers + i));
   }
   HEARTH_ASSIGN_OR_RETURN(t.output_norm, set.want("output_norm.weight", {c.width}));
+  if (c.norm == Norm::kLayer) {
+    HEARTH_ASSIGN_OR_RETURN(t.output_norm_bias, set.want("output_norm.bias", {c.width}));
+  }
   const int64_t vocab_size = t.embedding->dims[1];
   HEARTH_ASSIGN_OR_RETURN(t.output, set.want_if_present("output.weight", {c.width, vocab_size}));
   HEARTH_TRY(set.check_all_used());

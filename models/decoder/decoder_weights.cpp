@@ -12,6 +12,7 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   constexpr WeightRole kVector = WeightRole::kVector;
   DecoderWeights::Layer w;
   HEARTH_ASSIGN_OR_RETURN(w.attn_norm, packer.pack({t.attn_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.attn_norm_bias, packer.pack({t.attn_norm_bias}, kVector));
   if (t.kv_a != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.q_a, packer.pack({t.q_a}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.q_a_norm, packer.pack({t.q_a_norm}, kVector));
@@ -29,12 +30,17 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   }
   HEARTH_ASSIGN_OR_RETURN(w.q_norm, packer.pack({t.q_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.k_norm, packer.pack({t.k_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.attn_gate, packer.pack({t.attn_gate}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.attn_out, packer.pack({t.attn_out}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.attn_bias, packer.pack({t.attn_bias}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.attn_post_norm, packer.pack({t.attn_post_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.ffn_norm, packer.pack({t.ffn_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.ffn_norm_bias, packer.pack({t.ffn_norm_bias}, kVector));
   if (t.fused_gate_up != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.fused_gate_up}, kMatmul));
+  } else if (t.gate == nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.up}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up_bias, packer.pack({t.up_bias}, kVector));
   } else {
     HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.gate, t.up}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.gate_up_bias, packer.pack({t.gate_bias, t.up_bias}, kVector));
@@ -43,7 +49,9 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   HEARTH_ASSIGN_OR_RETURN(w.down_bias, packer.pack({t.down_bias}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.router, packer.pack({t.router}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts,
-                          packer.pack({t.gate_experts, t.up_experts}, WeightRole::kExperts));
+                          t.gate_up_experts != nullptr
+                              ? packer.pack({t.gate_up_experts}, WeightRole::kExperts)
+                              : packer.pack({t.gate_experts, t.up_experts}, WeightRole::kExperts));
   HEARTH_ASSIGN_OR_RETURN(w.down_experts, packer.pack({t.down_experts}, WeightRole::kExperts));
   HEARTH_ASSIGN_OR_RETURN(w.router_bias, packer.pack({t.router_bias}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts_bias,
@@ -87,6 +95,10 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   DecoderWeights w;
   HEARTH_TRY(pack_frequencies(packer, tensors, config, w));
   HEARTH_ASSIGN_OR_RETURN(w.embedding, packer.pack({tensors.embedding}, WeightRole::kEmbedding));
+  if (config.embedding_norm) {
+    const std::vector<float> ones(config.width, 1.0f);
+    HEARTH_ASSIGN_OR_RETURN(w.embedding_norm, packer.pack_values("embedding norm", ones));
+  }
   packer.report();
   for (const LayerTensors& layer : tensors.layers) {
     HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, layer));
@@ -94,6 +106,8 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
     packer.report();
   }
   HEARTH_ASSIGN_OR_RETURN(w.output_norm, packer.pack({tensors.output_norm}, WeightRole::kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.output_norm_bias,
+                          packer.pack({tensors.output_norm_bias}, WeightRole::kVector));
   HEARTH_ASSIGN_OR_RETURN(w.output, packer.pack({tensors.output}, WeightRole::kMatmul));
   packer.report();
   w.bytes = packer.device_bytes();

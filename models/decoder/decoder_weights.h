@@ -14,15 +14,16 @@ namespace hearth::models {
 struct DecoderWeights {
   /// Null if the family or the file has no such tensor.
   struct Layer {
-    WeightHandle attn_norm;  ///< vector of width
-    WeightHandle qkv;        ///< (qkv_width, width): q, then k, then v
+    WeightHandle attn_norm, attn_norm_bias;  ///< vectors of width
+    WeightHandle qkv;                        ///< (qkv_width, width): q, then k, then v
     WeightHandle qkv_bias;
     WeightHandle q_norm, k_norm;  ///< vectors of k_dim (kHeads), or of all heads
+    WeightHandle attn_gate;       ///< (out_width, width)
     WeightHandle attn_out;        ///< (width, out_width)
     WeightHandle attn_bias;
-    WeightHandle attn_post_norm;  ///< vector of width
-    WeightHandle ffn_norm;        ///< vector of width
-    WeightHandle gate_up;         ///< (2 ffn_width, width): gate, then up
+    WeightHandle attn_post_norm;           ///< vector of width
+    WeightHandle ffn_norm, ffn_norm_bias;  ///< vectors of width
+    WeightHandle gate_up;  ///< (2 ffn_width, width): gate, then up; or up alone: (ffn_width, width)
     WeightHandle gate_up_bias;
     WeightHandle down;  ///< (width, ffn_width)
     WeightHandle down_bias;
@@ -47,10 +48,11 @@ struct DecoderWeights {
   };
 
   WeightHandle embedding;                      ///< (vocab_size, width)
+  WeightHandle embedding_norm;                 ///< vector of width, all 1; or null
   std::vector<WeightHandle> rope_frequencies;  ///< per config.ropes: vector of rope.dim / 2
   WeightHandle long_rope_frequencies;          ///< replaces the first in a long context
   std::vector<Layer> layers;
-  WeightHandle output_norm;
+  WeightHandle output_norm, output_norm_bias;
   WeightHandle output;  ///< (vocab_size, width), or null if the head is tied to the embedding
 
   const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }

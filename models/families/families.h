@@ -38,6 +38,12 @@ FamilyLoader load_hunyuan_dense;
 FamilyLoader load_internlm2;
 FamilyLoader load_minimax_m2;
 FamilyLoader load_deepseek2;
+FamilyLoader load_mistral4;
+FamilyLoader load_cohere2;
+FamilyLoader load_starcoder2;
+FamilyLoader load_mistral3;
+FamilyLoader load_deci;
+FamilyLoader load_muse_glimmer;
 FamilyLoader load_bert;
 FamilyLoader load_nomic_bert;
 

@@ -123,8 +123,7 @@ TEST_CASE("layer_norm without a bias, gelu by tanh, scale by position, sigmoid g
         [&](const OpTable& table) {
           const Step step(table, 9);
           const DeviceRows x(table, step.bound(), width, Random(7).floats(step.bound() * width));
-          const DeviceRows gate(table, step.bound(), width,
-                                Random(8).floats(step.bound() * width));
+          const DeviceRows gate(table, step.bound(), width, Random(8).floats(step.bound() * width));
           const auto weight =
               pack(table, {random_tensor(2, DType::kF32, 1, width)}, WeightRole::kVector);
           const EncoderOps& more = *table.encoder;

@@ -30,6 +30,10 @@ void set(models::GgufWriter* w, const std::string& key, const nlohmann::json& va
     w->set_u32(key, value.get<uint32_t>());
   } else if (value.is_number_float()) {
     w->set_f32(key, value.get<float>());
+  } else if (value.is_array() && value.at(0).is_boolean()) {
+    w->set_bools(key, value.get<std::vector<bool>>());
+  } else if (value.is_array()) {
+    w->set_i32s(key, value.get<std::vector<int32_t>>());
   } else {
     w->set_string(key, value.get<std::string>());
   }

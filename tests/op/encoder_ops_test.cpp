@@ -1,5 +1,5 @@
-// Ops of encoders and of decoders that resemble them: layer_norm, gelu, attention to the whole text,
-// scale by position, sigmoid gate.
+// Ops of encoders and of decoders that resemble them: layer_norm, gelu, attention to the whole
+// text, scale by position, sigmoid gate.
 
 #include "kernels/ops/encoder_ops.h"
 
@@ -191,10 +191,8 @@ TEST_CASE("scale_by_position: a factor that grows with the logarithm of the posi
     x.fill(random, -3, 3);
     const auto op = [&](const OpTable& table, const EncoderOps& ops) {
       Matrix in = x;
-      ops.scale_by_position(table.state.get(), {.batch = &batch.index(),
-                                                .x = in.view(),
-                                                .scale = 0.5f,
-                                                .length = 16});
+      ops.scale_by_position(table.state.get(),
+                            {.batch = &batch.index(), .x = in.view(), .scale = 0.5f, .length = 16});
       return in;
     };
     compare(fmt::format("scale_by_position {}", width), op, 0x1p-21f);

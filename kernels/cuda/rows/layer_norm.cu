@@ -49,7 +49,8 @@ void cuda::layer_norm(void* state, const LayerNormArgs& args) {
   if (rows == 0) return;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), layer_norm_kernel, rows, kThreads, 0,
                 row_count(*args.batch, args.rows), rows_view(args.x), args.weight->vector,
-                args.bias == nullptr ? nullptr : args.bias->vector, static_cast<int>(args.x.cols), args.eps, rows_view(args.out));
+                args.bias == nullptr ? nullptr : args.bias->vector, static_cast<int>(args.x.cols),
+                args.eps, rows_view(args.out));
 }
 
 }  // namespace hearth::kernels
