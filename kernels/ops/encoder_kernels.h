@@ -9,6 +9,8 @@ void check_args(const LayerNormArgs& args);
 void check_args(const GeluArgs& args);
 void check_args(const ScaleByPositionArgs& args);
 void check_args(const SigmoidGateArgs& args);
+/// What the row at `position` is multiplied by.
+float position_factor(const ScaleByPositionArgs& args, int32_t position);
 
 namespace reference {
 void layer_norm(void*, const LayerNormArgs&);

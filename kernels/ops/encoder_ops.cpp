@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
+
 #include "kernels/base/check.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
@@ -37,6 +39,10 @@ void check_args(const GeluArgs& args) {
 void check_args(const ScaleByPositionArgs& args) {
   check_rows(num_rows(*args.batch, Rows::kTokens), args.x, args.x.cols, "scale_by_position x");
   HEARTH_CHECK(args.length > 0, "length {}", args.length);
+}
+
+float position_factor(const ScaleByPositionArgs& args, int32_t position) {
+  return static_cast<float>(1.0 + args.scale * std::log1p(position / args.length));
 }
 
 void check_args(const SigmoidGateArgs& args) {

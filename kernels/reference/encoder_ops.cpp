@@ -49,8 +49,7 @@ void gelu(void*, const GeluArgs& args) {
 void scale_by_position(void*, const ScaleByPositionArgs& args) {
   check_args(args);
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
-    const int32_t lengths = args.batch->positions[t] / args.length;
-    const auto factor = static_cast<float>(1.0 + args.scale * std::log1p(lengths));
+    const float factor = position_factor(args, args.batch->positions[t]);
     float* x = args.x.row<float>(t);
     for (int64_t c = 0; c < args.x.cols; ++c) x[c] *= factor;
   }

@@ -209,7 +209,7 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
                            .sinks = s.weights.sinks.get(),
                            .out = s.attn});
   if (!s.weights.attn_gate) return;
-  const TensorView gate = act_.qkv.columns(0, s.spec.out_width());  // q, k and v are no longer read
+  const TensorView gate = act_.qkv.columns(0, s.spec.out_width());  // in place of q, k and v
   product(s, in, s.weights.attn_gate, {}, gate);
   ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = s.attn, .gate = gate});
 }

@@ -13,7 +13,7 @@
 // Scores are scaled by 1 / sqrt(plain + rotated), and for a stretched context by the square of
 // 1 + rope.scaling.yarn_log_multiplier * ln(factor), in place of YaRN's magnitude of the rotation.
 //
-// In the Mistral models queries grow with their position (as in mistral3.cpp), if the file says so.
+// Queries grow with their position, as in mistral3.cpp, if the file has a temperature_scale.
 //
 // Source: DeepSeek-AI 2024 (DeepSeek-V2) section 2; 2024 (DeepSeek-V3) section 2.1.
 

@@ -82,7 +82,7 @@ void GgufWriter::set_f32s(std::string_view key, std::span<const float> values) {
 void GgufWriter::set_bools(std::string_view key, const std::vector<bool>& values) {
   begin_entry(key, GgufType::kArray);
   append_array_head(&metadata_, GgufType::kBool, values.size());
-  for (const bool value : values) append(&metadata_, static_cast<uint8_t>(value));
+  for (const bool value : values) append<uint8_t>(&metadata_, value ? 1 : 0);
 }
 
 void GgufWriter::copy(const GgufEntry& entry) {

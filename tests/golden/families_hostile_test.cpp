@@ -36,6 +36,8 @@ TEST_CASE("families: each missing, ill-shaped or unknown tensor is named") {
         CHECK(missing.empty());
       } else if (tensor == "rope_factors_long.weight") {
         CHECK(missing.starts_with("rope_factors_short.weight: a tensor of shape"));
+      } else if (tensor == "blk.0.ffn_gate_up_exps.weight") {
+        CHECK(missing.starts_with("blk.0.ffn_gate_exps.weight: missing, want shape ["));
       } else if (missing.ends_with("a bias without those it is joined with")) {
         CHECK_MESSAGE(missing.starts_with("blk.0.attn_"), missing);  // they are optional together
       } else if (name == "glm4moe" && tensor == "blk.0.attn_q_norm.weight") {
@@ -73,8 +75,11 @@ TEST_CASE("families: absurd metadata is named or harmless") {
         CHECK_MESSAGE(named, message);
       }
     }
-    for (const char* key : {"block_count", "embedding_length", "attention.head_count",
-                            "attention.layer_norm_rms_epsilon", "context_length"}) {
+    const bool rms = model.metadata.contains(prefix + "attention.layer_norm_rms_epsilon");
+    for (const char* key :
+         {"block_count", "embedding_length", "attention.head_count",
+          rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+          "context_length"}) {
       FamilyModel without = model;
       without.metadata.erase(prefix + key);
       CHECK(refusal(without) == prefix + key + ": missing");
@@ -86,6 +91,50 @@ TEST_CASE("families: absurd metadata is named or harmless") {
                                   "architecture " +
                                   model.architecture);
   }
+}
+
+TEST_CASE("families: numbers per layer that contradict each other or the tensors are named") {
+  const FamilyModel model = read_family("deci");
+  const auto check = [&](const std::string& key, const nlohmann::json& value,
+                         const std::string& message) {
+    FamilyModel wrong = model;
+    wrong.metadata["deci." + key] = value;
+    CHECK(refusal(wrong) == message);
+  };
+  const std::string heads = "attention.head_count";
+  const std::string kv_heads = "attention.head_count_kv";
+  const std::string ffn = "feed_forward_length";
+  CHECK(refusal(model).empty());
+  check(heads, {0, 0, 0, 0, 0},
+        "deci.attention.head_count: 0 for every layer, want attention in at least one");
+  check(kv_heads, {0, 0, 0, 0, 0},
+        "deci.attention.head_count_kv: 0 for every layer, want attention in at least one");
+  check(kv_heads, {2, 1, 0, 0, 1},
+        "deci.attention.head_count_kv: 1 for layer 1, which has no heads");
+  check(kv_heads, {3, 0, 0, 0, 1},
+        "deci.attention.head_count_kv: 3, want a divisor of the 4 heads");
+  check(heads, {4, 0, 4, 0},
+        "deci.attention.head_count: an array of 4 i32, want a number for each of the 5 layers");
+  check(heads, {4, 0, -4, 0, 4}, "deci.attention.head_count: -4 for layer 2, want 0 to 1048576");
+  check(ffn, {96, 96, 1 << 30, 0, 64},
+        "deci.feed_forward_length: 1073741824 for layer 2, want 0 to 1048576");
+  check(ffn, {96, 96, 160, 96, 64}, "blk.3.ffn_norm.weight: missing, want shape [64]");
+  check(ffn, {0, 96, 160, 0, 64},
+        "blk.0.ffn_norm.weight: a tensor of shape [64] that this architecture has no place for");
+  check(heads, {4, 0, 0, 0, 4},
+        "blk.2.attn_norm.weight: a tensor of shape [64] that this architecture has no place for");
+  FamilyModel without = model;
+  without.metadata.erase("deci.feed_forward_length");
+  CHECK(refusal(without) == "deci.feed_forward_length: missing");
+
+  FamilyModel lengthless = read_family("mistral4");
+  lengthless.metadata.erase("mistral4.attention.temperature_length");
+  CHECK(refusal(lengthless) == "mistral4.attention.temperature_length: missing");
+  FamilyModel pattern = read_family("muse_glimmer");
+  pattern.metadata["muse-glimmer.attention.sliding_window_pattern"] = {true, false};
+  CHECK(refusal(pattern) ==
+        "muse-glimmer.attention.sliding_window_pattern: an array of 2 bool, want a bool for each "
+        "of the 5 layers");
 }
 
 }  // namespace

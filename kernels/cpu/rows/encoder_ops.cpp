@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "kernels/cpu/op_table.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
@@ -8,7 +6,7 @@ namespace hearth::kernels::cpu {
 
 void layer_norm(void* state, const LayerNormArgs& args) {
   check_args(args);
-  auto& s = *static_cast<CpuState*>(state);
+  CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, args.rows);
   const float* bias = args.bias == nullptr ? nullptr : args.bias->vector;
   s.for_each(rows, rows * args.x.cols / 2, [&](int64_t t, int32_t) {
@@ -19,7 +17,7 @@ void layer_norm(void* state, const LayerNormArgs& args) {
 
 void gelu(void* state, const GeluArgs& args) {
   check_args(args);
-  auto& s = *static_cast<CpuState*>(state);
+  CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   const auto gelu_row = args.by_tanh ? s.rows.gelu_tanh : s.rows.gelu_erf;
   s.for_each(rows, rows * args.x.cols * 2,
@@ -28,19 +26,17 @@ void gelu(void* state, const GeluArgs& args) {
 
 void scale_by_position(void* state, const ScaleByPositionArgs& args) {
   check_args(args);
-  auto& s = *static_cast<CpuState*>(state);
+  CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   s.for_each(rows, rows * args.x.cols / 4, [&](int64_t t, int32_t) {
-    const int32_t lengths = args.batch->positions[t] / args.length;
-    if (lengths == 0) return;
-    const auto factor = static_cast<float>(1.0 + args.scale * std::log1p(lengths));
-    s.rows.soft_cap(args.x.row<float>(t), args.x.cols, factor, 0.0f);
+    const float factor = position_factor(args, args.batch->positions[t]);
+    if (factor != 1) s.rows.soft_cap(args.x.row<float>(t), args.x.cols, factor, 0.0f);
   });
 }
 
 void sigmoid_gate(void* state, const SigmoidGateArgs& args) {
   check_args(args);
-  auto& s = *static_cast<CpuState*>(state);
+  CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   s.for_each(rows, rows * args.x.cols * 2, [&](int64_t t, int32_t) {
     s.rows.sigmoid_gate(args.gate.row<float>(t), args.x.cols, args.x.row<float>(t));

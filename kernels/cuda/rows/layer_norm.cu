@@ -31,12 +31,13 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = thread_x();
   __shared__ float sums[2][kThreads / kWarp];
 
+  const auto width = static_cast<float>(cols);
   float sum = 0;
   for (int c = thread; c < cols; c += kThreads) sum += in[c];
-  const float mean = block_sum(sum, sums[0]) / static_cast<float>(cols);
+  const float mean = block_sum(sum, sums[0]) / width;
   sum = 0;
   for (int c = thread; c < cols; c += kThreads) sum = fmaf(in[c] - mean, in[c] - mean, sum);
-  const float scale = 1.0f / sqrtf(block_sum(sum, sums[1]) / static_cast<float>(cols) + eps);
+  const float scale = 1.0f / sqrtf(block_sum(sum, sums[1]) / width + eps);
   for (int c = thread; c < cols; c += kThreads) {
     to[c] = fmaf((in[c] - mean) * scale, weight[c], bias == nullptr ? 0.0f : bias[c]);
   }

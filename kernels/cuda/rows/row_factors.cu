@@ -9,31 +9,31 @@ namespace {
 constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
-    scale_by_position_kernel(const int32_t* count, const int32_t* positions, RowsView x, int cols,
-                             float scale, int32_t length) {
+    scale_by_position_kernel(const int32_t* count, const int32_t* positions, RowsView x,
+                             int64_t cols, float scale, int32_t length) {
   const int row = block_x();
   if (row >= *count) return;
   const int32_t lengths = positions[row] / length;
   if (lengths == 0) return;
-  const auto factor = static_cast<float>(1.0 + scale * log1p(static_cast<double>(lengths)));
+  const auto factor = static_cast<float>(1.0 + scale * log1p(double{lengths}));
   float* to = x.data + row * x.stride;
   const int step = grid_y() * kThreads;
-  for (int c = block_y() * kThreads + thread_x(); c < cols; c += step) to[c] *= factor;
+  for (int64_t c = block_y() * kThreads + thread_x(); c < cols; c += step) to[c] *= factor;
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sigmoid_gate_kernel(const int32_t* count, RowsView x, RowsView gate, int cols) {
+    sigmoid_gate_kernel(const int32_t* count, RowsView x, RowsView gate, int64_t cols) {
   const int row = block_x();
   if (row >= *count) return;
   float* to = x.data + row * x.stride;
   const float* by = gate.data + row * gate.stride;
   const int step = grid_y() * kThreads;
-  for (int c = block_y() * kThreads + thread_x(); c < cols; c += step) {
+  for (int64_t c = block_y() * kThreads + thread_x(); c < cols; c += step) {
     to[c] = to[c] / (1.0f + expf(-by[c]));
   }
 }
 
-int blocks_across(int cols) {
+int64_t blocks_across(int64_t cols) {
   return cols <= 16 * kThreads ? (cols + kThreads - 1) / kThreads : 16;
 }
 
@@ -41,22 +41,20 @@ int blocks_across(int cols) {
 
 void cuda::scale_by_position(void* state, const ScaleByPositionArgs& args) {
   const int32_t rows = row_bound(*args.batch, Rows::kTokens);
-  const auto cols = static_cast<int>(args.x.cols);
   if (rows == 0) return;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), scale_by_position_kernel,
-                grid2(rows, blocks_across(cols)), kThreads, 0,
+                grid2(rows, blocks_across(args.x.cols)), kThreads, 0,
                 row_count(*args.batch, Rows::kTokens), args.batch->positions, rows_view(args.x),
-                cols, args.scale, args.length);
+                args.x.cols, args.scale, args.length);
 }
 
 void cuda::sigmoid_gate(void* state, const SigmoidGateArgs& args) {
   const int32_t rows = row_bound(*args.batch, Rows::kTokens);
-  const auto cols = static_cast<int>(args.x.cols);
   if (rows == 0) return;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), sigmoid_gate_kernel,
-                grid2(rows, blocks_across(cols)), kThreads, 0,
+                grid2(rows, blocks_across(args.x.cols)), kThreads, 0,
                 row_count(*args.batch, Rows::kTokens), rows_view(args.x), rows_view(args.gate),
-                cols);
+                args.x.cols);
 }
 
 }  // namespace hearth::kernels
