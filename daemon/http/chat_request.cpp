@@ -24,7 +24,7 @@ Json take_call(Members& in, const Json& call, const std::string& path) {
     if (arguments != nullptr && !arguments->is_string() && !arguments->is_object()) {
       inner.wrong("arguments", *arguments, "the text of a JSON object");
     }
-    out = made_call(id, name.value_or(""), arguments == nullptr ? Json("{}") : *arguments);
+    out = made_call(inner, "arguments", id, name.value_or(""), arguments == nullptr ? Json("{}") : *arguments);
     inner.check_unknown();
     in.take_error_of(inner);
   }

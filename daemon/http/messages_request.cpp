@@ -45,7 +45,7 @@ void take_blocks(const Json& blocks, const std::string& role, const std::string&
       if (!name) block.invalid("name", "absent, want a string");
       const Json* input = block.take("input");
       if (input != nullptr && !input->is_object()) block.wrong("input", *input, "an object");
-      message["tool_calls"].push_back(made_call(id.value_or(""), name.value_or(""),
+      message["tool_calls"].push_back(made_call(block, "input", id.value_or(""), name.value_or(""),
                                                 input == nullptr ? Json::object() : *input));
       kept.add(keep_s, 0);
       any = true;

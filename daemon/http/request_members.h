@@ -153,8 +153,10 @@ enum class ToolWords { kChat, kResponses, kMessages };
 /// Functions that the model may call, converted to the daemon's tools, tool_choice and
 /// parallel_tool_calls.
 void take_tools(Members& in, ToolWords words, Json& request);
-/// A call made by the assistant, for the `tool_calls` of its message.
-Json made_call(const std::string& id, const std::string& name, Json arguments);
+/// A call made by the assistant, for the `tool_calls` of its message. `arguments` is the member
+/// `field` of `in`: an object or its text.
+Json made_call(Members& in, std::string_view field, const std::string& id, const std::string& name,
+               Json arguments);
 
 // Each is defined in a file of its own.
 Result<Call> parse_completions(const Json& body);

@@ -104,13 +104,28 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
   return out;
 }
 
+// The bounds on a call's arguments as text are those on the same object within a body.
+Result<Json> parse_arguments(std::string_view text) {
+  // The levels around it: request, messages, message, calls, call, function.
+  constexpr int kDepthAround = 6;
+  ipc::JsonLimits limits = kBodyLimits;
+  limits.max_depth -= kDepthAround;
+  limits.last_key_applies = true;  // a model repeats keys, and clients send its calls back
+  return ipc::parse_json_object(text, limits);
+}
+
 }  // namespace
 
-Json made_call(const std::string& id, const std::string& name, Json arguments) {
+Json made_call(Members& in, std::string_view field, const std::string& id, const std::string& name,
+               Json arguments) {
   // Templates need an object; the OpenAI APIs send it as text.
   if (arguments.is_string()) {
-    Json object = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
-    if (object.is_object()) arguments = std::move(object);
+    Result<Json> object = parse_arguments(arguments.get_ref<const std::string&>());
+    if (object) {
+      arguments = std::move(*object);
+    } else if (object.error().code == ErrorCode::kTooLarge) {
+      in.invalid(field, object.error().message);
+    }  // Text that is not a JSON object stays text.
   }
   return {{"id", id},
           {"type", "function"},

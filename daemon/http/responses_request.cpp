@@ -65,7 +65,7 @@ void take_input(Members& in, Json& messages) {
       if (!name) item.invalid("name", "absent, want a string");
       Json& message = assistant_message(messages);
       message["tool_calls"].push_back(
-          made_call(id.value_or(""), name.value_or(""), arguments.value_or("{}")));
+          made_call(item, "arguments", id.value_or(""), name.value_or(""), arguments.value_or("{}")));
     } else if (type == "function_call_output") {
       const auto id = item.text("call_id");
       if (!id) item.invalid("call_id", "absent, want a string");

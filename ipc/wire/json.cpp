@@ -38,7 +38,7 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
       return fail(Error::too_large(
           fmt::format("an object has more than {} keys", limits_.max_object_keys)));
     }
-    if (object.contains(key)) {
+    if (object.contains(key) && !limits_.last_key_applies) {
       return fail(Error::invalid(fmt::format("'{}' is given twice", printable(key))));
     }
     slot_ = &object[key];

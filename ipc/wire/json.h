@@ -21,6 +21,7 @@ struct JsonLimits {
   int max_depth = 16;
   size_t max_values = 2u << 20;  ///< of all kinds together; bounds the memory of a parsed text
   size_t max_object_keys = 256;  ///< per object
+  bool last_key_applies = false;  ///< of equal keys in an object, instead of an error
 };
 
 /// Destroys all values in place. The library's destructor first gathers them in a list of its own,
