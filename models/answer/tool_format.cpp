@@ -16,6 +16,7 @@ constexpr std::string_view kCallBegin =
     "<" HEARTH_BAR "tool" HEARTH_GAP "call" HEARTH_GAP "begin" HEARTH_BAR ">";
 constexpr std::string_view kCallEnd =
     "<" HEARTH_BAR "tool" HEARTH_GAP "call" HEARTH_GAP "end" HEARTH_BAR ">";
+#define HEARTH_DSML HEARTH_BAR "DSML" HEARTH_BAR
 #define HEARTH_SEP "<" HEARTH_BAR "tool" HEARTH_GAP "sep" HEARTH_BAR ">"
 
 std::vector<ToolFormat> make_formats() {
@@ -137,6 +138,122 @@ std::vector<ToolFormat> make_formats() {
   deepseek_named.written.behind = kCallEnd;
   deepseek_named.written.separator = "";
   out.push_back(deepseek_named);
+
+  ToolFormat deepseek_tags;  // since V3.2
+  deepseek_tags.id = "deepseek-tags";
+  deepseek_tags.style = CallStyle::kTagged;
+  deepseek_tags.open = "<" HEARTH_DSML "invoke name=\"";
+  deepseek_tags.name_end = "\">";
+  deepseek_tags.tags = {.key_begin = "<" HEARTH_DSML "parameter name=\"",
+                        .key_end = "\" string=\"true\">",
+                        .json_key_end = "\" string=\"false\">",
+                        .value_begin = "",
+                        .value_end = "</" HEARTH_DSML "parameter>",
+                        .end = "</" HEARTH_DSML "invoke>"};
+  deepseek_tags.around = {"<" HEARTH_DSML "function_calls>", "</" HEARTH_DSML "function_calls>"};
+  deepseek_tags.marks = {HEARTH_DSML};
+  deepseek_tags.written = {.first = "<" HEARTH_DSML "function_calls>\n",
+                           .before_name = "<" HEARTH_DSML "invoke name=\"",
+                           .between = "\">\n",
+                           .behind = "</" HEARTH_DSML "invoke>\n",
+                           .separator = "",
+                           .last = "</" HEARTH_DSML "function_calls>",
+                           .several = true};
+  out.push_back(deepseek_tags);
+
+  ToolFormat minimax;
+  minimax.id = "minimax";
+  minimax.style = CallStyle::kTagged;
+  minimax.open = "<invoke name=\"";
+  minimax.name_end = "\">";
+  minimax.tags = {.key_begin = "<parameter name=\"",
+                  .key_end = "\">",
+                  .json_key_end = "",
+                  .value_begin = "",
+                  .value_end = "</parameter>",
+                  .end = "</invoke>"};
+  minimax.around = {"<minimax:tool_call>", "</minimax:tool_call>"};
+  minimax.marks = {"<minimax:tool_call>", "</minimax:tool_call>"};
+  minimax.written = {.first = "<minimax:tool_call>\n",
+                     .before_name = "<invoke name=\"",
+                     .between = "\">\n",
+                     .behind = "</invoke>\n",
+                     .separator = "",
+                     .last = "</minimax:tool_call>",
+                     .several = true};
+  out.push_back(minimax);
+
+  ToolFormat qwen_coder;  // also Nemotron 3
+  qwen_coder.id = "qwen-coder";
+  qwen_coder.style = CallStyle::kTagged;
+  qwen_coder.open = "<tool_call>";
+  qwen_coder.lead = "<function=";
+  qwen_coder.name_end = ">";
+  qwen_coder.close = "</tool_call>";
+  qwen_coder.tags = {.key_begin = "<parameter=",
+                     .key_end = ">",
+                     .json_key_end = "",
+                     .value_begin = "",
+                     .value_end = "</parameter>",
+                     .end = "</function>",
+                     .lines = true};
+  qwen_coder.marks = {"<tool_call>", "</tool_call>"};
+  qwen_coder.written = {.first = "",
+                        .before_name = "<tool_call>\n<function=",
+                        .between = ">\n",
+                        .behind = "</function>\n</tool_call>",
+                        .separator = "\n",
+                        .last = "",
+                        .several = true};
+  out.push_back(qwen_coder);
+
+  ToolFormat seed = qwen_coder;
+  seed.id = "seed";
+  seed.open = "<seed:tool_call>";
+  seed.close = "</seed:tool_call>";
+  seed.tags.lines = false;
+  seed.marks = {"<seed:tool_call>", "</seed:tool_call>"};
+  seed.written.before_name = "<seed:tool_call>\n<function=";
+  seed.written.behind = "</function>\n</seed:tool_call>";
+  out.push_back(seed);
+
+  ToolFormat glm;  // since 4.5
+  glm.id = "glm";
+  glm.style = CallStyle::kTagged;
+  glm.open = "<tool_call>";
+  glm.tags = {.key_begin = "<arg_key>",
+              .key_end = "</arg_key>",
+              .json_key_end = "",
+              .value_begin = "<arg_value>",
+              .value_end = "</arg_value>",
+              .end = "</tool_call>"};
+  glm.marks = {"<tool_call>", "</tool_call>", "<arg_key>",
+               "</arg_key>",  "<arg_value>",  "</arg_value>"};
+  glm.written = {.first = "",
+                 .before_name = "<tool_call>",
+                 .between = "",
+                 .behind = "</tool_call>",
+                 .separator = "\n",
+                 .last = "",
+                 .several = true};
+  out.push_back(glm);
+
+  ToolFormat gemma;  // since 4
+  gemma.id = "gemma";
+  gemma.style = CallStyle::kQuoted;
+  gemma.open = "<|tool_call>";
+  gemma.lead = "call:";
+  gemma.close = "<tool_call|>";
+  gemma.quote = "<|\"|>";
+  gemma.marks = {"<|tool_call>", "<tool_call|>", "<|\"|>"};
+  gemma.written = {.first = "",
+                   .before_name = "<|tool_call>call:",
+                   .between = "",
+                   .behind = "<tool_call|>",
+                   .separator = "",
+                   .last = "",
+                   .several = true};
+  out.push_back(gemma);
 
   ToolFormat harmony;  // gpt-oss
   harmony.id = "harmony";

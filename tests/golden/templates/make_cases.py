@@ -1,12 +1,14 @@
 """Writes cases.json: templates of our own, with the text that Python's jinja2 renders.
 
     python tests/golden/templates/make_cases.py
+    python tests/golden/templates/make_cases.py FOLDER    the chat templates of FOLDER, into FOLDER/cases.json
 
 `pieces` cover the language construct by construct; `chats` are whole chat templates in the manner of the public
 families, each over several conversations. A case whose text is null is one that jinja2 refuses.
 """
 
 import json
+import sys
 from pathlib import Path
 
 from oracle import render
@@ -168,7 +170,23 @@ CONVERSATIONS = {
 }
 
 
+def chats_of(folder):
+    chats = []
+    for file in sorted(folder.glob("*.jinja")):
+        source = file.read_text()
+        chats.append({"template": file.name, "expected": {
+            name: render(source, {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>",
+                                  "add_generation_prompt": True} | conversation)
+            for name, conversation in CONVERSATIONS.items()}})
+    return chats
+
+
 def main():
+    if len(sys.argv) > 1:
+        folder = Path(sys.argv[1])
+        cases = {"conversations": CONVERSATIONS, "chats": chats_of(folder)}
+        (folder / "cases.json").write_text(json.dumps(cases, ensure_ascii=False) + "\n")
+        return
     pieces = [{"template": line, "expected": render(line, CONTEXT)} for line in PIECES.split("\n")]
     pieces += [{"template": t, "expected": render(t, CONTEXT)} for t in MULTILINE]
     pieces += [{"template": t, "expected": render(t, CONTEXT, mutable=True)} for t in MUTABLE]
@@ -177,13 +195,7 @@ def main():
             print("refused by jinja2:", piece["template"][:100])
     for template in REFUSED:
         assert render(template, CONTEXT) is None, template
-    chats = []
-    for file in sorted(HERE.glob("*.jinja")):
-        source = file.read_text()
-        chats.append({"template": file.name, "expected": {
-            name: render(source, {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>",
-                                  "add_generation_prompt": True} | conversation)
-            for name, conversation in CONVERSATIONS.items()}})
+    chats = chats_of(HERE)
     cases = {"context": CONTEXT, "pieces": pieces, "refused": REFUSED, "conversations": CONVERSATIONS, "chats": chats}
     (HERE / "cases.json").write_text(json.dumps(cases, ensure_ascii=False, indent=1) + "\n")
     refused = sum(text is None for chat in chats for text in chat["expected"].values())
