@@ -1,5 +1,5 @@
-// The parameters of functions, for call formats that write each of them by itself and strings without
-// quotes.
+// The parameters of functions, for call formats that write each of them by itself and strings
+// without quotes.
 
 #include "engine/grammar/schema_reader.h"
 #include "models/template/json.h"
@@ -75,8 +75,8 @@ Result<std::vector<SchemaParameter>> SchemaReader::parameters(std::string_view t
   if (properties != nullptr && !properties->is_dict()) return wrong("properties: want an object");
   if (properties != nullptr) {
     for (const auto& [name, value] : properties->dict().entries()) {
-      SchemaParameter one{std::string(name.text()), among(required, name.text()),
-                          is_string(value), nullptr};
+      SchemaParameter one{std::string(name.text()), among(required, name.text()), is_string(value),
+                          nullptr};
       if (one.name.empty() || one.name.find_first_of("<>\"") != std::string::npos) {
         return unsupported("a property's name that is empty or has <, > or quotes");
       }
@@ -87,7 +87,8 @@ Result<std::vector<SchemaParameter>> SchemaReader::parameters(std::string_view t
   }
   for (const std::string_view name : required) {
     if (std::ranges::find(out, name, &SchemaParameter::name) == out.end()) {
-      return unsupported(fmt::format("required '{}', which is not a property,", name.substr(0, 60)));
+      return unsupported(
+          fmt::format("required '{}', which is not a property,", name.substr(0, 60)));
     }
   }
   return out;

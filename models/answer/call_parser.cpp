@@ -34,6 +34,7 @@ void CallParser::push(char c, AnswerPieces* pieces) {
     case State::kObject: return object(c, pieces);
     case State::kBetween: return between(c, pieces);
     case State::kName:
+    case State::kCallId:
     case State::kNameEnd: return function_name(c, pieces);
     case State::kArguments: return arguments(c, pieces);
     case State::kClose: return close(c, pieces);
@@ -210,6 +211,14 @@ void CallParser::function_name(char c, AnswerPieces* pieces) {
       return;
     }
     if (!offered(name_)) return give_up(c, pieces);
+    state_ = format_.id_begin.empty() ? State::kNameEnd : State::kCallId;
+    want_ = format_.id_begin.empty() ? format_.name_end : format_.id_begin;
+  }
+  if (state_ == State::kCallId && want_.empty()) {
+    if (is_name_char(c)) {
+      kept_ += c;
+      return;
+    }
     state_ = State::kNameEnd;
     want_ = format_.name_end;
   }

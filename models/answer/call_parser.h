@@ -35,6 +35,7 @@ class CallParser {
     kObject,
     kBetween,  ///< after an object of a list
     kName,
+    kCallId,
     kNameEnd,
     kArguments,
     kClose,

@@ -68,11 +68,7 @@ ArgumentReader::Step QuotedArguments::step(char c, std::string* json) {
     case State::kCommaOrEnd: return comma_or_end(c, json);
     case State::kOpening:
       if (c != quote_[held_.size()]) return Step::kWrong;
-      held_ += c;
-      if (held_ != quote_) return Step::kMore;
-      held_.clear();
-      *json += '"';
-      state_ = State::kString;
+      opening(c, json);
       return Step::kMore;
     case State::kString: string(c, json); return Step::kMore;
     case State::kJsonString:
@@ -92,8 +88,7 @@ ArgumentReader::Step QuotedArguments::step(char c, std::string* json) {
 ArgumentReader::Step QuotedArguments::key(char c, std::string* json) {
   in_key_ = true;
   if (c == quote_.front()) {
-    held_ = c;
-    state_ = State::kOpening;
+    opening(c, json);
   } else if (c == '"') {
     *json += c;
     state_ = State::kJsonString;
@@ -106,11 +101,20 @@ ArgumentReader::Step QuotedArguments::key(char c, std::string* json) {
   return Step::kMore;
 }
 
+/// The next byte of the mark before a string.
+void QuotedArguments::opening(char c, std::string* json) {
+  held_ += c;
+  state_ = State::kOpening;
+  if (held_ != quote_) return;
+  held_.clear();
+  *json += '"';
+  state_ = State::kString;
+}
+
 ArgumentReader::Step QuotedArguments::value(char c, std::string* json) {
   in_key_ = false;
   if (c == quote_.front()) {
-    held_ = c;
-    state_ = State::kOpening;
+    opening(c, json);
     return Step::kMore;
   }
   switch (c) {
@@ -136,10 +140,10 @@ ArgumentReader::Step QuotedArguments::value(char c, std::string* json) {
   return Step::kMore;
 }
 
-/// A number or a word of JSON; None is Python's null. False: it is neither.
+/// A number or a word of JSON or Python. False: it is neither.
 bool QuotedArguments::put_scalar(std::string* json) {
   jinja::Arena arena;
-  if (held_ == "None") held_ = "null";
+  if (const std::string_view word = json_word(held_); !word.empty()) held_ = word;
   if (!jinja::parse_json(arena, held_).ok()) return false;
   *json += std::exchange(held_, {});
   return true;
@@ -161,6 +165,16 @@ ArgumentReader::Step QuotedArguments::close(char c, std::string* json) {
 }
 
 void QuotedArguments::string(char c, std::string* json) {
+  if (python_ && escaped_) {
+    escaped_ = false;
+    if (std::string_view("nrt\\\"").find(c) != std::string_view::npos) *json += '\\';
+    *json += c;
+    return;
+  }
+  if (python_ && c == '\\') {
+    escaped_ = true;
+    return;
+  }
   held_ += c;
   while (!held_.empty()) {
     if (held_ == quote_) {
@@ -173,6 +187,24 @@ void QuotedArguments::string(char c, std::string* json) {
     append_json_byte(json, held_.front());
     held_.erase(0, 1);
   }
+}
+
+std::string_view json_word(std::string_view python) {
+  if (python == "True") return "true";
+  if (python == "False") return "false";
+  return python == "None" ? "null" : "";
+}
+
+std::optional<std::string> json_of_python(std::string_view literal) {
+  constexpr std::string_view kFront = R"({"":)";
+  QuotedArguments reader("'", true);
+  std::string json;
+  for (const char c : kFront) reader.push(c, &json);
+  for (const char c : literal) {
+    if (reader.push(c, &json) != ArgumentReader::Step::kMore) return std::nullopt;
+  }
+  if (reader.push('}', &json) != ArgumentReader::Step::kDone) return std::nullopt;
+  return json.substr(kFront.size(), json.size() - kFront.size() - 1);
 }
 
 }  // namespace hearth::models

@@ -2,6 +2,7 @@
 // Reads arguments in a notation like JSON, with bare names and a mark of its own around strings
 // (CallStyle::kQuoted): {city:<|"|>Paris<|"|>,days:[1,2]}. JSON itself is read, too.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,8 +12,10 @@ namespace hearth::models {
 
 class QuotedArguments final : public ArgumentReader {
  public:
-  /// `quote`: the mark before and after a string; outlives it.
-  explicit QuotedArguments(std::string_view quote) : quote_(quote) {}
+  /// `quote`: the mark before and after a string; outlives it. With `python` a backslash in such a
+  /// string escapes what follows.
+  explicit QuotedArguments(std::string_view quote, bool python = false)
+      : quote_(quote), python_(python) {}
 
   Step push(char c, std::string* json) override;
   std::string held() const override { return held_; }
@@ -38,16 +41,23 @@ class QuotedArguments final : public ArgumentReader {
   Step value(char c, std::string* json);
   Step comma_or_end(char c, std::string* json);
   Step close(char c, std::string* json);
+  void opening(char c, std::string* json);
   void string(char c, std::string* json);
   bool put_scalar(std::string* json);
   State after_string() const { return in_key_ ? State::kColon : State::kCommaOrEnd; }
 
   const std::string_view quote_;
+  const bool python_;
   State state_ = State::kBegin;
   std::string open_;     // brackets not closed yet
   bool in_key_ = false;  // the string is a name
   bool escaped_ = false;
   std::string held_;  // the part of a mark, a name or a word that was read
 };
+
+/// JSON's word for one of Python, or an empty text: True, False, None.
+std::string_view json_word(std::string_view python);
+/// The JSON of a list or a dictionary as Python prints it; nothing if it is not one.
+std::optional<std::string> json_of_python(std::string_view literal);
 
 }  // namespace hearth::models

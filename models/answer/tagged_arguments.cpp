@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/answer/call_object.h"
+#include "models/answer/quoted_arguments.h"
 #include "models/template/json.h"
 
 namespace hearth::models {
@@ -95,10 +96,9 @@ void TaggedArguments::begin_value(std::string_view mark, std::string* json) {
   *json += '"';
   for (const char c : name) append_json_byte(json, c);
   *json += "\":";
-  string_ = tags_.json_key_end.empty()
-                ? std::ranges::find(function_.string_parameters, name) !=
-                      function_.string_parameters.end()
-                : mark == tags_.key_end;
+  string_ = tags_.json_key_end.empty() ? std::ranges::find(function_.string_parameters, name) !=
+                                             function_.string_parameters.end()
+                                       : mark == tags_.key_end;
   if (string_) *json += '"';
   held_.clear();
   value_.clear();
@@ -130,9 +130,20 @@ void TaggedArguments::end_value(std::string* json) {
   }
   const std::string text = std::exchange(value_, {});
   const std::string_view plain = without_outer_blanks(text);
+  // Templates that write values as Python prints them teach models to do the same.
+  if (const std::string_view word = json_word(plain); !word.empty()) {
+    *json += word;
+    return;
+  }
   if (is_json(plain)) {
     *json += plain;
     return;
+  }
+  if (plain.starts_with('[') || plain.starts_with('{')) {
+    if (const auto translated = json_of_python(plain)) {
+      *json += *translated;
+      return;
+    }
   }
   *json += '"';
   for (const char c : text) append_json_byte(json, c);

@@ -87,6 +87,13 @@ std::vector<ToolFormat> make_formats() {
                            .several = true};
   out.push_back(mistral_named);
 
+  ToolFormat mistral_ids = mistral_named;  // version 11 alone
+  mistral_ids.id = "mistral-ids";
+  mistral_ids.id_begin = "[CALL_ID]";
+  mistral_ids.marks = {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"};
+  mistral_ids.written.between = "[CALL_ID]000000000[ARGS]";
+  out.push_back(mistral_ids);
+
   ToolFormat mistral;
   mistral.id = "mistral";
   mistral.style = CallStyle::kList;
@@ -216,6 +223,26 @@ std::vector<ToolFormat> make_formats() {
   seed.written.before_name = "<seed:tool_call>\n<function=";
   seed.written.behind = "</function>\n</seed:tool_call>";
   out.push_back(seed);
+
+  ToolFormat kimi;  // K2
+  kimi.id = "kimi";
+  kimi.style = CallStyle::kNamed;
+  kimi.open = "<|tool_call_begin|>";
+  kimi.lead = "functions.";
+  kimi.id_begin = ":";
+  kimi.name_end = "<|tool_call_argument_begin|>";
+  kimi.close = "<|tool_call_end|>";
+  kimi.around = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"};
+  kimi.marks = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
+                "<|tool_call_argument_begin|>", "<|tool_call_end|>"};
+  kimi.written = {.first = "<|tool_calls_section_begin|>",
+                  .before_name = "<|tool_call_begin|>functions.",
+                  .between = ":0<|tool_call_argument_begin|>",
+                  .behind = "<|tool_call_end|>",
+                  .separator = "",
+                  .last = "<|tool_calls_section_end|>",
+                  .several = true};
+  out.push_back(kimi);
 
   ToolFormat glm;  // since 4.5
   glm.id = "glm";

@@ -20,9 +20,10 @@ enum class CallStyle {
 
 /// The marks around each argument of a call, and behind the last one.
 struct ArgumentTags {
-  std::string_view key_begin;    ///< before an argument's name
-  std::string_view key_end;      ///< behind it
-  std::string_view json_key_end;  ///< in place of key_end if the value is not a string; "": unmarked
+  std::string_view key_begin;  ///< before an argument's name
+  std::string_view key_end;    ///< behind it
+  std::string_view
+      json_key_end;              ///< in place of key_end if the value is not a string; "": unmarked
   std::string_view value_begin;  ///< "": the value follows key_end
   std::string_view value_end;
   std::string_view end;  ///< behind the arguments
@@ -39,7 +40,8 @@ struct ToolFormat {
   std::string_view name_key;    ///< kObject, kList
   std::string_view arguments_key;
   std::string_view lead;      ///< kNamed, kTagged, kQuoted: before the name
-  std::string_view name_end;  ///< after the name
+  std::string_view id_begin;  ///< after the name, before an identifier of the call; "": none
+  std::string_view name_end;  ///< after both
   ArgumentTags tags;          ///< kTagged
   std::string_view quote;     ///< kQuoted: before and after a string
   /// The answer itself begins with the object; `optional_open` may come before it.

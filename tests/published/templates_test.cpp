@@ -100,8 +100,9 @@ TEST_CASE("published chat templates render as jinja2 renders them") {
   CHECK(equal > 300);
 }
 
-/// A call with every kind of argument, as the template writes it, is read back.
-void check_calls(const std::string& file, const ChatTemplates& templates,
+/// A call with every kind of argument, as the template writes it, is read back. False: it writes
+/// none without tools.
+bool check_calls(const std::string& file, const ChatTemplates& templates,
                  const AnswerFormat& format) {
   static constexpr std::string_view kArguments =
       R"({"city":"K\u00f6ln \"7\"\nline","days":7,"exact":true,"list":[1,"a b"],"more":{"k":{"z":1.5}}})";
@@ -117,10 +118,10 @@ void check_calls(const std::string& file, const ChatTemplates& templates,
   const std::string said = std::string(R"({"role":"assistant","content":)") +
                            (format.null_content ? "null" : R"("")") + R"(,"tool_calls":[)" +
                            call("hearth_probe_9c1e") + "]}";
-  const auto whole =
-      templates.render("", R"({"messages":[)" + asked + "," + said + R"(],"add_generation_prompt":false})",
-                       surroundings());
-  REQUIRE_MESSAGE(whole.ok(), file << ": " << whole.error().message);
+  const auto whole = templates.render(
+      "", R"({"messages":[)" + asked + "," + said + R"(],"add_generation_prompt":false})",
+      surroundings());
+  if (!whole.ok()) return false;
   const auto prompt = templates.render("", R"({"messages":[)" + asked + "]}", surroundings());
   std::string answer = whole->substr(whole->rfind("hearth-asks-7f3a") + 16);
   if (prompt.ok() && whole->starts_with(*prompt)) answer = whole->substr(prompt->size());
@@ -143,31 +144,38 @@ void check_calls(const std::string& file, const ChatTemplates& templates,
   const auto met = jinja::parse_json(run.arena(), read);
   REQUIRE_MESSAGE(met.ok(), file << ": " << read);
   const Value wanted = jinja::parse_json(run.arena(), arguments).value();
-  const jinja::JsonStyle sorted{.sort_keys = true};
-  CHECK_MESSAGE(jinja::to_json(run, *met, sorted).value() ==
-                    jinja::to_json(run, wanted, sorted).value(),
-                file << ": " << answer << "\nread as " << read);
+  jinja::JsonStyle sorted;
+  sorted.sort_keys = true;
+  CHECK_MESSAGE(
+      jinja::to_json(run, *met, sorted).value() == jinja::to_json(run, wanted, sorted).value(),
+      file << ": " << answer << "\nread as " << read);
+  return true;
 }
 
 TEST_CASE("calls of published models are read in the notation of their templates") {
   const auto folder = templates_folder();
   if (folder.empty()) HEARTH_SKIP("needs tests/published/fetch.sh --all");
-  const std::map<std::string, std::string> wanted = {
-      {"openai-gpt-oss-120b", "harmony"},
-      {"google-gemma-4-31B-it", "gemma"},
-      {"google-gemma-4-31B-it-interleaved", "gemma"},
-      {"GLM-4.6", "glm"},
-      {"GLM-4.7-Flash", "glm"},
-      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek"},
-      {"deepseek-ai-DeepSeek-V3.1", "deepseek-named"},
-      {"deepseek-ai-DeepSeek-V3.2", "deepseek-tags"},
-      {"Mistral-Small-3.2-24B-Instruct-2506", "mistral-named"},
-      {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
-      {"mistralai-Ministral-3-14B-Reasoning-2512", "mistral-named"},
-      {"Qwen3-Coder", "qwen-coder"},
-      {"Qwen-Qwen3-0.6B", "hermes"},
-      {"ByteDance-Seed-OSS", "seed"},
-      {"MiniMax-M2", "minimax"},
+  struct Wanted {
+    const char* calls;
+    const char* reasoning = "";  // the mark that ends it
+  };
+  const std::map<std::string, Wanted> wanted = {
+      {"openai-gpt-oss-120b", {"harmony"}},
+      {"google-gemma-4-31B-it", {"gemma", "<channel|>"}},
+      {"google-gemma-4-31B-it-interleaved", {"gemma", "<channel|>"}},
+      {"GLM-4.6", {"glm", "</think>"}},
+      {"GLM-4.7-Flash", {"glm", "</think>"}},
+      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", {"deepseek", "</think>"}},
+      {"deepseek-ai-DeepSeek-V3.1", {"deepseek-named", "</think>"}},
+      {"deepseek-ai-DeepSeek-V3.2", {"deepseek-tags", "</think>"}},
+      {"Mistral-Small-3.2-24B-Instruct-2506", {"mistral-ids"}},
+      {"mistralai-Mistral-Nemo-Instruct-2407", {"mistral"}},
+      {"mistralai-Ministral-3-14B-Reasoning-2512", {"mistral-named", "[/THINK]"}},
+      {"Kimi-K2-Instruct", {"kimi"}},
+      {"Qwen3-Coder", {"qwen-coder"}},
+      {"Qwen-Qwen3-0.6B", {"hermes", "</think>"}},
+      {"ByteDance-Seed-OSS", {"seed", "</seed:think>"}},
+      {"MiniMax-M2", {"minimax", "</think>"}},
   };
   size_t found = 0;
   std::string unread;
@@ -177,14 +185,13 @@ TEST_CASE("calls of published models are read in the notation of their templates
     const ChatTemplates templates = templates_with(read_file(file.path()));
     const AnswerFormat format = find_answer_format(templates, true, surroundings());
     const std::string id = format.tools == nullptr ? "" : std::string(format.tools->id);
+    const bool read = !id.empty() && check_calls(name, templates, format);
+    if (!read) unread += " " + name;
     if (const auto known = wanted.find(name); known != wanted.end()) {
-      CHECK_MESSAGE(id == known->second, name << ": " << format.problem);
-      ++found;
-    }
-    if (id.empty()) {
-      unread += " " + name;
-    } else {
-      check_calls(name, templates, format);
+      CHECK_MESSAGE(id == known->second.calls, name << ": " << format.problem);
+      CHECK_MESSAGE(format.reasoning.end == known->second.reasoning, name);
+      CHECK(format.channels == (id == "harmony"));
+      found += read ? 1 : 0;
     }
   }
   CHECK(found == wanted.size());

@@ -156,8 +156,7 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
     }
     out.shape.tools = known.tools;
     for (const auto& function : functions) {
-      out.shape.functions.push_back(
-          {function.name, engine::string_parameters(function.schema)});
+      out.shape.functions.push_back({function.name, engine::string_parameters(function.schema)});
     }
     out.shape.one_call = !request.parallel_tool_calls;
     if (must) {

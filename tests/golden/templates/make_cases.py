@@ -46,6 +46,7 @@ PIECES = r"""
 {{ 'one</think>two'.split('</think>')[-1].lstrip('\n') }} {{ 'x<y>z'.split('<')[1].split('>')[0] }}
 {{ name.startswith('A') }} {{ name.endswith(('x', 'a')) }} {{ name.startswith('') }} {{ 'aXbX'.replace('X', '-') }} {{ 'aXbX'.replace('X', '-', 1) }}
 {{ 'banana'.find('an') }} {{ 'banana'.rfind('an') }} {{ 'banana'.find('z') }} {{ 'banana'.count('a') }} {{ ','.join(words) }} {{ uni.find('世') }}
+{{ '<{}|{}>'.format(name, n) }} {{ '{1}{0}{{}}'.format('a', 'b') }} {{ '{k}-{}'.format(1.5, k='v') }} {{ 'x'.format() }}
 {{ '12'.isdigit() }} {{ 'ab'.isalpha() }} {{ ' '.isspace() }} {{ 'AB'.isupper() }} {{ 'ab1'.isalnum() }} {{ ''.isdigit() }} {{ '7'.zfill(3) }}
 {{ lines.splitlines() }} {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'unhappy'.removeprefix('un') }} {{ 'a.py'.removesuffix('.py') }}
 {{ nested.get('a').get('zz', 'dflt') }} {{ nested.get('zz') }} {{ nested.keys() | list }} {{ schema.properties.keys() | list }} {{ nested.values() | list | length }}
@@ -132,7 +133,7 @@ REFUSED = [
     "{% for a, b in [(1, 2, 3)] %}{% endfor %}", "{% set n.x = 1 %}", "{{ [1, 2 }}", "{{ n[ }}", "{% endif %}",
     "{% include 'x' %}", "{% import 'x' as y %}", "{% extends 'x' %}", "{{ none + 1 }}", "{{ 1 in 5 }}", "{# open",
     "{% raw %}x", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a) %}{% endmacro %}{{ m(b=1) }}",
-    "{{ {[1]: 2} }}", "{{ 'x' is in 5 }}", "{% break %}", "{{ -'a' }}", "{% do 1 %}", "{{ n.foo.bar }}", "{{ words.x.y }}",
+    "{{ '{}'.format() }}", "{{ '{'.format(1) }}", "{{ '{x}'.format(1) }}", "{{ {[1]: 2} }}", "{{ 'x' is in 5 }}", "{% break %}", "{{ -'a' }}", "{% do 1 %}", "{{ n.foo.bar }}", "{{ words.x.y }}",
     "{{ 'a'.nonesuch() }}", "{{ people | sort }}", "{{ [1, 'a'] | sort }}", "{{ 5 | length }}", "{% for x in 5 %}{% endfor %}",
 ]
 

@@ -171,6 +171,14 @@ TEST_CASE("calls with their name outside of the JSON") {
   check(calls("mistral-named"), "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]get_weather[ARGS]{}",
         {call("f"), arguments("{\"a\": 1}"), call("get_weather"), arguments("{}")});
   check(calls("mistral-named"), "[TOOL_CALLS]other[ARGS]{}", {text("[TOOL_CALLS]other[ARGS]{}")});
+  check(calls("mistral-ids"), "[TOOL_CALLS]f[CALL_ID]a1b2c3d4e[ARGS]{\"a\": 1}",
+        {call("f"), arguments("{\"a\": 1}")});
+  check(calls("mistral-ids"), "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}",
+        {text("[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}")});
+  check(calls("kimi"),
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+        "{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>",
+        {call("f"), arguments("{\"a\": 1}")});
   check(calls("deepseek"),
         "Yes.\n" + kDsBegin + kDsCall + "function" + kDsSep + "f\n```json\n{\"a\": 1}\n```" +
             kDsCallEnd + "\n" + kDsCall + "function" + kDsSep + "f\n```json\n{}\n```" + kDsCallEnd +
@@ -194,10 +202,14 @@ TEST_CASE("arguments between marks of their own") {
   // What is not valid JSON is a string, unless the parameter is a string in any case.
   check(calls("seed"),
         "<seed:tool_call>\n<function=get_weather>\n<parameter=city>[1]</parameter>\n"
-        "<parameter=days>[1, 2]</parameter>\n<parameter=x>one two</parameter>\n</function>\n"
+        "<parameter=days>[1, 2]</parameter>\n<parameter=x>one "
+        "two</parameter><parameter=y>True</parameter>"
+        "<parameter=z>[1, 'a \\'\\n\"', {'k': None}]</parameter><parameter=w>[1, "
+        "'a</parameter>\n</function>\n"
         "</seed:tool_call>",
         {call("get_weather"),
-         arguments("{\"city\":\"[1]\",\"days\":[1, 2],\"x\":\"one two\"}")});
+         arguments("{\"city\":\"[1]\",\"days\":[1, 2],\"x\":\"one two\",\"y\":true,"
+                   "\"z\":[1,\"a '\\n\\\"\",{\"k\":null}],\"w\":\"[1, 'a\"}")});
   check(calls("glm"),
         "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>{\"b\": null}</arg_value>\n</tool_call>"
         "<tool_call>get_weather<arg_key>city</arg_key><arg_value>P</a</arg_value></tool_call>",
@@ -207,7 +219,10 @@ TEST_CASE("arguments between marks of their own") {
         "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">true</parameter>\n"
         "</invoke>\n<invoke name=\"f\">\n</invoke>\n</minimax:tool_call>",
         {call("f"), arguments("{\"a\":true}"), call("f"), arguments("{}")});
-  const std::string dsml = "\xEF\xBD\x9C" "DSML" "\xEF\xBD\x9C";
+  const std::string dsml =
+      "\xEF\xBD\x9C"
+      "DSML"
+      "\xEF\xBD\x9C";
   check(calls("deepseek-tags"),
         "<" + dsml + "function_calls>\n<" + dsml + "invoke name=\"f\">\n<" + dsml +
             "parameter name=\"a\" string=\"true\">7</" + dsml + "parameter>\n<" + dsml +
@@ -232,10 +247,12 @@ TEST_CASE("arguments between marks of their own") {
 TEST_CASE("arguments with marks around their strings") {
   const AnswerShape gemma = calls("gemma");
   check(gemma,
-        "<|tool_call>call:f{city:<|\"|>Par\"is\n<|\"|>,days:[1,-2.5,{a:true,b:None}],<|\"|>c d<|\"|>:{}}"
+        "<|tool_call>call:f{city:<|\"|>Par\"is\n<|\"|>,days:[1,-2.5,{a:true,b:None}],<|\"|>c "
+        "d<|\"|>:{}}"
         "<tool_call|><|tool_call>call:get_weather{}<tool_call|>",
         {call("f"),
-         arguments("{\"city\":\"Par\\\"is\\n\",\"days\":[1,-2.5,{\"a\":true,\"b\":null}],\"c d\":{}}"),
+         arguments(
+             "{\"city\":\"Par\\\"is\\n\",\"days\":[1,-2.5,{\"a\":true,\"b\":null}],\"c d\":{}}"),
          call("get_weather"), arguments("{}")});
   check(gemma, "<|tool_call>call:f{\"a\": \"x\", \"b\": [\"y}\"]}<tool_call|>",
         {call("f"), arguments("{\"a\":\"x\",\"b\":[\"y}\"]}")});
