@@ -152,7 +152,7 @@ class CallGrammarWriter {
     }
     HEARTH_ASSIGN_OR_RETURN(PiecePtr call, rules_.as_rule(seq_piece({literal(written.before_name),
                                                                      any_piece(std::move(each)),
-                                                                     literal(written.behind)})));
+                                                                     literal(written.after)})));
     PiecePtr more = text_piece("");
     if (written.several && !wanted_.one_call) {
       more = repeat_piece(seq_piece({literal(written.separator), call}), 0, -1);

@@ -51,9 +51,8 @@ void append_json_byte(std::string* json, char c) {
     case '\t': *json += "\\t"; return;
     default: break;
   }
-  const auto code = static_cast<unsigned char>(c);
-  if (code < 0x20) {
-    *json += fmt::format("\\u{:04x}", code);
+  if (is_control_byte(c)) {
+    *json += fmt::format("\\u{:04x}", int{c});
   } else {
     *json += c;
   }

@@ -40,6 +40,8 @@ class ArgumentReader {
 std::unique_ptr<ArgumentReader> make_argument_reader(const ToolFormat& format,
                                                      const OfferedFunction& function);
 
+/// Below a blank: JSON wants it escaped.
+inline bool is_control_byte(char c) { return (c & 0xE0) == 0; }
 /// Appends a byte of a string's text to its JSON.
 void append_json_byte(std::string* json, char c);
 

@@ -73,7 +73,7 @@ ArgumentReader::Step QuotedArguments::step(char c, std::string* json) {
     case State::kString: string(c, json); return Step::kMore;
     case State::kJsonString:
       // A line break is not escaped by every model.
-      if (static_cast<unsigned char>(c) < 0x20) {
+      if (is_control_byte(c)) {
         append_json_byte(json, c);
       } else {
         *json += c;

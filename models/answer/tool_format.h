@@ -18,15 +18,15 @@ enum class CallStyle {
   kChannels,  ///< messages with a header each, to functions.NAME; see channel_parser.h
 };
 
-/// The marks around each argument of a call, and behind the last one.
+/// The marks around each argument of a call, and after the last one.
 struct ArgumentTags {
   std::string_view key_begin;  ///< before an argument's name
-  std::string_view key_end;    ///< behind it
+  std::string_view key_end;    ///< after it
   std::string_view
       json_key_end;              ///< in place of key_end if the value is not a string; "": unmarked
   std::string_view value_begin;  ///< "": the value follows key_end
   std::string_view value_end;
-  std::string_view end;  ///< behind the arguments
+  std::string_view end;  ///< after the arguments
   bool lines = false;    ///< the value is on lines of its own
 };
 
@@ -57,7 +57,7 @@ struct ToolFormat {
     std::string_view first;  ///< before the first call
     std::string_view before_name;
     std::string_view between;  ///< between name and arguments
-    std::string_view behind;   ///< after the arguments
+    std::string_view after;    ///< after the arguments
     std::string_view separator;
     std::string_view last;  ///< after the last call
     bool several = false;

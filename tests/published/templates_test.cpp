@@ -85,7 +85,7 @@ TEST_CASE("published chat templates render as jinja2 renders them") {
       const auto met =
           compiled->render(jinja::to_json(run, conversation, {}).value(), surroundings());
       if (wanted.is_none()) {
-        // What fails in Python may have a meaning here: that costs nobody anything.
+        // What fails in Python may have a meaning here.
         (met.ok() ? ours_alone : refused) += 1;
       } else if (!met.ok()) {
         FAIL_CHECK(what << ": " << met.error().message);
@@ -115,11 +115,11 @@ bool check_calls(const std::string& file, const ChatTemplates& templates,
            R"(","arguments":)" + (format.arguments_as_text ? as_text : arguments) + "}}";
   };
   const std::string asked = R"({"role":"user","content":"hearth-asks-7f3a"})";
-  const std::string said = std::string(R"({"role":"assistant","content":)") +
-                           (format.null_content ? "null" : R"("")") + R"(,"tool_calls":[)" +
-                           call("hearth_probe_9c1e") + "]}";
+  const std::string called = std::string(R"({"role":"assistant","content":)") +
+                             (format.null_content ? "null" : R"("")") + R"(,"tool_calls":[)" +
+                             call("hearth_probe_9c1e") + "]}";
   const auto whole = templates.render(
-      "", R"({"messages":[)" + asked + "," + said + R"(],"add_generation_prompt":false})",
+      "", R"({"messages":[)" + asked + "," + called + R"(],"add_generation_prompt":false})",
       surroundings());
   if (!whole.ok()) return false;
   const auto prompt = templates.render("", R"({"messages":[)" + asked + "]}", surroundings());
