@@ -38,7 +38,8 @@ struct LargeJson : Json {
 
 /// Parses `text`, a JSON object. kProtocol if it is not one (naming the byte, counted from 1, and
 /// the top-level field if known), kTooLarge above a limit, kInvalidArgument for a duplicate key.
-/// `value_bytes`: increased by what is counted against max_value_bytes, if there is no error.
+/// `value_bytes`: increased by what is counted against max_value_bytes, unless an error is
+/// returned.
 Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits,
                                size_t* value_bytes = nullptr);
 

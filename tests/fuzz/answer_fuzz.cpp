@@ -1,6 +1,6 @@
 // Any answer in any format: the same pieces however it is split, in UTF-8 where the answer is, and
-// nothing lost: plain text is unchanged, and the output is no longer than the input, which has room
-// for the escapes and quotes of formats whose strings are not JSON.
+// nothing lost: plain text is unchanged, and the output is not longer than the input, which has
+// room for the escapes and quotes of formats whose strings are not JSON.
 //
 // Input: a byte (format), a byte (reasoning, open, one call), the answer.
 

@@ -140,10 +140,10 @@ TEST_CASE("the largest requests that are taken are never held twice as values") 
   CHECK(taken_by(R"({"verb":"tokenize","text":")" + words + "\"}", kOverSocket) < 6 * kBytes);
   CHECK(taken_by(R"({"text":")" + words + "\"}", kTokenize) < 6 * kBytes);
   CHECK(taken_by(R"({"prompt":")" + words + "\"}", kCompletions) < 6 * kBytes);
-  const std::string said = R"([{"role":"user","content":")" + words + "\"}]";
-  CHECK(taken_by(R"({"messages":)" + said + "}", kChat) < 6 * kBytes);
-  CHECK(taken_by(R"({"input":)" + said + "}", kResponses) < 6 * kBytes);
-  CHECK(taken_by(R"({"max_tokens":9,"messages":)" + said + "}", kMessages) < 6 * kBytes);
+  const std::string messages = R"([{"role":"user","content":")" + words + "\"}]";
+  CHECK(taken_by(R"({"messages":)" + messages + "}", kChat) < 6 * kBytes);
+  CHECK(taken_by(R"({"input":)" + messages + "}", kResponses) < 6 * kBytes);
+  CHECK(taken_by(R"({"max_tokens":9,"messages":)" + messages + "}", kMessages) < 6 * kBytes);
 }
 
 TEST_CASE("the arguments of all calls together have a bound, which those of a long chat keep") {
