@@ -24,6 +24,8 @@ constexpr std::array kFamilies = {
     Family{"gemma", load_gemma},
     Family{"gemma2", load_gemma2},
     Family{"gemma3", load_gemma3},
+    Family{"gemma3n", load_gemma3n},
+    Family{"gemma4", load_gemma4},
     Family{"granite", load_granite},
     Family{"smollm3", load_smollm3},
     Family{"olmo2", load_olmo2},

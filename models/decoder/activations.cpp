@@ -48,6 +48,18 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     latent.heads = place(tokens, heads);
     latent.heads.dtype = kernels::DType::kI32;
   }
+  if (const int64_t width = c.per_layer_width; width > 0) {
+    per_layer.inputs = place(tokens, c.num_layers * width);
+    per_layer.projected = place(tokens, c.num_layers * width);
+    per_layer.gate_up = place(tokens, 2 * width);
+    per_layer.gated = place(tokens, width);
+  }
+  if (const int64_t streams = c.altup.streams; streams > 0) {
+    for (kernels::TensorView& rows : altup.streams) rows = place(tokens, streams * c.width);
+    altup.router = place(tokens, streams);
+    altup.coefs = place(tokens, streams * streams);
+    altup.low = place(tokens, c.altup.laurel_rank);
+  }
   cos_sin.clear();
   for (const RopeConfig& rope : c.ropes) cos_sin.push_back(place(tokens, rope.dim));
   out_x = place(outputs, c.width);

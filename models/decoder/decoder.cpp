@@ -38,13 +38,26 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
     return group.kv.k_dim == group.kv.v_dim && !group.kv.v_in_k;
   });
   HEARTH_TRY(want(!even, ops.any_kv_shape, "keys and values of different sizes"));
-  HEARTH_TRY(want(c.latent.kv_rank > 0, ops.copy_heads != nullptr && experts, "latent attention"));
+  const bool copies = ops.copy_heads != nullptr;
+  const auto any_layer = [&c](bool (*has)(const LayerSpec&)) {
+    return std::ranges::any_of(c.layers, has);
+  };
+  HEARTH_TRY(want(c.latent.kv_rank > 0, copies && experts, "latent attention"));
+  HEARTH_TRY(want(c.altup.streams > 0, copies && experts && ops.times_rms != nullptr,
+                  "several residual streams"));
+  HEARTH_TRY(want(any_layer([](const LayerSpec& l) { return l.gate_cutoff != kNoCutoff; }),
+                  ops.keep_peaks != nullptr, "sparse activations"));
+  HEARTH_TRY(want(c.per_layer_width > 0, copies, "per-layer embeddings"));
+  HEARTH_TRY(want(any_layer([](const LayerSpec& l) { return l.v_may_be_k; }), copies,
+                  "values made from keys"));
   // A table without `embed` only measures.
   const bool more =
       c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.position_scale > 0;
   HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
                   "layer norms, gelu, or factors of rows"));
-  return want(c.logit_scale != 1 || c.logit_soft_cap > 0, ops.soft_cap != nullptr, "soft caps");
+  const bool scales = c.logit_scale != 1 || c.logit_soft_cap > 0 || c.altup.streams > 0 ||
+                      c.layer_scale || c.experts.logit_scale != 1;
+  return want(scales, ops.soft_cap != nullptr, "soft caps");
 }
 
 }  // namespace
@@ -106,11 +119,13 @@ void Decoder::forward(const StepArgs& args) {
   HEARTH_CHECK(args.pools.size() == config_.groups.size(), "{} pools for {} groups",
                args.pools.size(), config_.groups.size());
   embed(batch);
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+  begin(batch);
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
     const LayerSpec& spec = config_.layers[i];
     layer({batch, weights_.layers[i], spec, layer_kv(args.pools, spec),
-           act_.attn.columns(0, spec.out_width()), act_.gated.columns(0, spec.ffn_width)});
+           act_.attn.columns(0, spec.out_width()), act_.gated.columns(0, spec.ffn_width), i});
   }
+  finish(batch);
   if (batch.num_outputs > 0) head(batch, args.logits);
 }
 
@@ -142,6 +157,7 @@ void Decoder::embed(const BatchIndex& batch) {
                               .magnitude = rope_magnitude(config_.ropes[i]),
                               .cos_sin = act_.cos_sin[i]});
   }
+  if (config_.per_layer_width > 0) embed_per_layer(batch);
 }
 
 /// Computes only the requested rows: a prefill needs one of hundreds, and the head is the largest
@@ -179,25 +195,15 @@ PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) 
 void Decoder::attention(const LayerStep& s, const TensorView& in) {
   const DecoderConfig& c = config_;
   const kernels::KvShape& kv = s.spec.kv;
-  const TensorView qkv = act_.qkv.columns(0, s.spec.qkv_width());
-  const TensorView q = qkv.columns(0, s.spec.q_width());
-  const TensorView k = qkv.columns(s.spec.q_width(), kv.k_width());
-  const TensorView v = qkv.columns(s.spec.q_width() + kv.k_width(), kv.v_width());
-
-  product(s, in, s.weights.qkv, s.weights.qkv_bias, qkv);
-  const bool late_norm = c.qk_norm == QkNorm::kHeadsAfterRope;
-  const auto norm_qk = [&] {
-    norm(s, q, s.weights.q_norm, q);
-    norm(s, k, s.weights.k_norm, k);
-  };
-  if (s.weights.q_norm && !late_norm) norm_qk();
-  if (s.spec.rope != kNoRope) {
-    rotate(s, q, s.spec.num_heads);
-    rotate(s, k, kv.num_kv_heads);
+  const int64_t q_width = s.spec.q_width();
+  const TensorView q = act_.qkv.columns(0, q_width);
+  product(s, in, s.weights.qkv, s.weights.qkv_bias, act_.qkv.columns(0, s.weights.qkv->rows));
+  if (s.spec.stores_kv()) {
+    store_kv(s, act_.qkv.columns(q_width, kv.k_width()),
+             act_.qkv.columns(q_width + kv.k_width(), kv.v_width()));
   }
-  if (late_norm) norm_qk();
+  norm_and_rotate(s, q, s.weights.q_norm, s.spec.num_heads);
   scale_by_position(s, q);
-  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
                            .q = q,
@@ -222,6 +228,21 @@ void Decoder::scale_by_position(const LayerStep& s, const TensorView& q) {
                                             .length = config_.position_length});
 }
 
+void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView& v) {
+  if (s.weights.v_is_k) copy_columns(s.batch, k, 0, v);
+  if (s.weights.v_norm) norm(s, v, s.weights.v_norm, v);
+  norm_and_rotate(s, k, s.weights.k_norm, s.spec.kv.num_kv_heads);
+  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
+}
+
+void Decoder::norm_and_rotate(const LayerStep& s, const TensorView& heads,
+                              const WeightHandle& weight, int32_t num_heads) {
+  const bool late_norm = config_.qk_norm == QkNorm::kHeadsAfterRope;
+  if (weight && !late_norm) norm(s, heads, weight, heads);
+  if (s.spec.rope != kNoRope) rotate(s, heads, num_heads);
+  if (weight && late_norm) norm(s, heads, weight, heads);
+}
+
 void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_heads) {
   ops_.rope(state(), {.batch = &s.batch,
                       .x = heads,
@@ -239,6 +260,11 @@ void Decoder::gated(const LayerStep& s, const TensorView& in) {
   }
   const TensorView gate_up = act_.gate_up.columns(0, 2 * int64_t{s.spec.ffn_width});
   product(s, in, s.weights.gate_up, s.weights.gate_up_bias, gate_up);
+  if (s.spec.gate_cutoff != kNoCutoff) {
+    ops_.keep_peaks(state(), {.batch = &s.batch,
+                              .x = gate_up.columns(0, s.spec.ffn_width),
+                              .deviations = s.spec.gate_cutoff});
+  }
   ops_.gated_activation(state(), {.batch = &s.batch,
                                   .gate_up = gate_up,
                                   .activation = config_.activation,
@@ -247,7 +273,10 @@ void Decoder::gated(const LayerStep& s, const TensorView& in) {
 }
 
 void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {
-  if (s.spec.experts) add_experts(s, in);
+  if (s.spec.experts) {
+    route(s, in);
+    sum_experts(s, in, act_.x, true);
+  }
   if (s.spec.ffn_width == 0) return;
   if (s.weights.shared_gate) return add_shared_expert(s, in);
   gated(s, in);
@@ -279,6 +308,23 @@ void Decoder::norm_rows(const BatchIndex& batch, Rows rows, const TensorView& x,
 void Decoder::norm_input(const LayerStep& s, const WeightHandle& weight, const WeightHandle& bias,
                          const Weight* reader) {
   norm_rows(s.batch, Rows::kTokens, act_.x, weight, bias, act_.normed, reader);
+}
+
+void Decoder::copy_columns(const BatchIndex& batch, const TensorView& x, int64_t first,
+                           const TensorView& out) {
+  ops_.copy_heads(state(), {.batch = &batch,
+                            .x = x,
+                            .x_dim = narrow<int32_t>(x.cols),
+                            .x_first = narrow<int32_t>(first),
+                            .out = out,
+                            .out_dim = narrow<int32_t>(out.cols),
+                            .out_first = 0,
+                            .num_heads = 1,
+                            .count = narrow<int32_t>(out.cols)});
+}
+
+void Decoder::scale_stream(const BatchIndex& batch, float factor) {
+  ops_.soft_cap(state(), {.batch = &batch, .rows = Rows::kTokens, .scale = factor, .x = act_.x});
 }
 
 void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& weight,
@@ -359,9 +405,18 @@ void SandwichDecoder::layer(const LayerStep& s) {
   norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
   attention(s, act().normed);
   add_normed_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias, s.weights.attn_post_norm);
-  norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
-  gated(s, act().normed);
-  add_normed_product(s, s.gated, s.weights.down, s.weights.down_bias, s.weights.ffn_post_norm);
+  if (s.spec.experts) {
+    add_feed_forward_beside_experts(s);
+  } else {
+    norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
+    gated(s, act().normed);
+    add_normed_product(s, s.gated, s.weights.down, s.weights.down_bias, s.weights.ffn_post_norm);
+  }
+  if (s.weights.per_layer.gate) {
+    per_layer_branch(s, act().x);
+    ops().add_scaled(state(), {.batch = &s.batch, .x = act().branch, .out = act().x});
+  }
+  if (s.weights.scale != 1) scale_stream(s.batch, s.weights.scale);
 }
 
 void PostNormDecoder::layer(const LayerStep& s) {

@@ -124,6 +124,47 @@ void DecoderConfig::group_layers() {
       layer.index = groups[layer.group].num_layers++;
     }
   }
+  for (LayerSpec& layer : layers) {
+    if (layer.stores_kv()) continue;
+    layer.group = layers[layer.kv_owner].group;
+    layer.index = layers[layer.kv_owner].index;
+    ++groups[layer.group].num_sharing;
+  }
+}
+
+Result<void> DecoderConfig::load_sliding_rope(Metadata& m,
+                                              const std::function<bool(int32_t)>& slides,
+                                              int32_t head_dim) {
+  constexpr std::string_view kDim = "rope.dimension_count_swa";
+  RopeConfig local;
+  HEARTH_ASSIGN_OR_RETURN(local.dim, m.number_or(kDim, head_dim, head_dim));
+  if (local.dim % 2 != 0) return m.corrupt(kDim, fmt::format("{}, want an even number", local.dim));
+  HEARTH_ASSIGN_OR_RETURN(local.base, m.factor_or("rope.freq_base_swa", 1e30f, 10000));
+  ropes.push_back(local);
+  for (int32_t i = 0; i < num_layers; ++i) layers[i].rope = slides(i) ? 1 : 0;
+  return {};
+}
+
+Result<void> DecoderConfig::share_kv(Metadata& m, const std::function<bool(int32_t)>& slides) {
+  constexpr std::string_view kKey = "attention.shared_kv_layers";
+  HEARTH_ASSIGN_OR_RETURN(const int32_t count, m.small_or(kKey, num_layers - 1, 0));
+  const int32_t storing = num_layers - count;
+  for (int32_t i = storing; i < num_layers; ++i) {
+    int32_t owner = storing - 1;
+    while (owner >= 0 && slides(owner) != slides(i)) --owner;
+    if (owner < 0) {
+      return m.corrupt(kKey, fmt::format("{}, but none of the {} layers before them {} as layer {}",
+                                         count, storing, slides(i) ? "slides" : "is full", i));
+    }
+    if (!(layers[owner].kv == layers[i].kv)) {
+      return m.corrupt(kKey, fmt::format("{}, but layer {} has heads of other sizes than layer {}, "
+                                         "whose keys and values it shares",
+                                         count, i, owner));
+    }
+    layers[i].kv_owner = owner;
+  }
+  group_layers();
+  return {};
 }
 
 Result<void> DecoderConfig::load_experts(Metadata& m, bool normalize) {
@@ -148,7 +189,7 @@ Result<void> DecoderConfig::load_experts(Metadata& m, bool normalize) {
                           m.small_or("leading_dense_block_count", kMaxLayers, 0));
   for (int32_t i = dense; i < num_layers; ++i) {
     layers[i].experts = true;
-    layers[i].ffn_width = 0;
+    if (!e.beside_dense) layers[i].ffn_width = 0;
   }
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,8 @@ struct CommonKeys {
 };
 
 inline constexpr int32_t kNoRope = -1;
+inline constexpr int32_t kOwnKv = -1;
+inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
 
 /// The sizes of one layer, and which parts it has.
 struct LayerSpec {
@@ -49,13 +52,22 @@ struct LayerSpec {
   bool linear = false;    ///< has a product of the normed row in place of attention
   bool experts = false;   ///< has the experts of DecoderConfig::experts
   int32_t ffn_width = 0;  ///< of the feed-forward that all tokens use; 0: none
+  /// The earlier layer whose K and V it attends to; it computes only its queries then and stores
+  /// nothing. kOwnKv: its own.
+  int32_t kv_owner = kOwnKv;
+  bool v_may_be_k = false;  ///< a file without attn_v makes V from the product for K
+  /// Of each gate, what is below this many deviations above the mean is cut off (KeepPeaksArgs).
+  float gate_cutoff = kNoCutoff;
   // ---- Set by DecoderConfig::group_layers ----
   int32_t group = 0;  ///< of ModelInfo::groups
   int32_t index = 0;  ///< among the layers of that group
 
+  bool stores_kv() const { return kv_owner == kOwnKv; }
   int64_t q_width() const { return int64_t{num_heads} * kv.k_dim; }
   int64_t out_width() const { return int64_t{num_heads} * kv.v_dim; }
-  int64_t qkv_width() const { return q_width() + kv.k_width() + kv.v_width(); }
+  int64_t qkv_width() const {
+    return q_width() + (stores_kv() ? kv.k_width() + kv.v_width() : 0);
+  }
 };
 
 /// A mixture of experts: a feed-forward of which each token uses a few parts.
@@ -67,6 +79,9 @@ struct ExpertConfig {
   float scale = 1;                          ///< of the experts' sum
   bool sigmoid = false;                     ///< shares are sigmoids, not a softmax
   int32_t num_groups = 1, groups_used = 1;  ///< of consecutive experts (MoeRouteArgs)
+  float logit_scale = 1;                    ///< of the router's logits
+  /// They compute next to the layer's dense feed-forward, from norms of their own (experts.cpp).
+  bool beside_dense = false;
   // ---- Tensors ----
   bool selection_bias = false;  ///< exp_probs_b: required; optional in other families
   bool biases = false;          ///< of the router and of each expert's products
@@ -85,6 +100,13 @@ struct LatentAttention {
   int32_t head_dim() const { return plain + rotated; }
 };
 
+/// Several residual streams, of which each layer computes one (altup.cpp).
+struct AltUp {
+  int32_t streams = 0;  ///< 0: one plain residual stream
+  int32_t active = 0;   ///< the stream that layers compute
+  int32_t laurel_rank = 0;
+};
+
 struct DecoderConfig {
   std::string architecture;
   int32_t context_length = 0;
@@ -101,6 +123,8 @@ struct DecoderConfig {
 
   ExpertConfig experts;
   LatentAttention latent;
+  AltUp altup;
+  int32_t per_layer_width = 0;  ///< of each token's embedding for each layer; 0: none
 
   // ---- Set by the family: which parts it uses ----
   kernels::RopePairs pairs = kernels::RopePairs::kHalves;
@@ -119,6 +143,9 @@ struct DecoderConfig {
   /// Name of the norm before the feed-forward; empty: none.
   std::string_view ffn_norm = "ffn_norm";
   bool rope_divisors = false;    ///< rope_freqs.weight is allowed
+  bool needs_rope_divisors = false;  ///< rope_freqs.weight is required
+  bool v_norm = false;  ///< each head of v is normed, without weights
+  bool layer_scale = false;  ///< layer_output_scale.weight is allowed
   bool long_rope = false;        ///< rope_factors_long.weight and _short are allowed
   float embedding_scale = 1;     ///< of the embedding's rows
   bool embedding_norm = false;   ///< the embedding's rows are normed, without a weight
@@ -151,6 +178,14 @@ struct DecoderConfig {
   /// Groups the layers by window and KV shape, those without a window first. To be called after a
   /// change of either.
   void group_layers();
+  /// Sliding layers rotate with a rope of their own, ropes[1]: rope.freq_base_swa and
+  /// rope.dimension_count_swa, which is `head_dim` if missing. By the pattern, not by the window,
+  /// which is ignored if it covers the context.
+  Result<void> load_sliding_rope(Metadata& metadata, const std::function<bool(int32_t)>& slides,
+                                 int32_t head_dim);
+  /// attention.shared_kv_layers: so many last layers attend to the KV of the last layer before them
+  /// that slides as they do. To be called after all sizes and windows are set.
+  Result<void> share_kv(Metadata& metadata, const std::function<bool(int32_t layer)>& slides);
   bool is_sliding(int32_t layer) const { return layers[layer].window > 0; }
   /// Reads expert_count and the keys of experts, and gives all layers but the leading dense ones
   /// (leading_dense_block_count) experts in place of their feed-forward. `normalize`: the default

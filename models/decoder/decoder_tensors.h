@@ -27,12 +27,20 @@ struct LayerTensors {
   const GgufTensor *selection_bias, *shared_gate;
   const GgufTensor* sinks;
   const GgufTensor *q_a, *q_a_norm, *kv_a, *kv_a_norm, *k_b, *v_b;  ///< latent attention; q: q_b
+  /// Of experts beside a dense feed-forward.
+  const GgufTensor *router_norm, *expert_norm, *dense_post_norm, *expert_post_norm, *expert_scale;
+  const GgufTensor *per_layer_gate, *per_layer_out, *per_layer_post_norm;
+  const GgufTensor* scale;
+  const GgufTensor *altup_router_norm, *altup_router, *altup_predict, *altup_correct, *altup_scale;
+  const GgufTensor *laurel_in, *laurel_out, *laurel_post_norm;
 };
 
 struct DecoderTensors {
   const GgufTensor* embedding;
   const GgufTensor* rope_divisors;
   const GgufTensor *rope_long, *rope_short;
+  const GgufTensor *per_layer_embedding, *per_layer_projection, *per_layer_norm;
+  const GgufTensor *altup_in, *altup_out;
   std::vector<LayerTensors> layers;
   const GgufTensor *output_norm, *output_norm_bias;
   const GgufTensor* output;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::models {
@@ -133,6 +135,22 @@ Result<std::vector<int32_t>> Metadata::numbers_or(std::string_view key, int32_t 
                                                   int32_t least) {
   if (!has(key)) return fallback;
   return numbers(key, most, size32(fallback), least);
+}
+
+Result<std::vector<float>> Metadata::floats(std::string_view key, int32_t num_layers) {
+  if (!has(key)) return corrupt(key, fmt::format("missing, want {} numbers", num_layers));
+  const GgufEntry& entry = *file_.find(full(key));
+  if (entry.type != GgufType::kArray || entry.element_type != GgufType::kF32 ||
+      !std::cmp_equal(entry.count, num_layers)) {
+    return corrupt(key, fmt::format("{} of {}, want an array of f32, one for each of the {} layers",
+                                    name(entry.type), entry.count, num_layers));
+  }
+  std::vector<float> values;
+  for (int32_t i = 0; i < num_layers; ++i) {
+    values.push_back(load_unaligned<float>(entry.payload.data() + i * sizeof(float)));
+    if (std::isnan(values.back())) return corrupt(key, fmt::format("not a number for layer {}", i));
+  }
+  return values;
 }
 
 Result<int32_t> Metadata::number_or(std::string_view key, int32_t most, int32_t fallback) {

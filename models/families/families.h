@@ -19,6 +19,8 @@ FamilyLoader load_qwen3;
 FamilyLoader load_gemma;
 FamilyLoader load_gemma2;
 FamilyLoader load_gemma3;
+FamilyLoader load_gemma3n;
+FamilyLoader load_gemma4;
 FamilyLoader load_phi3;
 FamilyLoader load_granite;
 FamilyLoader load_smollm3;

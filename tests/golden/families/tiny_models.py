@@ -108,7 +108,7 @@ class Builder:
         self.model.tensors.append(Tensor(name, [size], mean, amplitude))
 
     def build(self, *, tied=False, embedding=1.0, norm_first=True, norm_last=False, qk_norm=None, biases=False,
-              fused=False, fused_ffn=False, experts=0, expert_ffn=0, shared_ffn=0, qk_gain=2.0, ffn_norm="ffn_norm",
+              fused=False, fused_ffn=False, experts=0, expert_ffn=0, shared_ffn=0, qk_gain=2.0, qk_mean=1.5, ffn_norm="ffn_norm",
               sinks=False, expert_biases=False, selection_bias=0.0, shared_gate=False, dense=0, latent=None,
               norm_biases=False, attn_gate=False, ffn_biases=False, gated=True, joined_experts=False) -> TinyModel:
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -142,8 +142,8 @@ class Builder:
                 self.vector(blk + "attn_v.bias", kv, 0.0, 0.5)
             if qk_norm is not None:
                 # Means above 1: normed heads would make attention nearly uniform.
-                self.vector(blk + "attn_q_norm.weight", self.head_dim if qk_norm == "heads" else q, 1.5, 0.5)
-                self.vector(blk + "attn_k_norm.weight", self.head_dim if qk_norm == "heads" else kv, 1.5, 0.5)
+                self.vector(blk + "attn_q_norm.weight", self.head_dim if qk_norm == "heads" else q, qk_mean, 0.5)
+                self.vector(blk + "attn_k_norm.weight", self.head_dim if qk_norm == "heads" else kv, qk_mean, 0.5)
             if attn_gate:
                 self.matrix(blk + "attn_gate.weight", WIDTH, q)
             self.matrix(blk + "attn_output.weight", q, WIDTH, 2.0)
@@ -193,6 +193,99 @@ class Builder:
         if not tied:
             self.matrix("output.weight", WIDTH, VOCAB, 4.0)
         return self.model
+
+
+def gemma3n(name: str, pattern, layers: int, shared: int, sparse: int, *, per_layer: int,
+            rank: int, ffn: int = 96) -> TinyModel:
+    """The sharing layers have the tensors of keys and values too, as published files do."""
+    b = Builder(name, "gemma3n", layers, ffn=ffn, rope__freq_base=1000000.0)
+    streams = 4
+    b.model.metadata.update({
+        "attention.sliding_window": 20, "attention.sliding_window_pattern": pattern,
+        "attention.shared_kv_layers": shared, "altup.active_idx": 0, "altup.num_inputs": streams,
+        "embedding_length_per_layer_input": per_layer,
+        "attention.key_length": 16, "attention.value_length": 16,
+        "activation_sparsity_scale": [1.6448533535003662 if i < sparse else -math.inf for i in range(layers)],
+    })
+    for part in ("altup_proj", "altup_unembd_proj"):
+        b.matrix(f"{part}.weight", WIDTH, WIDTH, 1.0, streams - 1)
+    b.model.tensors.append(Tensor("per_layer_token_embd.weight", [per_layer * layers, VOCAB], 0.0, 0.125))
+    b.matrix("per_layer_model_proj.weight", WIDTH, per_layer * layers)
+    b.vector("per_layer_proj_norm.weight", per_layer)
+    for i in range(layers):
+        blk = f"blk.{i}."
+        b.matrix(blk + "inp_gate.weight", WIDTH, per_layer)
+        b.matrix(blk + "proj.weight", per_layer, WIDTH)
+        b.vector(blk + "post_norm.weight", WIDTH)
+        b.vector(blk + "altup_router_norm.weight", WIDTH)
+        b.matrix(blk + "altup_router.weight", WIDTH, streams, 32.0)  # its product is divided by the width
+        b.matrix(blk + "altup_predict_coef.weight", streams, streams * streams, 0.25)
+        b.matrix(blk + "altup_correct_coef.weight", streams, streams, 0.5)
+        b.vector(blk + "altup_correct_scale.weight", WIDTH)
+        b.matrix(blk + "laurel_l.weight", WIDTH, rank)
+        b.matrix(blk + "laurel_r.weight", rank, WIDTH)
+        b.vector(blk + "laurel_post_norm.weight", WIDTH)
+    # Scores are not divided by the root of the heads' size.
+    return b.build(norm_last=True, qk_norm="heads", qk_gain=1.0, qk_mean=0.75, tied=True, embedding=0.125)
+
+
+def gemma4(name: str, *, pattern, shared=0, per_layer=0, kv_heads=(2, 2), v_is_k=False, wide_ffn=False,
+           experts=0) -> TinyModel:
+    """Full layers have heads of 32 and sliding ones of 16; `kv_heads` of sliding and of full layers."""
+    layers, expert_ffn, ffn = len(pattern), 32, 96
+    storing = layers - shared
+    widths = [2 * ffn if wide_ffn and i >= storing else ffn for i in range(layers)]
+    b = Builder(name, "gemma4", layers, rope__freq_base=1000000.0)
+    m = b.model
+    m.metadata.update({
+        "attention.sliding_window": 20, "attention.sliding_window_pattern": pattern,
+        "attention.shared_kv_layers": shared, "embedding_length_per_layer_input": per_layer,
+        "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16,
+        "attention.value_length_swa": 16, "rope.dimension_count": 32, "rope.dimension_count_swa": 16,
+        "rope.freq_base_swa": 10000.0, "final_logit_softcapping": 30.0,
+        "attention.head_count_kv": [kv_heads[0 if slides else 1] for slides in pattern],
+        "feed_forward_length": widths,
+    })
+    if experts:
+        m.metadata.update({"expert_count": experts, "expert_used_count": 2, "expert_feed_forward_length": expert_ffn})
+    m.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, 0.125))
+    m.tensors.append(Tensor("rope_freqs.weight", [16], 2.0, 1.0))
+    if per_layer:
+        m.tensors.append(Tensor("per_layer_token_embd.weight", [per_layer * layers, VOCAB], 0.0, 0.125))
+        b.matrix("per_layer_model_proj.weight", WIDTH, per_layer * layers)
+        b.vector("per_layer_proj_norm.weight", per_layer)
+    for i, slides in enumerate(pattern):
+        blk, dim, kv = f"blk.{i}.", 16 if slides else 32, kv_heads[0 if slides else 1]
+        b.vector(blk + "attn_norm.weight", WIDTH)
+        b.matrix(blk + "attn_q.weight", WIDTH, 4 * dim)
+        b.vector(blk + "attn_q_norm.weight", dim, 0.75, 0.5)
+        if i < storing:
+            b.matrix(blk + "attn_k.weight", WIDTH, kv * dim)
+            b.vector(blk + "attn_k_norm.weight", dim, 0.75, 0.5)
+            if slides or not v_is_k:
+                b.matrix(blk + "attn_v.weight", WIDTH, kv * dim)
+        b.matrix(blk + "attn_output.weight", 4 * dim, WIDTH, 2.0)
+        b.vector(blk + "post_attention_norm.weight", WIDTH)
+        b.vector(blk + "ffn_norm.weight", WIDTH)
+        b.matrix(blk + "ffn_gate.weight", WIDTH, widths[i])
+        b.matrix(blk + "ffn_up.weight", WIDTH, widths[i])
+        b.matrix(blk + "ffn_down.weight", widths[i], WIDTH, 2.0)
+        b.vector(blk + "post_ffw_norm.weight", WIDTH)
+        b.vector(blk + "layer_output_scale.weight", 1, 0.75, 0.125)
+        if experts:
+            b.matrix(blk + "ffn_gate_inp.weight", WIDTH, experts, 4.0)
+            b.vector(blk + "ffn_gate_inp.scale", WIDTH, 4.0)
+            for part in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+                b.vector(f"{blk}{part}.weight", WIDTH)
+            b.matrix(blk + "ffn_gate_up_exps.weight", WIDTH, 2 * expert_ffn, 1.0, experts)
+            b.matrix(blk + "ffn_down_exps.weight", expert_ffn, WIDTH, 2.0, experts)
+            b.vector(blk + "ffn_down_exps.scale", experts, 1.0, 0.5)
+        if per_layer:
+            b.matrix(blk + "inp_gate.weight", WIDTH, per_layer)
+            b.matrix(blk + "proj.weight", per_layer, WIDTH)
+            b.vector(blk + "post_norm.weight", WIDTH)
+    b.vector("output_norm.weight", WIDTH)
+    return m
 
 
 def phi3(name: str, context: int, seed: int) -> TinyModel:
@@ -267,6 +360,11 @@ def all_models() -> list[TinyModel]:
         with_keys(Builder("gemma3", "gemma3", 7, head_dim=32, rope__freq_base=1000000.0),
                   {**window, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}).build(
                       norm_last=True, qk_norm="heads", **gemma),
+        gemma3n("gemma3n", [True, False, True, True, False, True, False], 7, 2, 3, per_layer=32, rank=32),
+        # The sizes that llama.cpp has built in: it reads neither them nor the number of sharing layers.
+        gemma3n("gemma3n_sizes", 2, 22, 2, 10, per_layer=256, rank=64, ffn=256),
+        gemma4("gemma4", pattern=[True, False, True, False, True, True, False], shared=3, per_layer=32, wide_ffn=True),
+        gemma4("gemma4_moe", pattern=[True, True, False], kv_heads=(2, 1), v_is_k=True, experts=8),
         phi3("phi3_long", 1024, 1),
         phi3("phi3_short", 512, 1),
         with_keys(Builder("granite", "granite", 2), scales).build(embedding=0.25),
