@@ -76,7 +76,7 @@ class Decoder : public Model {
   /// has them.
   void add_feed_forward(const LayerStep& s, const kernels::TensorView& in);
   /// act().x += norm(norm(feed-forward) + norm(experts)), both of norms of act().x (experts.cpp).
-  void add_feed_forward_beside_experts(const LayerStep& s);
+  void add_feed_forward_with_experts(const LayerStep& s);
   /// act().branch = what the tokens' embeddings for this layer make of the rows of `in`
   /// (per_layer.cpp).
   void per_layer_branch(const LayerStep& s, const kernels::TensorView& in);

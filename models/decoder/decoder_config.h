@@ -51,9 +51,7 @@ struct LayerSpec {
   bool stores_kv() const { return kv_owner == kOwnKv; }
   int64_t q_width() const { return int64_t{num_heads} * kv.k_dim; }
   int64_t out_width() const { return int64_t{num_heads} * kv.v_dim; }
-  int64_t qkv_width() const {
-    return q_width() + (stores_kv() ? kv.k_width() + kv.v_width() : 0);
-  }
+  int64_t qkv_width() const { return q_width() + (stores_kv() ? kv.k_width() + kv.v_width() : 0); }
 };
 
 /// A mixture of experts: a feed-forward of which each token uses a few parts.
@@ -67,7 +65,7 @@ struct ExpertConfig {
   int32_t num_groups = 1, groups_used = 1;  ///< of consecutive experts (MoeRouteArgs)
   float logit_scale = 1;                    ///< of the router's logits
   /// They compute next to the layer's dense feed-forward, from norms of their own (experts.cpp).
-  bool beside_dense = false;
+  bool with_dense = false;
   // ---- Tensors ----
   bool selection_bias = false;  ///< exp_probs_b: required; optional in other families
   bool biases = false;          ///< of the router and of each expert's products
@@ -172,8 +170,10 @@ struct DecoderConfig {
   Result<void> load_shared_expert(Metadata& metadata);
 };
 
-/// 1 / sqrt(n)
+/// sqrt(n), 1 / sqrt(n), 1 / n
+float root(int32_t n);
 float inverse_root(int32_t n);
+float inverse(int32_t n);
 
 /// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period whose
 /// last layer is full (0: all slide); `period` if the key is missing.
