@@ -22,7 +22,7 @@ class GgufFile;
 struct LayerGroup {
   enum class Kind { kFull, kSliding };
   Kind kind = Kind::kFull;
-  int32_t window = 0;  ///< kSliding: positions attended to
+  int32_t window = 0;       ///< kSliding: positions attended to
   int32_t num_layers = 0;   ///< that store KV
   int32_t num_sharing = 0;  ///< further layers that attend to the KV of one of them and store none
   kernels::KvShape kv;

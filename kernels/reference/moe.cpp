@@ -90,8 +90,8 @@ void route_row(const float* logits, const MoeRouteArgs& args, int32_t* ids, floa
     for (int32_t j = 0; j < args.top_k; ++j) sum += std::exp(logits[ids[j]] - largest);
   }
   for (int32_t j = 0; j < args.top_k; ++j) {
-    weights[j] = static_cast<float>(std::exp(logits[ids[j]] - largest) / sum *
-                                    scale_of(args, ids[j]));
+    weights[j] =
+        static_cast<float>(std::exp(logits[ids[j]] - largest) / sum * scale_of(args, ids[j]));
   }
 }
 

@@ -27,13 +27,13 @@ struct Activations {
     kernels::TensorView shared_gate;  ///< (tokens, 1), if config.experts.shared_gate
   } experts;                          ///< if config.experts.count > 0
   struct Latent {
-    kernels::TensorView q_a;                 ///< (tokens, q_rank)
-    kernels::TensorView q;                   ///< (tokens, heads * (plain + rotated))
-    kernels::TensorView full;                ///< (tokens, heads * (kv_rank + rotated))
-    kernels::TensorView k;                   ///< (tokens, kv_rank + rotated)
-    kernels::TensorView out;                 ///< (tokens, heads * v_dim)
-    kernels::TensorView heads;               ///< (tokens, heads) i32: 0, 1, 2 ... in each row
-  } latent;                                  ///< if config.latent.kv_rank > 0
+    kernels::TensorView q_a;    ///< (tokens, q_rank)
+    kernels::TensorView q;      ///< (tokens, heads * (plain + rotated))
+    kernels::TensorView full;   ///< (tokens, heads * (kv_rank + rotated))
+    kernels::TensorView k;      ///< (tokens, kv_rank + rotated)
+    kernels::TensorView out;    ///< (tokens, heads * v_dim)
+    kernels::TensorView heads;  ///< (tokens, heads) i32: 0, 1, 2 ... in each row
+  } latent;                     ///< if config.latent.kv_rank > 0
   struct PerLayer {
     kernels::TensorView inputs;     ///< (tokens, num_layers * per_layer_width)
     kernels::TensorView projected;  ///< the same

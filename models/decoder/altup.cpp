@@ -1,6 +1,6 @@
-// AltUp: several residual streams, of which each layer computes only the active one. It predicts all
-// of them from all, computes the active one, and corrects the others by how far that differs from
-// its prediction. LAuReL: a product of low rank next to attention.
+// AltUp: several residual streams, of which each layer computes only the active one. It predicts
+// all of them from all, computes the active one, and corrects the others by how far that differs
+// from its prediction. LAuReL: a product of low rank next to attention.
 //
 //   stream_0 = x;  stream_i = x W_in_i, scaled to the magnitude of x
 //   for each layer:
@@ -12,8 +12,8 @@
 //     p_i += per_layer_branch(p_a * scale), but for p_0;  stream_i = p_i
 //   x = mean of stream_0 and stream_i W_out_i, scaled to the magnitude of stream_0
 //
-// Source: Baykal et al. 2023 (AltUp) section 3; Menghani et al. 2024 (LAuReL) section 2; Google 2025
-// (Gemma 3n), the published code.
+// Source: Baykal et al. 2023 (AltUp) section 3; Menghani et al. 2024 (LAuReL) section 2; Google
+// 2025 (Gemma 3n), the published code.
 
 #include <numbers>
 
@@ -76,7 +76,7 @@ void AltUpDecoder::finish(const BatchIndex& batch) {
     ops().times_rms(state(), {.batch = &batch, .x = branch, .like = first, .eps = kLeast});
     ops().add_scaled(state(), {.batch = &batch, .x = branch, .out = act().x});
   }
-  scale_stream(batch, 1 / static_cast<float>(config().altup.streams));
+  scale_stream(batch, inverse(config().altup.streams));
 }
 
 void AltUpDecoder::layer(const LayerStep& s) {
@@ -104,7 +104,7 @@ void AltUpDecoder::route_streams(const LayerStep& s, const TensorView& x) {
   product(s, act().normed, s.weights.altup.router, WeightHandle(), router);
   ops().soft_cap(state(), {.batch = &s.batch,
                            .rows = kernels::Rows::kTokens,
-                           .scale = 1 / static_cast<float>(config().width),
+                           .scale = inverse(config().width),
                            .soft_cap = 1,
                            .x = router});
 }
@@ -150,13 +150,11 @@ void AltUpDecoder::correct(const LayerStep& s, const TensorView& predicted) {
   }
   // The active stream times the vector `scale`: a norm with that weight, and the norm undone.
   norm(s, active, s.weights.altup.scale, act().normed);
-  ops().times_rms(
-      state(),
-      {.batch = &s.batch, .x = act().normed, .like = active, .eps = config().eps});
+  ops().times_rms(state(),
+                  {.batch = &s.batch, .x = act().normed, .like = active, .eps = config().eps});
   per_layer_branch(s, act().normed);
   for (int64_t i = 1; i < c.streams; ++i) {
-    ops().add_scaled(state(),
-                     {.batch = &s.batch, .x = act().branch, .out = stream(predicted, i)});
+    ops().add_scaled(state(), {.batch = &s.batch, .x = act().branch, .out = stream(predicted, i)});
   }
 }
 

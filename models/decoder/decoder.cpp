@@ -406,7 +406,7 @@ void SandwichDecoder::layer(const LayerStep& s) {
   attention(s, act().normed);
   add_normed_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias, s.weights.attn_post_norm);
   if (s.spec.experts) {
-    add_feed_forward_beside_experts(s);
+    add_feed_forward_with_experts(s);
   } else {
     norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
     gated(s, act().normed);

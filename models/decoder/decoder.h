@@ -80,7 +80,7 @@ class Decoder : public Model {
   void norm_input(const LayerStep& s, const WeightHandle& weight, const WeightHandle& bias,
                   const kernels::Weight* reader);
   /// act().x += norm(norm(feed-forward) + norm(experts)), both of norms of act().x (experts.cpp).
-  void add_feed_forward_beside_experts(const LayerStep& s);
+  void add_feed_forward_with_experts(const LayerStep& s);
   /// act().branch = what the tokens' embeddings for this layer make of the rows of `in`
   /// (per_layer.cpp).
   void per_layer_branch(const LayerStep& s, const kernels::TensorView& in);

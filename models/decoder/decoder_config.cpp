@@ -189,7 +189,7 @@ Result<void> DecoderConfig::load_experts(Metadata& m, bool normalize) {
                           m.small_or("leading_dense_block_count", kMaxLayers, 0));
   for (int32_t i = dense; i < num_layers; ++i) {
     layers[i].experts = true;
-    if (!e.beside_dense) layers[i].ffn_width = 0;
+    if (!e.with_dense) layers[i].ffn_width = 0;
   }
   return {};
 }
@@ -215,7 +215,9 @@ Result<void> DecoderConfig::load_position_scale(Metadata& m, std::string_view le
   return {};
 }
 
-float inverse_root(int32_t n) { return 1.0f / std::sqrt(static_cast<float>(n)); }
+float root(int32_t n) { return std::sqrt(static_cast<float>(n)); }
+float inverse_root(int32_t n) { return 1.0f / root(n); }
+float inverse(int32_t n) { return 1.0f / static_cast<float>(n); }
 
 Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_layers,
                                                      uint32_t period) {

@@ -65,9 +65,7 @@ struct LayerSpec {
   bool stores_kv() const { return kv_owner == kOwnKv; }
   int64_t q_width() const { return int64_t{num_heads} * kv.k_dim; }
   int64_t out_width() const { return int64_t{num_heads} * kv.v_dim; }
-  int64_t qkv_width() const {
-    return q_width() + (stores_kv() ? kv.k_width() + kv.v_width() : 0);
-  }
+  int64_t qkv_width() const { return q_width() + (stores_kv() ? kv.k_width() + kv.v_width() : 0); }
 };
 
 /// A mixture of experts: a feed-forward of which each token uses a few parts.
@@ -81,7 +79,7 @@ struct ExpertConfig {
   int32_t num_groups = 1, groups_used = 1;  ///< of consecutive experts (MoeRouteArgs)
   float logit_scale = 1;                    ///< of the router's logits
   /// They compute next to the layer's dense feed-forward, from norms of their own (experts.cpp).
-  bool beside_dense = false;
+  bool with_dense = false;
   // ---- Tensors ----
   bool selection_bias = false;  ///< exp_probs_b: required; optional in other families
   bool biases = false;          ///< of the router and of each expert's products
@@ -142,15 +140,15 @@ struct DecoderConfig {
   bool attention_gate = false;  ///< attn_gate: its sigmoid multiplies what attention returns
   /// Name of the norm before the feed-forward; empty: none.
   std::string_view ffn_norm = "ffn_norm";
-  bool rope_divisors = false;    ///< rope_freqs.weight is allowed
+  bool rope_divisors = false;        ///< rope_freqs.weight is allowed
   bool needs_rope_divisors = false;  ///< rope_freqs.weight is required
-  bool v_norm = false;  ///< each head of v is normed, without weights
-  bool layer_scale = false;  ///< layer_output_scale.weight is allowed
-  bool long_rope = false;        ///< rope_factors_long.weight and _short are allowed
-  float embedding_scale = 1;     ///< of the embedding's rows
-  bool embedding_norm = false;   ///< the embedding's rows are normed, without a weight
-  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
-  float attention_soft_cap = 0;  ///< 0: none
+  bool v_norm = false;               ///< each head of v is normed, without weights
+  bool layer_scale = false;          ///< layer_output_scale.weight is allowed
+  bool long_rope = false;            ///< rope_factors_long.weight and _short are allowed
+  float embedding_scale = 1;         ///< of the embedding's rows
+  bool embedding_norm = false;       ///< the embedding's rows are normed, without a weight
+  float attention_scale = 0;         ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
+  float attention_soft_cap = 0;      ///< 0: none
   float position_scale = 0;     ///< q grows with its position (ScaleByPositionArgs); 0: it does not
   int32_t position_length = 1;  ///< of the positions with the same scale
   float residual_scale = 1;     ///< of what attention and feed-forward add
@@ -199,8 +197,10 @@ struct DecoderConfig {
   Result<void> load_position_scale(Metadata& metadata, std::string_view length_key);
 };
 
-/// 1 / sqrt(n)
+/// sqrt(n), 1 / sqrt(n), 1 / n
+float root(int32_t n);
 float inverse_root(int32_t n);
+float inverse(int32_t n);
 
 /// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period whose
 /// last layer is full (0: all slide); `period` if the key is missing.

@@ -119,8 +119,7 @@ class LayerFinder {
     }
     HEARTH_ASSIGN_OR_RETURN(t.k, want("attn_k.weight", {c_.width, spec_.kv.k_width()}));
     const bool v_is_k = spec_.v_may_be_k && !set_.has(name("attn_v.weight"));
-    HEARTH_ASSIGN_OR_RETURN(t.v,
-                            want_if(!v_is_k, "attn_v.weight", {c_.width, spec_.kv.v_width()}));
+    HEARTH_ASSIGN_OR_RETURN(t.v, want_if(!v_is_k, "attn_v.weight", {c_.width, spec_.kv.v_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.q_bias, maybe("attn_q.bias", {spec_.q_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.k_bias, maybe("attn_k.bias", {spec_.kv.k_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.v_bias, maybe("attn_v.bias", {spec_.kv.v_width()}));
@@ -141,7 +140,7 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
                             want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
     if (spec_.experts) HEARTH_TRY(find_experts(t));
-    if (spec_.experts && !c_.experts.beside_dense) return find_shared_expert(t);
+    if (spec_.experts && !c_.experts.with_dense) return find_shared_expert(t);
     if (c_.fused_gate_up) {
       HEARTH_ASSIGN_OR_RETURN(t.fused_gate_up,
                               want("ffn_up.weight", {c_.width, 2 * int64_t{spec_.ffn_width}}));
@@ -184,14 +183,15 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.selection_bias, e.selection_bias
                                                   ? want("exp_probs_b.bias", {e.count})
                                                   : maybe("exp_probs_b.bias", {e.count}));
-    const bool beside = e.beside_dense;
-    HEARTH_ASSIGN_OR_RETURN(t.router_norm, want_if(beside, "ffn_gate_inp.scale", {c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.expert_norm, want_if(beside, "pre_ffw_norm_2.weight", {c_.width}));
+    const bool with_dense = e.with_dense;
+    HEARTH_ASSIGN_OR_RETURN(t.router_norm, want_if(with_dense, "ffn_gate_inp.scale", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.expert_norm,
+                            want_if(with_dense, "pre_ffw_norm_2.weight", {c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.dense_post_norm,
-                            want_if(beside, "post_ffw_norm_1.weight", {c_.width}));
+                            want_if(with_dense, "post_ffw_norm_1.weight", {c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.expert_post_norm,
-                            want_if(beside, "post_ffw_norm_2.weight", {c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.expert_scale, want_if(beside, "ffn_down_exps.scale", {e.count}));
+                            want_if(with_dense, "post_ffw_norm_2.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.expert_scale, want_if(with_dense, "ffn_down_exps.scale", {e.count}));
     return {};
   }
 

@@ -27,7 +27,7 @@ struct LayerTensors {
   const GgufTensor *selection_bias, *shared_gate;
   const GgufTensor* sinks;
   const GgufTensor *q_a, *q_a_norm, *kv_a, *kv_a_norm, *k_b, *v_b;  ///< latent attention; q: q_b
-  /// Of experts beside a dense feed-forward.
+  /// Of experts next to a dense feed-forward.
   const GgufTensor *router_norm, *expert_norm, *dense_post_norm, *expert_post_norm, *expert_scale;
   const GgufTensor *per_layer_gate, *per_layer_out, *per_layer_post_norm;
   const GgufTensor* scale;

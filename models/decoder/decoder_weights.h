@@ -47,7 +47,7 @@ struct DecoderWeights {
     WeightHandle v_b;        ///< per head (v_dim, kv_rank)
     bool v_is_k = false;     ///< qkv has no rows of v: it is made from the product for k
     WeightHandle v_norm;     ///< vector of v_dim, all 1
-    // Experts beside a dense feed-forward.
+    // Experts next to a dense feed-forward.
     WeightHandle router_norm;                        ///< vector of width
     WeightHandle expert_norm;                        ///< vector of width
     WeightHandle dense_post_norm, expert_post_norm;  ///< vectors of width

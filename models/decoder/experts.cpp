@@ -25,10 +25,9 @@ void Decoder::route(const LayerStep& s, const kernels::TensorView& in) {
                   {.batch = &s.batch, .bias = s.weights.router_bias.get(), .out = a.logits});
   }
   if (e.logit_scale != 1) {
-    ops_.soft_cap(state(), {.batch = &s.batch,
-                            .rows = kernels::Rows::kTokens,
-                            .scale = e.logit_scale,
-                            .x = a.logits});
+    ops_.soft_cap(
+        state(),
+        {.batch = &s.batch, .rows = kernels::Rows::kTokens, .scale = e.logit_scale, .x = a.logits});
   }
   ops_.moe_route(state(), {.batch = &s.batch,
                            .logits = a.logits,
@@ -70,11 +69,11 @@ void Decoder::sum_experts(const LayerStep& s, const kernels::TensorView& in,
                             .ids = a.ids,
                             .out = a.out});
   add_expert_bias(s.weights.down_experts_bias, a.out);
-  ops_.moe_combine(
-      state(), {.batch = &s.batch, .x = a.out, .weights = a.shares, .out = out, .add = add});
+  ops_.moe_combine(state(),
+                   {.batch = &s.batch, .x = a.out, .weights = a.shares, .out = out, .add = add});
 }
 
-void Decoder::add_feed_forward_beside_experts(const LayerStep& s) {
+void Decoder::add_feed_forward_with_experts(const LayerStep& s) {
   norm(s, act_.x, s.weights.ffn_norm, act_.normed, s.weights.gate_up.get());
   gated(s, act_.normed);
   product(s, s.gated, s.weights.down, s.weights.down_bias, act_.branch);

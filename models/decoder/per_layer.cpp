@@ -1,13 +1,13 @@
-// Embeddings for each layer: beside the embedding that enters the first layer, each token has one
-// for every layer, which that layer adds at its end.
+// Embeddings for each layer: in addition to the embedding that enters the first layer, each token
+// has one for every layer, which that layer adds at its end.
 //
-//   input_l = (norm(x_0 W_proj / sqrt(width))_l + embed(token)_l * sqrt(per_layer_width)) / sqrt(2),
+//   input_l = (norm(x_0 W_proj / sqrt(width))_l + embed(token)_l * sqrt(per_layer_width)) /
+//   sqrt(2),
 //             x_0 being the scaled embedding
 //   branch = norm((gelu(x W_gate) * input_l) W_out)
 //
 // Source: Google 2025 (Gemma 3n) and 2026 (Gemma 4), the published code.
 
-#include <cmath>
 #include <numbers>
 
 #include "models/decoder/decoder.h"
@@ -18,22 +18,20 @@ using kernels::BatchIndex;
 using kernels::TensorView;
 
 void Decoder::embed_per_layer(const BatchIndex& batch) {
-  const auto per_layer_width = static_cast<float>(config_.per_layer_width);
   constexpr float kHalf = 1 / std::numbers::sqrt2_v<float>;
   const Activations::PerLayer& a = act_.per_layer;
   ops_.embed(state(), {.batch = &batch,
                        .table = weights_.per_layer.embedding.get(),
-                       .scale = std::sqrt(per_layer_width) * kHalf,
+                       .scale = root(config_.per_layer_width) * kHalf,
                        .out = a.inputs});
-  ops_.matmul(state(), {.batch = &batch,
-                        .x = act_.x,
-                        .w = weights_.per_layer.projection.get(),
-                        .out = a.projected});
+  ops_.matmul(
+      state(),
+      {.batch = &batch, .x = act_.x, .w = weights_.per_layer.projection.get(), .out = a.projected});
   // The norm of a product divided by sqrt(width) is that of the product with `width` times epsilon.
   ops_.rms_norm(state(), {.batch = &batch,
                           .x = a.projected,
                           .weight = weights_.per_layer.norm.get(),
-                          .eps = config_.eps * static_cast<float>(config_.width),
+                          .eps = config_.eps / inverse(config_.width),
                           .out = a.projected});
   ops_.add_scaled(state(), {.batch = &batch, .x = a.projected, .scale = kHalf, .out = a.inputs});
 }

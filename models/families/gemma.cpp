@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
@@ -28,7 +26,7 @@ constexpr float kMaxCap = 1e6f;
 Result<DecoderConfig> load_gemma_config(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   c.activation = kernels::Activation::kGeluTanh;
-  c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+  c.embedding_scale = root(c.width);
   return c;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/numbers.h"
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
@@ -33,9 +34,10 @@ Result<void> load_altup(Metadata& m, DecoderConfig& c) {
   HEARTH_ASSIGN_OR_RETURN(a.active, m.small_or("altup.active_idx", a.streams - 1, 0));
   // No key has the rank.
   const GgufTensor* laurel = m.file().find_tensor("blk.0.laurel_l.weight");
-  a.laurel_rank = laurel == nullptr ? 1
-                                    : static_cast<int32_t>(std::clamp<uint64_t>(
-                                          laurel->dims[1], 1, uint64_t{kMaxWidth}));
+  a.laurel_rank =
+      laurel == nullptr
+          ? 1
+          : narrow<int32_t>(std::clamp<uint64_t>(laurel->dims[1], 1, uint64_t{kMaxWidth}));
   return {};
 }
 
@@ -70,7 +72,7 @@ Result<std::unique_ptr<Model>> load_gemma3n(const GgufFile& file, const kernels:
   HEARTH_TRY(c.load_sliding_rope(m, slides, c.ropes.front().dim));
   HEARTH_TRY(c.share_kv(m, slides));
   HEARTH_TRY(m.refuse_others());
-  c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+  c.embedding_scale = root(c.width);
   c.attention_scale = 1;
   c.activation = kernels::Activation::kGeluTanh;
   c.post_norms = true;

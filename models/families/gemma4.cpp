@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
@@ -65,7 +63,7 @@ Result<std::unique_ptr<Model>> load_gemma4(const GgufFile& file, const kernels::
   HEARTH_ASSIGN_OR_RETURN(const uint32_t experts, m.count_or("expert_count", 0));
   m.know({"expert_feed_forward_length"});
   if (experts > 0) {
-    c.experts.beside_dense = true;
+    c.experts.with_dense = true;
     c.experts.logit_scale = inverse_root(c.width);
     HEARTH_TRY(c.load_experts(m, true));
   }
@@ -73,7 +71,7 @@ Result<std::unique_ptr<Model>> load_gemma4(const GgufFile& file, const kernels::
   c.set_window(window, slides);
   HEARTH_TRY(c.share_kv(m, slides));
   HEARTH_TRY(m.refuse_others());
-  c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+  c.embedding_scale = root(c.width);
   c.attention_scale = 1;
   c.activation = kernels::Activation::kGeluTanh;
   c.post_norms = true;

@@ -31,8 +31,9 @@ TEST_CASE("families: each missing, ill-shaped or unknown tensor is named") {
       FamilyModel without = model;
       without.tensors.erase(without.tensors.begin() + static_cast<ptrdiff_t>(i));
       const std::string missing = refusal(without);
-      // Without an output matrix the head is tied; without its long factors a rotation has none.
-      if (tensor == "output.weight") {
+      // Without an output matrix the head is tied, without its scale a layer has none; without its
+      // long factors a rotation has none.
+      if (tensor == "output.weight" || tensor == "blk.0.layer_output_scale.weight") {
         CHECK(missing.empty());
       } else if (tensor == "rope_factors_long.weight") {
         CHECK(missing.starts_with("rope_factors_short.weight: a tensor of shape"));
@@ -42,6 +43,8 @@ TEST_CASE("families: each missing, ill-shaped or unknown tensor is named") {
         CHECK_MESSAGE(missing.starts_with("blk.0.attn_"), missing);  // they are optional together
       } else if (name == "glm4moe" && tensor == "blk.0.attn_q_norm.weight") {
         CHECK_MESSAGE(missing.starts_with("blk.0.attn_k_norm.weight: a tensor of shape"), missing);
+      } else if (tensor == "blk.0.ffn_gate_up_exps.weight") {
+        CHECK_MESSAGE(missing.starts_with("blk.0.ffn_gate_exps.weight: missing"), missing);
       } else {
         CHECK_MESSAGE(missing.starts_with(tensor + ": missing, want shape ["), missing);
       }
@@ -135,6 +138,63 @@ TEST_CASE("families: numbers per layer that contradict each other or the tensors
   CHECK(refusal(pattern) ==
         "muse-glimmer.attention.sliding_window_pattern: an array of 2 bool, want a bool for each "
         "of the 5 layers");
+}
+
+/// What a file of `name` with this value in place of the key's own is refused with.
+std::string refusal_with(const std::string& name, const std::string& key,
+                         const nlohmann::json& value) {
+  FamilyModel model = read_family(name);
+  model.metadata[model.architecture + "." + key] = value;
+  return refusal(model);
+}
+
+TEST_CASE("families: KV shared with no layer, or with one of another shape") {
+  using Json = nlohmann::json;
+  const std::string shared = "attention.shared_kv_layers";
+  CHECK(refusal_with("gemma3n", shared, 7u) ==
+        "gemma3n.attention.shared_kv_layers: 7, want 0 to 6");
+  CHECK(refusal_with("gemma3n", shared, 0xFFFFFFFFu) ==
+        "gemma3n.attention.shared_kv_layers: 4294967295, want 0 to 6");
+  CHECK(refusal_with("gemma3n", shared, 6u) ==
+        "gemma3n.attention.shared_kv_layers: 6, but none of the 1 layers before them is full as "
+        "layer 1");
+  CHECK(refusal_with("gemma3n", "attention.sliding_window_pattern",
+                     Json{false, false, false, false, false, true, false}) ==
+        "gemma3n.attention.shared_kv_layers: 2, but none of the 5 layers before them slides as "
+        "layer 5");
+  CHECK(refusal_with("gemma4", "attention.head_count_kv", Json{2, 2, 2, 2, 1, 2, 2}) ==
+        "gemma4.attention.shared_kv_layers: 3, but layer 4 has heads of other sizes than layer 2, "
+        "whose keys and values it shares");
+  // Fewer layers share: those that no longer do have no tensors for their keys.
+  CHECK(refusal_with("gemma4", shared, 2u).starts_with("blk.4.attn_k.weight: missing"));
+  CHECK(refusal_with("gemma3n", shared, 0u).empty());
+}
+
+TEST_CASE("families: arrays of Gemma 3n and 4 that are missing, too short or absurd") {
+  using Json = nlohmann::json;
+  const std::string cutoffs = "activation_sparsity_scale";
+  FamilyModel without = read_family("gemma3n");
+  without.metadata.erase("gemma3n." + cutoffs);
+  CHECK(refusal(without) == "gemma3n.activation_sparsity_scale: missing, want 7 numbers");
+  CHECK(refusal_with("gemma3n", cutoffs, Json{1.5, 1.5}).starts_with("gemma3n." + cutoffs));
+  CHECK(refusal_with("gemma3n", cutoffs, Json{1, 1, 1, 1, 1, 1, 1})
+            .starts_with("gemma3n." + cutoffs));
+  CHECK(refusal_with("gemma3n", cutoffs, Json{1.5, 1.5, 1e30, 1.5, 1.5, 1.5, 1.5})
+            .starts_with("gemma3n." + cutoffs));
+  CHECK(refusal_with("gemma3n", "altup.num_inputs", 1u) ==
+        "gemma3n.altup.num_inputs: 1, want at least 2");
+  CHECK(refusal_with("gemma3n", "altup.active_idx", 4u) ==
+        "gemma3n.altup.active_idx: 4, want 0 to 3");
+  CHECK(refusal_with("gemma3n", "embedding_length_per_layer_input", 1u << 21)
+            .starts_with("gemma3n.embedding_length_per_layer_input: 2097152, want 1 to"));
+  without = read_family("gemma4");
+  without.metadata.erase("gemma4.attention.sliding_window_pattern");
+  CHECK(refusal(without) ==
+        "gemma4.attention.sliding_window_pattern: missing, want which layers slide");
+  CHECK(refusal_with("gemma4", "attention.key_length_swa", 0xFFFFFFFFu)
+            .starts_with("gemma4.attention.key_length_swa"));
+  CHECK(refusal_with("gemma4", "rope.dimension_count_swa", 7u) ==
+        "gemma4.rope.dimension_count_swa: 7, want an even number");
 }
 
 }  // namespace

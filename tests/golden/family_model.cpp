@@ -87,8 +87,7 @@ void FamilyModel::add_tensors(models::GgufWriter* file, kernels::DType matrix_ty
   for (const FamilyTensor& tensor : tensors) {
     const bool vector = tensor.dims.size() == 1 || tensor.name.ends_with(".bias");
     // Rows of a few values, as those of AltUp's coefficients, are in no file quantized.
-    const bool whole_blocks =
-        tensor.dims.front() % kernels::info(matrix_type).block_elements == 0;
+    const bool whole_blocks = tensor.dims.front() % kernels::info(matrix_type).block_elements == 0;
     file->add_floats(tensor.name, tensor.dims,
                      vector || !whole_blocks ? kernels::DType::kF32 : matrix_type,
                      family_values(tensor, seed));

@@ -258,9 +258,8 @@ TEST_CASE("times_rms: a norm undone; keep_peaks: what exceeds the cutoff; the re
           [&](const OpTable& ops) {
             Matrix out = x;
             const OpTable& table = ops.keep_peaks != nullptr ? ops : reference();
-            table.keep_peaks(
-                table.state.get(),
-                {.batch = &batch.index(), .x = out.view(), .deviations = deviations});
+            table.keep_peaks(table.state.get(),
+                             {.batch = &batch.index(), .x = out.view(), .deviations = deviations});
             double mean = 0;
             for (int64_t c = 0; c < width; ++c) mean += x.at(2, c) / static_cast<double>(width);
             double variance = 0;

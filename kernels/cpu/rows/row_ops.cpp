@@ -106,10 +106,11 @@ void rope(void* state, const RopeArgs& args) {
 void times_rms(void* state, const TimesRmsArgs& args) {
   check_args(args);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  state_of(state).for_each(rows, rows * (args.like.cols + args.x.cols) * 4, [&](int64_t t, int32_t) {
-    reference::times_rms_row(args.like.row<float>(t), args.like.cols, args.eps, args.x.cols,
-                             args.x.row<float>(t));
-  });
+  state_of(state).for_each(rows, rows * (args.like.cols + args.x.cols) * 4,
+                           [&](int64_t t, int32_t) {
+                             reference::times_rms_row(args.like.row<float>(t), args.like.cols,
+                                                      args.eps, args.x.cols, args.x.row<float>(t));
+                           });
 }
 
 void keep_peaks(void* state, const KeepPeaksArgs& args) {

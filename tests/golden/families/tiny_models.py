@@ -195,10 +195,9 @@ class Builder:
         return self.model
 
 
-def gemma3n(name: str, pattern, layers: int, shared: int, sparse: int, *, per_layer: int,
-            rank: int, ffn: int = 96) -> TinyModel:
+def gemma3n(name: str, pattern, layers: int, shared: int, sparse: int, *, per_layer: int, rank: int) -> TinyModel:
     """The sharing layers have the tensors of keys and values too, as published files do."""
-    b = Builder(name, "gemma3n", layers, ffn=ffn, rope__freq_base=1000000.0)
+    b = Builder(name, "gemma3n", layers, rope__freq_base=1000000.0)
     streams = 4
     b.model.metadata.update({
         "attention.sliding_window": 20, "attention.sliding_window_pattern": pattern,
@@ -361,8 +360,6 @@ def all_models() -> list[TinyModel]:
                   {**window, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}).build(
                       norm_last=True, qk_norm="heads", **gemma),
         gemma3n("gemma3n", [True, False, True, True, False, True, False], 7, 2, 3, per_layer=32, rank=32),
-        # The sizes that llama.cpp has built in: it reads neither them nor the number of sharing layers.
-        gemma3n("gemma3n_sizes", 2, 22, 2, 10, per_layer=256, rank=64, ffn=256),
         gemma4("gemma4", pattern=[True, False, True, False, True, True, False], shared=3, per_layer=32, wide_ffn=True),
         gemma4("gemma4_moe", pattern=[True, True, False], kv_heads=(2, 1), v_is_k=True, experts=8),
         phi3("phi3_long", 1024, 1),

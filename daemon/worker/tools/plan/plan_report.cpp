@@ -26,11 +26,10 @@ std::string ms_of(const StepTime& step) {
 std::string kv_lines(const models::ModelInfo& info) {
   std::string out;
   for (const models::LayerGroup& group : info.groups) {
-    out +=
-        fmt::format("  KV {:<14} {}, {}: {} bytes per token as f16, {} as q8_0, {} as f32\n",
-                    describe(group), layers_of(group), describe(group.kv),
-                    kv_bytes_per_token(group, DType::kF16), kv_bytes_per_token(group, DType::kQ8_0),
-                    kv_bytes_per_token(group, DType::kF32));
+    out += fmt::format(
+        "  KV {:<14} {}, {}: {} bytes per token as f16, {} as q8_0, {} as f32\n", describe(group),
+        layers_of(group), describe(group.kv), kv_bytes_per_token(group, DType::kF16),
+        kv_bytes_per_token(group, DType::kQ8_0), kv_bytes_per_token(group, DType::kF32));
   }
   return out;
 }
