@@ -13,7 +13,7 @@ void times_rms_row(const float* like, int64_t like_width, float eps, int64_t wid
   double sum = 0;
   for (int64_t c = 0; c < like_width; ++c) sum += double{like[c]} * like[c];
   const double rms = std::sqrt(sum / as_double(like_width) + eps);
-  for (int64_t c = 0; c < width; ++c) x[c] *= rms;
+  for (int64_t c = 0; c < width; ++c) x[c] = static_cast<float>(x[c] * rms);
 }
 
 void keep_peaks_row(float deviations, int64_t width, float* x) {

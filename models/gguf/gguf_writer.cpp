@@ -85,12 +85,6 @@ void GgufWriter::set_f32s(std::string_view key, std::span<const float> values) {
   for (const float value : values) append(&metadata_, value);
 }
 
-void GgufWriter::set_bools(std::string_view key, const std::vector<bool>& values) {
-  begin_entry(key, GgufType::kArray);
-  append_array_head(&metadata_, GgufType::kBool, values.size());
-  for (const bool value : values) append<uint8_t>(&metadata_, value ? 1 : 0);
-}
-
 void GgufWriter::copy(const GgufEntry& entry) {
   begin_entry(entry.key, entry.type);
   if (entry.type == GgufType::kArray) {

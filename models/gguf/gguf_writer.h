@@ -31,7 +31,6 @@ class GgufWriter {
   void set_i32s(std::string_view key, std::span<const int32_t> values);
   void set_bools(std::string_view key, const std::vector<bool>& values);
   void set_f32s(std::string_view key, std::span<const float> values);
-  void set_bools(std::string_view key, const std::vector<bool>& values);
   /// Copies an entry of another file unchanged.
   void copy(const GgufEntry& entry);
 
