@@ -8,12 +8,17 @@
 #include "kernels/reference/op_table.h"
 
 namespace hearth::kernels::reference {
+namespace {
+
+float rounded_once(double value) { return static_cast<float>(value); }
+
+}  // namespace
 
 void times_rms_row(const float* like, int64_t like_width, float eps, int64_t width, float* x) {
   double sum = 0;
   for (int64_t c = 0; c < like_width; ++c) sum += double{like[c]} * like[c];
   const double rms = std::sqrt(sum / as_double(like_width) + eps);
-  for (int64_t c = 0; c < width; ++c) x[c] = static_cast<float>(x[c] * rms);
+  for (int64_t c = 0; c < width; ++c) x[c] = rounded_once(x[c] * rms);
 }
 
 void keep_peaks_row(float deviations, int64_t width, float* x) {
@@ -23,7 +28,7 @@ void keep_peaks_row(float deviations, int64_t width, float* x) {
   double squares = 0;
   for (int64_t c = 0; c < width; ++c) squares += (x[c] - mean) * (x[c] - mean);
   const double cutoff = mean + deviations * std::sqrt(squares / as_double(width));
-  for (int64_t c = 0; c < width; ++c) x[c] = static_cast<float>(std::max(0.0, x[c] - cutoff));
+  for (int64_t c = 0; c < width; ++c) x[c] = rounded_once(std::max(0.0, x[c] - cutoff));
 }
 
 void times_rms(void*, const TimesRmsArgs& args) {

@@ -109,7 +109,8 @@ void DecoderConfig::group_layers() {
   groups.clear();
   for (const bool sliding : {false, true}) {
     for (LayerSpec& layer : layers) {
-      if (layer.num_heads == 0 || (layer.window > 0) != sliding) continue;
+      if (layer.num_heads == 0 || !layer.stores_kv()) continue;
+      if ((layer.window > 0) != sliding) continue;
       const auto same = [&](const LayerGroup& group) {
         return group.window == layer.window && group.kv == layer.kv;
       };

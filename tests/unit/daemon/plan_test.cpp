@@ -103,7 +103,7 @@ TEST_CASE("layers that share KV take none: planned, allocated and loaded to the 
     int32_t sharing;
   };
   for (const Case& each : {Case{"gemma3n", 2}, Case{"gemma4", 3}}) {
-    CAPTURE(each.name);
+    CAPTURE(std::string(each.name));
     const tests::TempDir dir;
     const auto path = dir.path() / "shared.gguf";
     std::ofstream out(path, std::ios::binary);
