@@ -136,7 +136,7 @@ Result<void> pack_inputs(WeightPacker& packer, const DecoderTensors& t, const De
   HEARTH_ASSIGN_OR_RETURN(w.per_layer.projection,
                           packer.pack({t.per_layer_projection}, WeightRole::kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.per_layer.norm, packer.pack({t.per_layer_norm}, WeightRole::kVector));
-  packer.report();
+  if (w.per_layer.embedding) packer.report();
   if (config.altup.streams == 0) return {};
   HEARTH_ASSIGN_OR_RETURN(w.altup.in, packer.pack({t.altup_in}, WeightRole::kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.altup.out, packer.pack_slices(*t.altup_out, WeightRole::kMatmul));
