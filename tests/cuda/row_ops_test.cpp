@@ -126,7 +126,7 @@ TEST_CASE("layer_norm without a bias, gelu by tanh, scale by position, sigmoid g
           const DeviceRows gate(table, step.bound(), width, Random(8).floats(step.bound() * width));
           const auto weight =
               pack(table, {random_tensor(2, DType::kF32, 1, width)}, WeightRole::kVector);
-          const EncoderOps& more = *table.encoder;
+          const kernels::EncoderOps& more = *table.encoder;
           more.layer_norm(table.state.get(),
                           {&step.batch(), x.view(), weight.get(), nullptr, 1e-3f, x.view()});
           more.gelu(table.state.get(), {&step.batch(), x.view(), true});

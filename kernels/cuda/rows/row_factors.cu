@@ -13,9 +13,9 @@ __global__ void __launch_bounds__(kThreads)
                              int64_t cols, float scale, int32_t length) {
   const int row = block_x();
   if (row >= *count) return;
-  const int32_t lengths = positions[row] / length;
+  const double lengths = positions[row] / length;
   if (lengths == 0) return;
-  const auto factor = static_cast<float>(1.0 + scale * log1p(double{lengths}));
+  const auto factor = static_cast<float>(1.0 + scale * log1p(lengths));
   float* to = x.data + row * x.stride;
   const int step = grid_y() * kThreads;
   for (int64_t c = block_y() * kThreads + thread_x(); c < cols; c += step) to[c] *= factor;
