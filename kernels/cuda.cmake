@@ -60,6 +60,7 @@ set(HEARTH_CUDA_KERNELS
   cuda/rows/gather_rows.cu
   cuda/rows/gelu.cu
   cuda/rows/layer_norm.cu
+  cuda/rows/row_factors.cu
   cuda/rows/rms_norm.cu
   cuda/rows/rope.cu
   cuda/rows/soft_cap.cu)

@@ -235,6 +235,24 @@ struct SoftCapArgs {
   TensorView x;
 };
 
+/// x[t] = x[t] * sqrt(mean(like[t]^2) + eps), in place: what an RmsNorm of `like` divides by.
+struct TimesRmsArgs {
+  const BatchIndex* batch;
+  TensorView x;     ///< (num_tokens, width)
+  TensorView like;  ///< (num_tokens, any width)
+  float eps;
+};
+
+/// x[t] = max(0, x[t] - cutoff), in place, cutoff = mean(x[t]) + deviations * deviation(x[t]): of
+/// normally distributed values, a fixed share stays above 0. The deviation is that of the values
+/// themselves (divided by their number). Computed in double.
+/// Source: Google 2025 (Gemma 3n), the published code's gaussian top-k.
+struct KeepPeaksArgs {
+  const BatchIndex* batch;
+  TensorView x;  ///< (num_tokens, width)
+  float deviations;
+};
+
 /// cos_sin[t] = head_dim/2 pairs (cos, sin) of positions[t] * inv_freq[i], times `magnitude`,
 /// computed in double. Computed once per step for all layers with the same frequencies.
 struct RopeTableArgs {
@@ -334,6 +352,7 @@ struct GatherRowsArgs {
 /// chosen experts if `normalize` (which equals a softmax over the chosen alone), times `scale`.
 /// Sigmoid: the same with sigmoid(logits[t]) in place of the softmax.
 /// With `selection_bias`, experts are chosen by share plus bias; the bias is in no weight.
+/// With `expert_scale`, a chosen expert's weight is multiplied by its scale at the end.
 /// With more than one group of consecutive experts, only experts of the `groups_used` groups are
 /// chosen whose two best (share plus bias) have the largest sums (one group's best alone without a
 /// bias). Computed in double.
@@ -351,6 +370,7 @@ struct MoeRouteArgs {
   const Weight* selection_bias = nullptr;  ///< kVector of num_experts
   int32_t num_groups = 1;                  ///< divides num_experts
   int32_t groups_used = 1;                 ///< 1 .. num_groups; of at least top_k experts together
+  const Weight* expert_scale = nullptr;    ///< kVector of num_experts
 };
 
 /// out[t * top_k + j] = matmul of one input row with the matrix of expert ids[t][j], with the
@@ -366,12 +386,13 @@ struct MoeMatmulArgs {
 };
 
 /// out[t] = out[t] + sum_j weights[t][j] * x[t * top_k + j]; the sum is one f32 chain, j ascending
-/// from zero, acc = fma(weight, x, acc).
+/// from zero, acc = fma(weight, x, acc). Without `add`, out[t] = the sum.
 struct MoeCombineArgs {
   const BatchIndex* batch;
   TensorView x;        ///< (num_tokens * top_k, width)
   TensorView weights;  ///< (num_tokens, top_k)
   TensorView out;      ///< (num_tokens, width): the residual
+  bool add = true;
 };
 
 /// Copies whole blocks inside one pool: dst[i] = src[i]. Used for copy-on-write of a partial block.
@@ -469,7 +490,10 @@ struct OpTable {
   void (*soft_cap)(void* state, const SoftCapArgs&) = nullptr;
   void (*rope_table)(void* state, const RopeTableArgs&) = nullptr;
   void (*rope)(void* state, const RopeArgs&) = nullptr;
-  void (*copy_heads)(void* state, const CopyHeadsArgs&) = nullptr;  ///< null: no latent attention
+  // The next three are null in a table without the families that need them.
+  void (*copy_heads)(void* state, const CopyHeadsArgs&) = nullptr;
+  void (*times_rms)(void* state, const TimesRmsArgs&) = nullptr;
+  void (*keep_peaks)(void* state, const KeepPeaksArgs&) = nullptr;
   void (*kv_store)(void* state, const KvStoreArgs&) = nullptr;
   void (*attention)(void* state, const AttentionArgs&) = nullptr;
   void (*gated_activation)(void* state, const GatedActivationArgs&) = nullptr;

@@ -22,11 +22,12 @@ class GgufFile;
 struct LayerGroup {
   enum class Kind { kFull, kSliding };
   Kind kind = Kind::kFull;
-  int32_t window = 0;  ///< kSliding: positions attended to
-  int32_t num_layers = 0;
+  int32_t window = 0;       ///< kSliding: positions attended to
+  int32_t num_layers = 0;   ///< that store KV
+  int32_t num_sharing = 0;  ///< further layers that attend to the KV of one of them and store none
   kernels::KvShape kv;
 
-  /// Bytes of one block of this group, all layers.
+  /// Bytes of one block of this group, all layers that store KV.
   int64_t block_bytes(kernels::DType kv_type, int32_t block_size) const {
     return num_layers * kernels::kv_layer_bytes(kv_type, block_size, kv);
   }

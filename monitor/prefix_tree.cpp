@@ -65,7 +65,7 @@ bool same_tiers(const Node& a, const Node& b) {
 Result<std::vector<StoredPrefix>> parse_cache_list(std::string_view list) {
   const ipc::JsonLimits limits{.max_bytes = kMaxListBytes,
                                .max_depth = 4,
-                               .max_values = kMaxStoredPrefixes * 12,
+                               .max_value_bytes = kMaxStoredPrefixes * 1024,
                                .max_object_keys = 32};
   // The parser accepts only objects and the list is an array, so wrap it.
   HEARTH_ASSIGN_OR_RETURN(const ipc::Json whole,

@@ -304,12 +304,7 @@ void Broker::on_client_message(const Caller& caller, zmtp::Message message) {
   auto json = std::make_shared<std::string>(std::move(message.frames[2]));
   auto request = std::make_shared<std::optional<Result<ipc::ClientRequest>>>();
   side_.run(
-      caller.uid, bytes,
-      [json, request] {
-        request->emplace(ipc::decode_request(*json));
-        json->clear();
-        json->shrink_to_fit();
-      },
+      caller.uid, bytes, [json, request] { request->emplace(ipc::take_request(std::move(*json))); },
       [this, caller, id, request, bytes, ipc] {
         handle(caller, id, std::move(**request), bytes);
         hold_if_behind(caller.peer);

@@ -144,6 +144,11 @@ Json stop_reason(const Sample& sample) {
 Json stop_sequence(const Sample& sample) {
   return sample.stop.empty() ? Json() : Json(sample.stop);
 }
+
+/// Bounds on the arguments of a call that a model made. Its user chooses what it writes.
+constexpr ipc::JsonLimits kAnsweredLimits{
+    .max_depth = 64, .max_object_keys = 4096, .last_key_applies = true};
+
 Json anthropic_content(const Sample& sample) {
   Json out = Json::array();
   if (!sample.reasoning.empty()) {
@@ -153,12 +158,11 @@ Json anthropic_content(const Sample& sample) {
   if (!sample.text.empty() || nothing) out.push_back({{"type", "text"}, {"text", sample.text}});
   for (const MadeCall& each : sample.calls) {
     // Truncated arguments are not valid JSON, and this API cannot express partial ones.
-    Json input = Json::parse(each.arguments, nullptr, false);
-    if (!input.is_object()) input = Json::object();
+    Result<Json> input = ipc::parse_json_object(each.arguments, kAnsweredLimits);
     out.push_back({{"type", "tool_use"},
                    {"id", each.call.id},
                    {"name", each.call.name},
-                   {"input", std::move(input)}});
+                   {"input", input ? std::move(*input) : Json::object()}});
   }
   return out;
 }

@@ -35,15 +35,15 @@ void append_numbers(std::string_view vector, std::string* out) {
 }
 
 /// Converts the input to the daemon's `texts` or `ids`.
-Result<void> take_input(const Json& input, Json& request) {
+Result<void> take_input(Json& input, Json& request) {
   const auto integer = [](const Json& value) { return value.is_number_integer(); };
   if (input.is_string()) {
-    request["texts"] = Json::array({input});
+    request["texts"] = Json::array({std::move(input)});
     return {};
   }
   if (input.is_array() && !input.empty()) {
     if (std::all_of(input.begin(), input.end(), integer)) {
-      request["ids"] = Json::array({input});
+      request["ids"] = Json::array({std::move(input)});
       return {};
     }
     const bool texts =
@@ -51,7 +51,7 @@ Result<void> take_input(const Json& input, Json& request) {
     const bool lists =
         std::all_of(input.begin(), input.end(), [](const Json& v) { return v.is_array(); });
     if (texts || lists) {
-      request[texts ? "texts" : "ids"] = input;
+      request[texts ? "texts" : "ids"] = std::move(input);
       return {};
     }
   }
@@ -63,17 +63,17 @@ Result<void> take_input(const Json& input, Json& request) {
 
 }  // namespace
 
-Result<EmbeddingsCall> parse_embeddings(std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(const ipc::LargeJson object, ipc::parse_json_object(body, kBodyLimits));
+Result<EmbeddingsCall> parse_embeddings(std::string body) {
+  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
   EmbeddingsCall call;
-  Json request = Json::object();
+  ipc::LargeJson request(Json::object());
   request["verb"] = "embed";
-  for (const auto& [key, value] : object.items()) {
+  for (auto& [key, value] : object.get_ref<Json::object_t&>()) {
     if (value.is_null()) continue;
     if (key == "input") {
       HEARTH_TRY(take_input(value, request));
     } else if (key == "model" || key == "pooling" || key == "normalize") {
-      request[key] = value;
+      request[key] = std::move(value);
     } else if (key == "encoding_format") {
       if (value != "float" && value != "base64") {
         return invalid(key, fmt::format("met {}, want float or base64", ipc::describe(value)));
@@ -92,7 +92,7 @@ Result<EmbeddingsCall> parse_embeddings(std::string_view body) {
   if (!request.contains("texts") && !request.contains("ids")) {
     return invalid("input", "absent, want a text or a list");
   }
-  Result<ipc::ClientRequest> decoded = ipc::decode_request(ipc::dump_json(request));
+  Result<ipc::ClientRequest> decoded = ipc::request_from_json(request);
   if (!decoded) {
     Error error = decoded.take_error();
     for (const std::string_view ours : {"texts", "ids"}) {
@@ -126,8 +126,8 @@ std::string embeddings_body(const ipc::EmbedReply& reply, bool base64) {
   return out;
 }
 
-Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, ipc::parse_json_object(body, kBodyLimits));
+Result<ipc::TokenizeRequest> parse_count_tokens(std::string body) {
+  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
   for (const char* key : {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences",
                           "metadata", "service_tier"}) {
     if (!object.contains(key)) continue;
@@ -135,7 +135,7 @@ Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body) {
   }
   // Parse it as a full request, so that the prompt or the refusal is the same.
   object["max_tokens"] = 1;
-  HEARTH_ASSIGN_OR_RETURN(Call call, parse_call(Api::kMessages, ipc::dump_json(object)));
+  HEARTH_ASSIGN_OR_RETURN(Call call, parse_messages(object));
   ipc::TokenizeRequest out;
   out.model = std::move(call.request.model);
   out.messages = std::move(call.request.messages);

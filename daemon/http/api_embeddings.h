@@ -17,11 +17,11 @@ struct EmbeddingsCall {
 
 /// `input`: a text, a list of texts, a list of token ids or a list of such lists. Errors as in
 /// parse_call.
-Result<EmbeddingsCall> parse_embeddings(std::string_view body);
+Result<EmbeddingsCall> parse_embeddings(std::string body);
 std::string embeddings_body(const ipc::EmbedReply& reply, bool base64);
 
 /// A request of Anthropic's messages API, without the parameters that only affect the answer.
-Result<ipc::TokenizeRequest> parse_count_tokens(std::string_view body);
+Result<ipc::TokenizeRequest> parse_count_tokens(std::string body);
 std::string count_tokens_body(const ipc::TokenizeReply& reply);
 
 }  // namespace hearth::http

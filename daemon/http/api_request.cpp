@@ -1,11 +1,10 @@
 #include "daemon/http/api_request.h"
 
 #include "daemon/http/request_members.h"
-#include "ipc/wire/codec.h"
 
 namespace hearth::http {
-Result<Call> parse_call(Api api, std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(const ipc::LargeJson object, ipc::parse_json_object(body, kBodyLimits));
+Result<Call> parse_call(Api api, std::string body) {
+  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
   switch (api) {
     case Api::kCompletions: return parse_completions(object);
     case Api::kChat: return parse_chat(object);
@@ -15,13 +14,13 @@ Result<Call> parse_call(Api api, std::string_view body) {
   return Error::internal("an API without a case");
 }
 
-Result<ipc::TokenizeRequest> parse_tokenize(std::string_view body) {
-  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson request, ipc::parse_json_object(body, kBodyLimits));
+Result<ipc::TokenizeRequest> parse_tokenize(std::string body) {
+  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson request, parse_body_text(std::move(body)));
   if (request.contains("verb")) {
     return Error::unknown_field("verb: is not a parameter that hearth knows", "verb");
   }
   request["verb"] = "tokenize";
-  HEARTH_ASSIGN_OR_RETURN(ipc::ClientRequest decoded, ipc::decode_request(ipc::dump_json(request)));
+  HEARTH_ASSIGN_OR_RETURN(ipc::ClientRequest decoded, ipc::request_from_json(request));
   return std::get<ipc::TokenizeRequest>(std::move(decoded));
 }
 

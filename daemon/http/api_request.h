@@ -28,10 +28,10 @@ struct Call {
 };
 
 /// kProtocol if the body is not a JSON object; kInvalidArgument, kUnsupported, kUnknownField and
-/// kTooLarge name the parameter.
-Result<Call> parse_call(Api api, std::string_view body);
+/// kTooLarge name the parameter. Frees the body before it builds the request.
+Result<Call> parse_call(Api api, std::string body);
 
 /// POST /tokenize: `model`, `text`, `raw`, `parse_special`, like the socket's verb.
-Result<ipc::TokenizeRequest> parse_tokenize(std::string_view body);
+Result<ipc::TokenizeRequest> parse_tokenize(std::string body);
 
 }  // namespace hearth::http

@@ -29,7 +29,7 @@ std::optional<int64_t> seconds_of(std::string_view text) {
 }  // namespace
 
 int64_t take_cache_control(Members& in) {
-  const Json* control = in.take("cache_control");
+  Json* control = in.take("cache_control");
   if (control == nullptr) return 0;
   if (!control->is_object()) {
     in.wrong("cache_control", *control, "an object");

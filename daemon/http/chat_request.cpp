@@ -6,25 +6,26 @@ namespace hearth::http {
 namespace {
 
 // {"id":...,"type":"function","function":{"name":...,"arguments":"{}"}}
-Json take_call(Members& in, const Json& call, const std::string& path) {
+Json take_call(Members& in, Json& call, const std::string& path, size_t* value_bytes) {
   Members from(call, path + ".");
   const std::string id = from.text("id").value_or("");
   if (from.text("type").value_or("function") != "function") {
     from.unsupported("type", "only function is supported");
   }
-  const Json* function = from.take("function");
+  Json* function = from.take("function");
   Json out;
   if (function == nullptr || !function->is_object()) {
     from.invalid("function", "absent, want an object");
   } else {
     Members inner(*function, path + ".function.");
     const auto name = inner.text("name");
-    const Json* arguments = inner.take("arguments");
+    Json* arguments = inner.take("arguments");
     if (!name) inner.invalid("name", "absent, want a string");
     if (arguments != nullptr && !arguments->is_string() && !arguments->is_object()) {
       inner.wrong("arguments", *arguments, "the text of a JSON object");
     }
-    out = made_call(id, name.value_or(""), arguments == nullptr ? Json("{}") : *arguments);
+    out = made_call(inner, "arguments", id, name.value_or(""),
+                    arguments == nullptr ? Json("{}") : std::move(*arguments), value_bytes);
     inner.check_unknown();
     in.take_error_of(inner);
   }
@@ -35,7 +36,7 @@ Json take_call(Members& in, const Json& call, const std::string& path) {
 }
 
 void take_chat_messages(Members& in, Json& request) {
-  const Json* messages = in.take("messages");
+  Json* messages = in.take("messages");
   if (messages == nullptr) {
     return in.invalid("messages", "absent, want a list");
   }
@@ -43,8 +44,9 @@ void take_chat_messages(Members& in, Json& request) {
     return in.wrong("messages", *messages, "a list of messages");
   }
   Json out = Json::array();
+  size_t value_bytes = 0;  // of the arguments of all calls
   for (size_t i = 0; i < messages->size() && !in.failed(); ++i) {
-    const Json& from = (*messages)[i];
+    Json& from = (*messages)[i];
     const std::string path = fmt::format("messages[{}]", i);
     if (!from.is_object()) return in.wrong(path, from, "an object");
     Members message(from, path + ".");
@@ -56,10 +58,10 @@ void take_chat_messages(Members& in, Json& request) {
     }
     to["role"] = role;
     Kept kept;
-    const Json* calls = message.take("tool_calls");
-    if (const Json* content = message.take("content")) {
-      if (const auto text = text_of(*content, {"text", "refusal"}, path + ".content", in, &kept)) {
-        to["content"] = *text;
+    Json* calls = message.take("tool_calls");
+    if (Json* content = message.take("content")) {
+      if (auto text = text_of(*content, {"text", "refusal"}, path + ".content", in, &kept)) {
+        to["content"] = *std::move(text);
       }
     } else if (role == "assistant" && calls != nullptr) {
       to["content"] = "";
@@ -74,15 +76,15 @@ void take_chat_messages(Members& in, Json& request) {
         for (size_t k = 0; k < calls->size() && !in.failed(); ++k) {
           const std::string at = fmt::format("{}.tool_calls[{}]", path, k);
           if (!(*calls)[k].is_object()) return in.wrong(at, (*calls)[k], "an object");
-          list.push_back(take_call(in, (*calls)[k], at));
+          list.push_back(take_call(in, (*calls)[k], at, &value_bytes));
         }
         to["tool_calls"] = std::move(list);
       }
     }
     if (const auto id = message.text("tool_call_id")) to["tool_call_id"] = *id;
     if (const auto name = message.text("name")) to["name"] = *name;
-    if (const auto reasoning = message.text("reasoning_content")) {
-      to["reasoning_content"] = *reasoning;
+    if (auto reasoning = message.text("reasoning_content")) {
+      to["reasoning_content"] = *std::move(reasoning);
     }
     message.only("refusal", {});
     message.only("audio", {});
@@ -98,9 +100,9 @@ void take_chat_messages(Members& in, Json& request) {
 
 }  // namespace
 
-Result<Call> parse_chat(const Json& body) {
+Result<Call> parse_chat(Json& body) {
   Call call{.api = Api::kChat};
-  Json request = new_request();
+  ipc::LargeJson request(new_request());
   Members in(body);
   take_chat_messages(in, request);
   request["max_tokens"] = 0;
@@ -119,12 +121,12 @@ Result<Call> parse_chat(const Json& body) {
   } else if (alternatives != nullptr) {
     in.invalid("top_logprobs", "met it without logprobs");
   }
-  if (const Json* format = in.take("response_format")) {
+  if (Json* format = in.take("response_format")) {
     take_format(in, "response_format", *format, true, request);
   }
   take_tools(in, ToolWords::kChat, request);
   take_retention(in, request);
-  in.copy("chat_template_kwargs", request, "template_kwargs");
+  in.pass("chat_template_kwargs", request, "template_kwargs");
   in.only("store", {Json(false)});
   in.only("modalities", {Json::array({"text"})});
   in.only("service_tier", {"auto", "default"});

@@ -7,16 +7,16 @@
 
 namespace hearth::http {
 
-Result<Call> parse_completions(const Json& body) {
+Result<Call> parse_completions(Json& body) {
   Call call{.api = Api::kCompletions};
-  Json request = new_request();
+  ipc::LargeJson request(new_request());
   Members in(body);
   request["max_tokens"] = 16;
-  const Json* prompt = in.take("prompt");
+  Json* prompt = in.take("prompt");
   if (prompt == nullptr) {
     in.invalid("prompt", "absent, want a string or token ids");
   } else {
-    const Json* one = prompt;
+    Json* one = prompt;
     const bool wrapped = prompt->is_array() && !prompt->empty() &&
                          ((*prompt)[0].is_string() || (*prompt)[0].is_array());
     if (wrapped) {
@@ -31,17 +31,18 @@ Result<Call> parse_completions(const Json& body) {
       in.too_large("prompt",
                    fmt::format("met a list of {}, want at most {} token ids", one->size(), most));
     } else {
-      request[one->is_string() ? "prompt" : "prompt_ids"] = *one;
+      const char* const ours = one->is_string() ? "prompt" : "prompt_ids";
+      request[ours] = std::move(*one);
     }
   }
   take_max_tokens(in, "max_tokens", request);
-  in.copy("logprobs", request);
+  in.pass("logprobs", request);
   take_sampling(in, request);
   take_stream(in, call);
-  in.copy("raw", request);
-  in.copy("parse_special", request);
-  in.copy("json_schema", request);
-  in.copy("prompt_logprobs", request);
+  in.pass("raw", request);
+  in.pass("parse_special", request);
+  in.pass("json_schema", request);
+  in.pass("prompt_logprobs", request);
   call.echo = in.flag("echo", false);
   if (call.stream && call.echo) in.unsupported("echo", "is not supported in a stream");
   if (call.stream && request.value("prompt_logprobs", Json(false)) == true) {

@@ -42,7 +42,7 @@ struct ParsedBody {
 namespace {
 
 // Pure; any thread.
-ParsedBody parse_body(const Route& route, const HttpRequest& request) {
+ParsedBody parse_body(const Route& route, HttpRequest request) {
   ParsedBody out{route, request.may_chunk, request.body.size(), Error{}};
   const auto take = [&out](auto parsed) {
     if (parsed.ok()) {
@@ -52,13 +52,13 @@ ParsedBody parse_body(const Route& route, const HttpRequest& request) {
     }
   };
   if (route.action == Action::kTokenize) {
-    take(parse_tokenize(request.body));
+    take(parse_tokenize(std::move(request.body)));
   } else if (route.action == Action::kCountTokens) {
-    take(parse_count_tokens(request.body));
+    take(parse_count_tokens(std::move(request.body)));
   } else if (route.action == Action::kEmbeddings) {
-    take(parse_embeddings(request.body));
+    take(parse_embeddings(std::move(request.body)));
   } else {
-    take(parse_call(route.api, request.body));
+    take(parse_call(route.api, std::move(request.body)));
   }
   return out;
 }
@@ -262,7 +262,7 @@ void Connection::handle(HttpRequest request) {
 
 void Connection::parse(HttpRequest request) {
   const size_t bytes = request.body.size();
-  if (bytes <= host_.config().inline_bytes) return begin(parse_body(route_, request));
+  if (bytes <= host_.config().inline_bytes) return begin(parse_body(route_, std::move(request)));
   if (const Result<void> room = host_.backend().admit(uid_, bytes); !room) {
     return respond_error(route_.api, room.error(), kRetryMs);
   }
@@ -274,11 +274,7 @@ void Connection::parse(HttpRequest request) {
   };
   auto work = std::make_shared<Work>(Work{route_, std::move(request)});
   host_.backend().run_aside(
-      uid_, bytes,
-      [work] {
-        work->parsed = parse_body(work->route, work->request);
-        work->request = {};
-      },
+      uid_, bytes, [work] { work->parsed = parse_body(work->route, std::move(work->request)); },
       [self = shared_from_this(), work] { self->on_parsed(std::move(*work->parsed)); });
 }
 

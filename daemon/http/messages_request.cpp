@@ -7,7 +7,7 @@ namespace {
 
 /// The blocks of one message: text; for the user, results of calls, each of which becomes a
 /// separate message; for the assistant, calls and thinking.
-void take_blocks(const Json& blocks, const std::string& role, const std::string& path, Members& in,
+void take_blocks(Json& blocks, const std::string& role, const std::string& path, Members& in,
                  Json& messages) {
   Json message = {{"role", role}, {"content", ""}};
   std::string text, thinking;
@@ -30,12 +30,13 @@ void take_blocks(const Json& blocks, const std::string& role, const std::string&
       const auto id = block.text("tool_use_id");
       if (!id) block.invalid("tool_use_id", "absent, want a string");
       std::optional<std::string> result;
-      if (const Json* content = block.take("content")) {
+      if (Json* content = block.take("content")) {
         result = text_of(*content, {"text"}, at + ".content", in);
       }
       block.flag("is_error", false);  // the content conveys it
-      messages.push_back(
-          {{"role", "tool"}, {"tool_call_id", id.value_or("")}, {"content", result.value_or("")}});
+      messages.push_back({{"role", "tool"},
+                          {"tool_call_id", id.value_or("")},
+                          {"content", std::move(result).value_or("")}});
       Kept mark;
       mark.add(keep_s, 0);
       mark.write_to(messages.back());
@@ -43,10 +44,12 @@ void take_blocks(const Json& blocks, const std::string& role, const std::string&
       const auto id = block.text("id"), name = block.text("name");
       if (!id) block.invalid("id", "absent, want a string");
       if (!name) block.invalid("name", "absent, want a string");
-      const Json* input = block.take("input");
+      Json* input = block.take("input");
       if (input != nullptr && !input->is_object()) block.wrong("input", *input, "an object");
-      message["tool_calls"].push_back(made_call(id.value_or(""), name.value_or(""),
-                                                input == nullptr ? Json::object() : *input));
+      Json arguments = input == nullptr ? Json::object() : std::move(*input);
+      size_t value_bytes = 0;  // an object was counted with the body
+      message["tool_calls"].push_back(made_call(block, "input", id.value_or(""), name.value_or(""),
+                                                std::move(arguments), &value_bytes));
       kept.add(keep_s, 0);
       any = true;
     } else if (type == "thinking" && role == "assistant") {
@@ -60,27 +63,27 @@ void take_blocks(const Json& blocks, const std::string& role, const std::string&
     in.take_error_of(block);
   }
   if (!any) return;
-  message["content"] = text;
-  if (!thinking.empty()) message["reasoning_content"] = thinking;
+  message["content"] = std::move(text);
+  if (!thinking.empty()) message["reasoning_content"] = std::move(thinking);
   kept.write_to(message);
   messages.push_back(std::move(message));
 }
 
 }  // namespace
 
-Result<Call> parse_messages(const Json& body) {
+Result<Call> parse_messages(Json& body) {
   Call call{.api = Api::kMessages};
-  Json request = new_request();
+  ipc::LargeJson request(new_request());
   Members in(body);
   Json messages = Json::array();
-  if (const Json* system = in.take("system")) {
+  if (Json* system = in.take("system")) {
     Kept kept;
-    if (const auto text = text_of(*system, {"text"}, "system", in, &kept)) {
-      messages.push_back({{"role", "system"}, {"content", *text}});
+    if (auto text = text_of(*system, {"text"}, "system", in, &kept)) {
+      messages.push_back({{"role", "system"}, {"content", *std::move(text)}});
       kept.write_to(messages.back());
     }
   }
-  const Json* list = in.take("messages");
+  Json* list = in.take("messages");
   if (list == nullptr || !list->is_array() || list->empty()) {
     in.wrong("messages", list == nullptr ? Json() : *list, "a list of messages");
   } else {
@@ -95,13 +98,13 @@ Result<Call> parse_messages(const Json& body) {
       if (role != "user" && role != "assistant") {
         message.invalid("role", "want user or assistant");
       }
-      const Json* content = message.take("content");
+      Json* content = message.take("content");
       if (content == nullptr) {
         message.invalid("content", "absent, want a string");
       } else if (content->is_array()) {
         take_blocks(*content, role, path + ".content", in, messages);
-      } else if (const auto text = text_of(*content, {"text"}, path + ".content", in)) {
-        messages.push_back({{"role", role}, {"content", *text}});
+      } else if (auto text = text_of(*content, {"text"}, path + ".content", in)) {
+        messages.push_back({{"role", role}, {"content", *std::move(text)}});
       }
       Kept kept;
       kept.add(take_cache_control(message), 0);
@@ -116,14 +119,14 @@ Result<Call> parse_messages(const Json& body) {
     }
   }
   request["messages"] = std::move(messages);
-  in.copy("model", request);
+  in.pass("model", request);
   take_max_tokens(in, "max_tokens", request);
   if (!request.contains("max_tokens")) {
     in.invalid("max_tokens", "absent, want an integer");
   }
-  in.copy("temperature", request);
-  in.copy("top_p", request);
-  in.copy("top_k", request);
+  in.pass("temperature", request);
+  in.pass("top_p", request);
+  in.pass("top_k", request);
   take_stop(in, "stop_sequences", request);
   call.stream = in.flag("stream", false);
   take_tools(in, ToolWords::kMessages, request);

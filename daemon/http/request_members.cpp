@@ -2,8 +2,6 @@
 
 #include <charconv>
 
-#include "ipc/wire/codec.h"
-
 namespace hearth::http {
 namespace {
 
@@ -14,9 +12,9 @@ void take_logit_bias(Members& in, Json& request) {
   if (!bias->is_object()) return in.wrong("logit_bias", *bias, "an object of token ids");
   Json pairs = Json::array();
   for (const auto& [key, value] : bias->items()) {
-    int32_t id = 0;
+    uint32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc{} || end != key.data() + key.size() || id < 0) {
+    if (error != std::errc{} || end != key.data() + key.size()) {
       return in.invalid("logit_bias",
                         fmt::format("met the key '{}', want token ids", ipc::printable(key)));
     }
@@ -28,7 +26,7 @@ void take_logit_bias(Members& in, Json& request) {
 }  // namespace
 
 Result<ipc::GenerateRequest> decode(const Json& request, const std::vector<Renamed>& renamed) {
-  Result<ipc::ClientRequest> decoded = ipc::decode_request(ipc::dump_json(request));
+  Result<ipc::ClientRequest> decoded = ipc::request_from_json(request);
   if (decoded) return std::get<ipc::GenerateRequest>(std::move(decoded).value());
   Error error = decoded.take_error();
   for (const Renamed& name : renamed) {
@@ -57,19 +55,19 @@ void take_max_tokens(Members& in, std::string_view name, Json& request) {
 }
 
 void take_stop(Members& in, std::string_view name, Json& request) {
-  const Json* stop = in.take(name);
+  Json* stop = in.take(name);
   if (stop == nullptr) return;
-  request["stop"] = stop->is_string() ? Json::array({*stop}) : *stop;
+  request["stop"] = stop->is_string() ? Json::array({std::move(*stop)}) : std::move(*stop);
 }
 
 void take_sampling(Members& in, Json& request) {
-  in.copy("model", request);
-  in.copy("n", request);
-  in.copy("seed", request);
-  in.copy("temperature", request);
-  in.copy("top_p", request);
-  in.copy("presence_penalty", request);
-  in.copy("frequency_penalty", request);
+  in.pass("model", request);
+  in.pass("n", request);
+  in.pass("seed", request);
+  in.pass("temperature", request);
+  in.pass("top_p", request);
+  in.pass("presence_penalty", request);
+  in.pass("frequency_penalty", request);
   // These APIs apply penalties over the whole text.
   if (request.contains("presence_penalty") || request.contains("frequency_penalty")) {
     request["penalty_window"] = -1;
@@ -79,14 +77,14 @@ void take_sampling(Members& in, Json& request) {
   for (const char* ours :
        {"top_k", "min_p", "typical_p", "repetition_penalty", "penalty_window", "min_tokens",
         "stop_ids", "ignore_eos", "priority", "deadline_ms", "speculate", "cache", "grammar"}) {
-    in.copy(ours, request);
+    in.pass(ours, request);
   }
   in.text("user");  // identifies an end user; does not change the answer
 }
 
 void take_stream(Members& in, Call& call) {
   call.stream = in.flag("stream", false);
-  const Json* options = in.take("stream_options");
+  Json* options = in.take("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return in.wrong("stream_options", *options, "an object");
   if (!call.stream) {
@@ -99,9 +97,9 @@ void take_stream(Members& in, Call& call) {
   in.take_error_of(inner);
 }
 
-std::optional<std::string> text_of(const Json& content, const std::vector<std::string>& types,
+std::optional<std::string> text_of(Json& content, const std::vector<std::string>& types,
                                    const std::string& path, Members& in, Kept* kept) {
-  if (content.is_string()) return content.get<std::string>();
+  if (content.is_string()) return std::move(content.get_ref<std::string&>());
   if (!content.is_array()) {
     in.wrong(path, content, "a string or a list of parts");
     return std::nullopt;
@@ -134,12 +132,11 @@ std::optional<std::string> text_of(const Json& content, const std::vector<std::s
   return text;
 }
 
-void take_format(Members& in, std::string_view name, const Json& format, bool nested,
-                 Json& request) {
+void take_format(Members& in, std::string_view name, Json& format, bool nested, Json& request) {
   if (!format.is_object()) return in.wrong(name, format, "an object");
   Members inner(format, std::string(name) + ".");
   const std::string type = inner.text("type").value_or("");
-  const Json* holder = nested ? inner.take("json_schema") : &format;
+  Json* holder = nested ? inner.take("json_schema") : &format;
   if (type == "json_object") {
     request["json_schema"] = R"({"type":"object"})";
   } else if (type == "json_schema") {

@@ -14,6 +14,7 @@
 #include "daemon/http/api_request.h"
 #include "ipc/schema/requests.h"
 #include "ipc/wire/json.h"
+#include "ipc/wire/request_json.h"
 #include "kernels/base/result.h"
 
 namespace hearth::http {
@@ -22,17 +23,26 @@ using ipc::describe;
 using ipc::Json;
 
 /// Bounds on a request's body.
-inline constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes, .max_depth = 30};
+inline constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes,
+                                             .max_depth = 30,
+                                             .max_value_bytes = ipc::kMaxRequestValueBytes};
+/// Memory of the values in the arguments of all calls of one request, which clients send as text.
+inline constexpr size_t kMaxArgumentValueBytes = 8u << 20;
+
+/// Parses a body, and frees its text at once: a long one and its values take much memory.
+inline Result<Json> parse_body_text(std::string body) {
+  return ipc::parse_json_object(body, kBodyLimits);
+}
 
 /// The members of a JSON object, each taken by name. Members that were not taken are refused. After
-/// the first error no other is recorded.
+/// the first error no other is recorded. Texts and passed values are moved out of the object, so
+/// that a long one is never held twice.
 class Members {
  public:
-  explicit Members(const Json& object, std::string path = {})
-      : object_(object), path_(std::move(path)) {}
+  explicit Members(Json& object, std::string path = {}) : object_(object), path_(std::move(path)) {}
 
   /// Null: absent, or the value null, which these APIs treat as absent.
-  const Json* take(std::string_view name) {
+  Json* take(std::string_view name) {
     known_.emplace_back(name);
     const auto found = object_.find(name);
     if (found == object_.end() || found->is_null()) return nullptr;
@@ -57,17 +67,17 @@ class Members {
     return otherwise;
   }
   std::optional<std::string> text(std::string_view name) {
-    const Json* value = take(name);
+    Json* value = take(name);
     if (value == nullptr) return std::nullopt;
-    if (value->is_string()) return value->get<std::string>();
+    if (value->is_string()) return std::move(value->get_ref<std::string&>());
     wrong(name, *value, "a string");
     return std::nullopt;
   }
-  /// Copies the value unchecked; decode() checks it.
-  void copy(std::string_view name, Json& to, std::string_view as) {
-    if (const Json* value = take(name)) to[std::string(as)] = *value;
+  /// Moves the value unchecked; decode() checks it.
+  void pass(std::string_view name, Json& to, std::string_view as) {
+    if (Json* value = take(name)) to[std::string(as)] = std::move(*value);
   }
-  void copy(std::string_view name, Json& to) { copy(name, to, name); }
+  void pass(std::string_view name, Json& to) { pass(name, to, name); }
   /// A parameter whose only accepted values mean the behaviour that applies anyway.
   void only(std::string_view name, const std::vector<Json>& values) {
     const Json* value = take(name);
@@ -100,7 +110,7 @@ class Members {
     error_ = make(fmt::format("{}: {}", field, what), field);
   }
 
-  const Json& object_;
+  Json& object_;
   std::string path_;
   std::vector<std::string> known_;
   std::optional<Error> error_;
@@ -142,24 +152,25 @@ void take_retention(Members& in, Json& request);
 
 /// The text of `content`: a string, or a list of text parts (of these types), whose cache marks are
 /// added to `kept`. Nothing if it is anything else; `in` then has the error.
-std::optional<std::string> text_of(const Json& content, const std::vector<std::string>& types,
+std::optional<std::string> text_of(Json& content, const std::vector<std::string>& types,
                                    const std::string& path, Members& in, Kept* kept = nullptr);
 /// The schema for the output, from `format` ({"type":...}): its member json_schema or, in the
 /// responses API, `format` itself.
-void take_format(Members& in, std::string_view name, const Json& format, bool nested,
-                 Json& request);
+void take_format(Members& in, std::string_view name, Json& format, bool nested, Json& request);
 /// The API whose tool format is parsed.
 enum class ToolWords { kChat, kResponses, kMessages };
 /// Functions that the model may call, converted to the daemon's tools, tool_choice and
 /// parallel_tool_calls.
 void take_tools(Members& in, ToolWords words, Json& request);
-/// A call made by the assistant, for the `tool_calls` of its message.
-Json made_call(const std::string& id, const std::string& name, Json arguments);
+/// A call made by the assistant, for the `tool_calls` of its message. `arguments` is the member
+/// `field` of `in`: an object or its text. `value_bytes` sums over the request's calls.
+Json made_call(Members& in, std::string_view field, const std::string& id, const std::string& name,
+               Json arguments, size_t* value_bytes);
 
 // Each is defined in a file of its own.
-Result<Call> parse_completions(const Json& body);
-Result<Call> parse_chat(const Json& body);
-Result<Call> parse_responses(const Json& body);
-Result<Call> parse_messages(const Json& body);
+Result<Call> parse_completions(Json& body);
+Result<Call> parse_chat(Json& body);
+Result<Call> parse_responses(Json& body);
+Result<Call> parse_messages(Json& body);
 
 }  // namespace hearth::http

@@ -15,9 +15,9 @@ Json take_function(Members& from, std::string_view schema, bool forced) {
     from.invalid("name", "absent, want a string");
   }
   if (const auto description = from.text("description")) out["description"] = *description;
-  if (const Json* parameters = from.take(schema)) {
+  if (Json* parameters = from.take(schema)) {
     if (parameters->is_object()) {
-      out["parameters"] = *parameters;
+      out["parameters"] = std::move(*parameters);
     } else {
       from.wrong(schema, *parameters, "a JSON schema");
     }
@@ -28,7 +28,7 @@ Json take_function(Members& from, std::string_view schema, bool forced) {
   return out;
 }
 
-Json take_tool(Members& in, const Json& tool, size_t index, ToolWords words, bool forced) {
+Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forced) {
   const std::string path = fmt::format("tools[{}]", index);
   if (!tool.is_object()) {
     in.wrong(path, tool, "an object");
@@ -42,7 +42,7 @@ Json take_tool(Members& in, const Json& tool, size_t index, ToolWords words, boo
   Json function;
   Kept kept;
   if (words == ToolWords::kChat) {
-    const Json* inner = from.take("function");
+    Json* inner = from.take("function");
     if (inner == nullptr || !inner->is_object()) {
       from.invalid("function", "absent, want an object");
     } else {
@@ -65,7 +65,7 @@ Json take_tool(Members& in, const Json& tool, size_t index, ToolWords words, boo
 
 /// Returns auto, none, required or a function's name.
 std::string take_choice(Members& in, ToolWords words, bool* one_call) {
-  const Json* choice = in.take("tool_choice");
+  Json* choice = in.take("tool_choice");
   if (choice == nullptr) return "auto";
   const std::string want = words == ToolWords::kMessages
                                ? "an object of type auto, any, none or tool"
@@ -104,13 +104,29 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
   return out;
 }
 
+// The bounds on a call's arguments as text are those on the same object within a body.
+Result<Json> parse_arguments(std::string_view text, size_t* value_bytes) {
+  // The levels around it: request, messages, message, calls, call, function.
+  constexpr int kDepthAround = 6;
+  ipc::JsonLimits limits = kBodyLimits;
+  limits.max_depth -= kDepthAround;
+  limits.max_value_bytes = kMaxArgumentValueBytes - *value_bytes;
+  limits.last_key_applies = true;  // a model repeats keys, and clients send its calls back
+  return ipc::parse_json_object(text, limits, value_bytes);
+}
+
 }  // namespace
 
-Json made_call(const std::string& id, const std::string& name, Json arguments) {
+Json made_call(Members& in, std::string_view field, const std::string& id, const std::string& name,
+               Json arguments, size_t* value_bytes) {
   // Templates need an object; the OpenAI APIs send it as text.
   if (arguments.is_string()) {
-    Json object = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
-    if (object.is_object()) arguments = std::move(object);
+    Result<Json> object = parse_arguments(arguments.get_ref<const std::string&>(), value_bytes);
+    if (object) {
+      arguments = std::move(*object);
+    } else if (object.error().code == ErrorCode::kTooLarge) {
+      in.invalid(field, object.error().message);
+    }  // Text that is not a JSON object stays text.
   }
   return {{"id", id},
           {"type", "function"},
@@ -121,7 +137,7 @@ void take_tools(Members& in, ToolWords words, Json& request) {
   bool one_call = false;
   const std::string choice = take_choice(in, words, &one_call);
   if (words != ToolWords::kMessages) one_call = !in.flag("parallel_tool_calls", true);
-  const Json* tools = in.take("tools");
+  Json* tools = in.take("tools");
   if (tools != nullptr && !tools->is_array()) return in.wrong("tools", *tools, "a list");
   if (tools == nullptr || tools->empty()) {
     if (choice != "auto" && choice != "none") {

@@ -22,7 +22,7 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
   }
   Kept kept;
   std::optional<std::string> text;
-  if (const Json* content = item.take("content")) {
+  if (Json* content = item.take("content")) {
     text = text_of(*content, {"input_text", "output_text", "text"}, path + ".content", in, &kept);
   } else {
     item.invalid("content", "absent, want a string");
@@ -32,23 +32,24 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
       role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
       messages.back()["content"] == "" && !messages.back().contains("tool_calls");
   if (continued) {
-    messages.back()["content"] = text.value_or("");
+    messages.back()["content"] = std::move(text).value_or("");
   } else {
-    messages.push_back({{"role", role}, {"content", text.value_or("")}});
+    messages.push_back({{"role", role}, {"content", std::move(text).value_or("")}});
   }
   kept.write_to(messages.back());
 }
 
 void take_input(Members& in, Json& messages) {
-  const Json* input = in.take("input");
+  Json* input = in.take("input");
   if (input == nullptr) {
     return in.invalid("input", "absent, want a string or a list");
   }
   if (input->is_string()) {
-    messages.push_back({{"role", "user"}, {"content", *input}});
+    messages.push_back({{"role", "user"}, {"content", std::move(*input)}});
     return;
   }
   if (!input->is_array() || input->empty()) return in.wrong("input", *input, "a string or a list");
+  size_t value_bytes = 0;  // of the arguments of all calls
   for (size_t i = 0; i < input->size() && !in.failed(); ++i) {
     const std::string path = fmt::format("input[{}]", i);
     if (!(*input)[i].is_object()) return in.wrong(path, (*input)[i], "an object");
@@ -60,30 +61,33 @@ void take_input(Members& in, Json& messages) {
       take_message(item, in, path, messages);
     } else if (type == "function_call") {
       const auto id = item.text("call_id"), name = item.text("name");
-      const auto arguments = item.text("arguments");
+      auto arguments = item.text("arguments");
       if (!id) item.invalid("call_id", "absent, want a string");
       if (!name) item.invalid("name", "absent, want a string");
       Json& message = assistant_message(messages);
-      message["tool_calls"].push_back(
-          made_call(id.value_or(""), name.value_or(""), arguments.value_or("{}")));
+      message["tool_calls"].push_back(made_call(item, "arguments", id.value_or(""),
+                                                name.value_or(""),
+                                                std::move(arguments).value_or("{}"), &value_bytes));
     } else if (type == "function_call_output") {
       const auto id = item.text("call_id");
       if (!id) item.invalid("call_id", "absent, want a string");
       std::optional<std::string> text;
-      if (const Json* output = item.take("output")) {
+      if (Json* output = item.take("output")) {
         text = text_of(*output, {"input_text", "output_text", "text"}, path + ".output", in);
       } else {
         item.invalid("output", "absent, want a string");
       }
-      messages.push_back(
-          {{"role", "tool"}, {"tool_call_id", id.value_or("")}, {"content", text.value_or("")}});
+      messages.push_back({{"role", "tool"},
+                          {"tool_call_id", id.value_or("")},
+                          {"content", std::move(text).value_or("")}});
     } else if (type == "reasoning") {
       item.take("summary");
       item.only("encrypted_content", {""});
-      if (const Json* content = item.take("content")) {
-        const auto text = text_of(*content, {"reasoning_text"}, path + ".content", in);
-        messages.push_back(
-            {{"role", "assistant"}, {"content", ""}, {"reasoning_content", text.value_or("")}});
+      if (Json* content = item.take("content")) {
+        auto text = text_of(*content, {"reasoning_text"}, path + ".content", in);
+        messages.push_back({{"role", "assistant"},
+                            {"content", ""},
+                            {"reasoning_content", std::move(text).value_or("")}});
       }
     } else {
       item.unsupported("type", "want message, function_call, function_call_output or reasoning");
@@ -95,28 +99,28 @@ void take_input(Members& in, Json& messages) {
 
 }  // namespace
 
-Result<Call> parse_responses(const Json& body) {
+Result<Call> parse_responses(Json& body) {
   Call call{.api = Api::kResponses};
-  Json request = new_request();
+  ipc::LargeJson request(new_request());
   Members in(body);
   Json messages = Json::array();
-  if (const auto instructions = in.text("instructions")) {
-    messages.push_back({{"role", "system"}, {"content", *instructions}});
+  if (auto instructions = in.text("instructions")) {
+    messages.push_back({{"role", "system"}, {"content", *std::move(instructions)}});
   }
   take_input(in, messages);
   request["messages"] = std::move(messages);
   request["max_tokens"] = 0;
-  in.copy("model", request);
+  in.pass("model", request);
   take_max_tokens(in, "max_output_tokens", request);
-  in.copy("temperature", request);
-  in.copy("top_p", request);
+  in.pass("temperature", request);
+  in.pass("top_p", request);
   call.stream = in.flag("stream", false);
-  if (const Json* text = in.take("text")) {
+  if (Json* text = in.take("text")) {
     if (!text->is_object()) {
       in.wrong("text", *text, "an object");
     } else {
       Members inner(*text, "text.");
-      if (const Json* format = inner.take("format")) {
+      if (Json* format = inner.take("format")) {
         take_format(in, "text.format", *format, false, request);
       }
       inner.only("verbosity", {"medium"});

@@ -6,6 +6,7 @@
 
 #include "engine/grammar/rule_set.h"
 #include "engine/grammar/schema_reader.h"
+#include "models/template/json.h"
 #include "models/template/text.h"
 
 namespace hearth::engine {
@@ -109,23 +110,49 @@ class CallGrammarWriter {
     return optional_piece(seq_piece({literal(wanted_.reasoning.begin), std::move(rest), breaks}));
   }
 
+  Result<PiecePtr> arguments(const CallableFunction& function) {
+    SchemaReader reader(rules_);
+    if (wanted_.format->style != models::CallStyle::kTagged) return reader.read(function.schema);
+    HEARTH_ASSIGN_OR_RETURN(const auto parameters, reader.parameters(function.schema));
+    const models::ArgumentTags& tags = wanted_.format->tags;
+    const PiecePtr line = optional_piece(text_piece("\n"));
+    const std::string value_end = (tags.lines ? "\n" : "") + std::string(tags.value_end);
+    std::vector<PiecePtr> out;
+    for (const SchemaParameter& parameter : parameters) {
+      const bool marked = !parameter.string && !tags.json_key_end.empty();
+      std::vector<PiecePtr> one = {literal(tags.key_begin), text_piece(parameter.name),
+                                   literal(marked ? tags.json_key_end : tags.key_end)};
+      if (!tags.value_begin.empty()) one.insert(one.end(), {line, literal(tags.value_begin)});
+      if (tags.lines) one.push_back(text_piece("\n"));
+      if (parameter.piece == nullptr) {
+        HEARTH_ASSIGN_OR_RETURN(PiecePtr text, until(value_end));
+        one.push_back(std::move(text));
+      } else {
+        one.insert(one.end(), {parameter.piece, literal(value_end)});
+      }
+      one.push_back(line);
+      PiecePtr whole = seq_piece(std::move(one));
+      out.push_back(parameter.required ? std::move(whole) : optional_piece(std::move(whole)));
+    }
+    return seq_piece(std::move(out));
+  }
+
   Result<PiecePtr> calls() {
     const models::ToolFormat::Written& written = wanted_.format->written;
     std::vector<PiecePtr> each;
     for (const CallableFunction& function : wanted_.functions) {
-      SchemaReader reader(rules_);
-      Result<PiecePtr> arguments = reader.read(function.schema);
-      if (!arguments.ok()) {
-        Error error = arguments.take_error();
+      Result<PiecePtr> given = arguments(function);
+      if (!given.ok()) {
+        Error error = given.take_error();
         error.message = fmt::format("tools: parameters of {}: {}", function.name, error.message);
         error.field = "tools";
         return error;
       }
-      each.push_back(seq_piece({text_piece(function.name), literal(written.between), *arguments}));
+      each.push_back(seq_piece({text_piece(function.name), literal(written.between), *given}));
     }
     HEARTH_ASSIGN_OR_RETURN(PiecePtr call, rules_.as_rule(seq_piece({literal(written.before_name),
                                                                      any_piece(std::move(each)),
-                                                                     literal(written.behind)})));
+                                                                     literal(written.after)})));
     PiecePtr more = text_piece("");
     if (written.several && !wanted_.one_call) {
       more = repeat_piece(seq_piece({literal(written.separator), call}), 0, -1);
@@ -141,6 +168,19 @@ class CallGrammarWriter {
 }  // namespace
 
 std::string mark_symbol(size_t index) { return {'\xFF', static_cast<char>(index + 1)}; }
+
+std::vector<std::string> string_parameters(std::string_view schema) {
+  models::jinja::Arena arena;
+  const auto parsed = models::jinja::parse_json(arena, schema);
+  std::vector<std::string> out;
+  if (!parsed.ok() || !parsed->is_dict()) return out;
+  const models::jinja::Value* const properties = parsed->dict().find("properties");
+  if (properties == nullptr || !properties->is_dict()) return out;
+  for (const auto& [name, value] : properties->dict().entries()) {
+    if (SchemaReader::is_string(value)) out.emplace_back(name.text());
+  }
+  return out;
+}
 
 Result<Grammar> compile_call_grammar(const CallGrammar& wanted) {
   Result<Grammar> out = CallGrammarWriter(wanted).run();

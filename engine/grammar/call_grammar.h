@@ -32,6 +32,10 @@ struct CallGrammar {
 /// contains them, so only the mark itself matches.
 std::string mark_symbol(size_t index);
 
+/// The parameters of a function's schema whose values are always strings; none of one that is not
+/// valid.
+std::vector<std::string> string_parameters(std::string_view schema);
+
 /// Errors name the function and have the field tools.
 Result<Grammar> compile_call_grammar(const CallGrammar& wanted);
 

@@ -40,12 +40,25 @@ bool among(const Words& words, std::string_view word) {
   return std::ranges::find(words, word) != std::end(words);
 }
 
+/// One of the parameters of a function.
+struct SchemaParameter {
+  std::string name;
+  bool required = false;
+  bool string = false;  ///< its values are always strings: `piece` is their text, not JSON
+  PiecePtr piece;       ///< null: any text
+};
+
 class SchemaReader {
  public:
   explicit SchemaReader(RuleSet& rules) : rules_(rules), json_(rules) {}
 
   /// A piece that matches all texts of the schema; its rules are added to the others. Call once.
   Result<PiecePtr> read(std::string_view text);
+  /// The properties of an object's schema, for call formats that write each by itself. Others that
+  /// the schema would allow are left out. Call once, in place of read().
+  Result<std::vector<SchemaParameter>> parameters(std::string_view text);
+  /// Whether a schema allows nothing but strings.
+  static bool is_string(const Value& schema);
 
  private:
   static Error wrong(const std::string& what) {
@@ -91,6 +104,10 @@ class SchemaReader {
   };
   Result<int32_t> count(const Dict& d, std::string_view word, int32_t otherwise);
   Result<PiecePtr> string(const Dict& d);
+  /// The text of such a string, without quotes.
+  Result<PiecePtr> plain_string(const Dict& d);
+  /// pattern or format, whichever it has, as a regular expression.
+  static Result<std::string_view> regex_of(const Dict& d);
   /// The tighter of `word` and its exclusive form; only whole numbers.
   Result<Bound> bound(const Dict& d, bool lower, bool integer);
   Result<PiecePtr> number(const Dict& d, bool integer);

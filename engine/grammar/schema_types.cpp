@@ -55,24 +55,24 @@ Result<PiecePtr> SchemaReader::string(const Dict& d) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minLength", 0));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxLength", -1));
   if (max >= 0 && max < min) return wrong("maxLength is below minLength");
-  const Value *pattern = d.find("pattern"), *format = d.find("format");
-  const bool bounded = min > 0 || max >= 0;
-  if (pattern == nullptr && format == nullptr) return json_.string_of(min, max);
-  if (bounded || (pattern != nullptr && format != nullptr)) {
-    return unsupported("pattern or format together with each other or with a length");
-  }
-  const Value& given = pattern != nullptr ? *pattern : *format;
-  if (!given.is_string()) return wrong("pattern and format are texts");
-  std::string_view regex = given.text();
-  if (format != nullptr) {
-    const auto found = std::ranges::find(kFormats, regex, &Format::name);
-    if (found == std::end(kFormats)) {
-      return unsupported(fmt::format("the format '{}'", regex.substr(0, 60)));
-    }
-    regex = found->pattern;
-  }
+  if (d.find("pattern") == nullptr && d.find("format") == nullptr) return json_.string_of(min, max);
+  if (min > 0 || max >= 0) return unsupported("pattern or format together with a length");
+  HEARTH_ASSIGN_OR_RETURN(const std::string_view regex, regex_of(d));
   HEARTH_ASSIGN_OR_RETURN(PiecePtr inner, compile_pattern(regex, in_json_string));
   return JsonPieces::quoted(std::move(inner));
+}
+
+Result<std::string_view> SchemaReader::regex_of(const Dict& d) {
+  const Value *pattern = d.find("pattern"), *format = d.find("format");
+  if (pattern != nullptr && format != nullptr) return unsupported("pattern together with format");
+  const Value& given = pattern != nullptr ? *pattern : *format;
+  if (!given.is_string()) return wrong("pattern and format are texts");
+  if (pattern != nullptr) return given.text();
+  const auto found = std::ranges::find(kFormats, given.text(), &Format::name);
+  if (found == std::end(kFormats)) {
+    return unsupported(fmt::format("the format '{}'", given.text().substr(0, 60)));
+  }
+  return found->pattern;
 }
 
 Result<SchemaReader::Bound> SchemaReader::bound(const Dict& d, bool lower, bool integer) {

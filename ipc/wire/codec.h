@@ -21,6 +21,8 @@ namespace hearth::ipc {
 /// Errors: kProtocol (not a JSON object, unknown verb), kUnknownField, kInvalidArgument, kTooLarge;
 /// `field` names the field.
 Result<ClientRequest> decode_request(std::string_view json);
+/// The same, for a long text: frees it as soon as it is parsed.
+Result<ClientRequest> take_request(std::string json);
 std::string encode_request(const ClientRequest& request);
 
 // ---- Answers ----------------------------------------------------------------------------------

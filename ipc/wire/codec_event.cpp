@@ -14,7 +14,7 @@
 namespace hearth::ipc {
 namespace {
 
-constexpr JsonLimits kEventLimits{.max_bytes = 256u << 20, .max_values = 16u << 20};
+constexpr JsonLimits kEventLimits{.max_bytes = 256u << 20, .max_value_bytes = 256u << 20};
 
 /// Name and kind of each alternative of Event: {"event": name, ...}, or for the replies, which
 /// differ by the verb that they answer, {"event": "reply", "verb": name, ...}.

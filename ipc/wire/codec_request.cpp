@@ -8,6 +8,7 @@
 #include "ipc/text/utf8.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/convert.h"
+#include "ipc/wire/request_json.h"
 #include "ipc/wire/worker_codec.h"
 #include "kernels/base/chars.h"
 #include "kernels/base/numbers.h"
@@ -17,10 +18,13 @@ namespace {
 
 // The schemas of tools are nested deeply.
 constexpr int kRequestDepth = 32;
-constexpr JsonLimits kRequestLimits{.max_bytes = kMaxRequestBytes, .max_depth = kRequestDepth};
+constexpr JsonLimits kRequestLimits{.max_bytes = kMaxRequestBytes,
+                                    .max_depth = kRequestDepth,
+                                    .max_value_bytes = kMaxRequestValueBytes};
 // The broker's envelope: the request once more, and the tokens already sent.
-constexpr JsonLimits kWorkerLimits{
-    .max_bytes = 4 * kMaxRequestBytes, .max_depth = kRequestDepth + 1, .max_values = 32u << 20};
+constexpr JsonLimits kWorkerLimits{.max_bytes = 4 * kMaxRequestBytes,
+                                   .max_depth = kRequestDepth + 1,
+                                   .max_value_bytes = 512u << 20};
 
 /// In all lists of a kIdLists field together.
 constexpr size_t kMaxListedIds = 1'048'576;
@@ -265,32 +269,6 @@ Result<ClientRequest> read_verb(Verb verb, const Json& object, std::index_sequen
   return kReaders[to_underlying(verb)](object);
 }
 
-Result<ClientRequest> request_from(const Json& object) {
-  const auto verb_value = object.find("verb");
-  if (verb_value == object.end()) return required("verb", "ping, generate, ...");
-  std::optional<Verb> verb;
-  if (verb_value->is_string()) verb = verb_from_name(verb_value->get_ref<const std::string&>());
-  if (!verb) {
-    const bool text = verb_value->is_string();
-    return Error::protocol(
-        fmt::format(
-            "verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
-            "stats, health, load, unload, swap, cache, attach, fork or embed",
-            text ? printable(verb_value->get_ref<const std::string&>()) : describe(*verb_value)),
-        "verb");
-  }
-  for (const auto& [key, value] : object.items()) {
-    if (key == "verb") continue;
-    const Field* field = find_field(*verb, key);
-    if (field == nullptr) {
-      return Error::unknown_field(fmt::format("{}: no field of {}", printable(key), name(*verb)),
-                                  printable(key));
-    }
-    HEARTH_TRY(check_value(*field, value));
-  }
-  return read_verb(*verb, object, std::make_index_sequence<kNumVerbs>());
-}
-
 template <class R, size_t I = 0>
 constexpr Verb verb_of_type() {
   if constexpr (std::is_same_v<R, std::variant_alternative_t<I, ClientRequest>>) {
@@ -333,9 +311,41 @@ std::optional<ComputeRequest> as_compute_request(ClientRequest request) {
 
 }  // namespace
 
+Result<ClientRequest> request_from_json(const Json& object) {
+  const auto verb_value = object.find("verb");
+  if (verb_value == object.end()) return required("verb", "ping, generate, ...");
+  std::optional<Verb> verb;
+  if (verb_value->is_string()) verb = verb_from_name(verb_value->get_ref<const std::string&>());
+  if (!verb) {
+    const bool text = verb_value->is_string();
+    return Error::protocol(
+        fmt::format(
+            "verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
+            "stats, health, load, unload, swap, cache, attach, fork or embed",
+            text ? printable(verb_value->get_ref<const std::string&>()) : describe(*verb_value)),
+        "verb");
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (key == "verb") continue;
+    const Field* field = find_field(*verb, key);
+    if (field == nullptr) {
+      return Error::unknown_field(fmt::format("{}: no field of {}", printable(key), name(*verb)),
+                                  printable(key));
+    }
+    HEARTH_TRY(check_value(*field, value));
+  }
+  return read_verb(*verb, object, std::make_index_sequence<kNumVerbs>());
+}
+
 Result<ClientRequest> decode_request(std::string_view json) {
   HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kRequestLimits));
-  return request_from(object);
+  return request_from_json(object);
+}
+
+Result<ClientRequest> take_request(std::string json) {
+  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kRequestLimits));
+  std::string().swap(json);
+  return request_from_json(object);
 }
 
 std::string encode_request(const ClientRequest& request) {
@@ -351,7 +361,7 @@ Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) 
   out.id = id;
   const auto inner = object.find("request");
   if (inner == object.end() || !inner->is_object()) return required("request", "an object");
-  HEARTH_ASSIGN_OR_RETURN(ClientRequest request, request_from(*inner));
+  HEARTH_ASSIGN_OR_RETURN(ClientRequest request, request_from_json(*inner));
   const Verb verb = verb_of(request);
   std::optional<ComputeRequest> task = as_compute_request(std::move(request));
   if (!task) {
@@ -371,7 +381,7 @@ std::string_view owner_of_worker_request(std::string_view json) {
 }
 
 std::string encode_worker_request(const WorkerEnvelope& envelope, const ComputeRequest& request) {
-  Json object = Json::object();
+  LargeJson object(Json::object());
   write_members(object, envelope, /*skip_empty=*/true);
   object["request"] = std::visit([](const auto& each) { return to_json(each); }, request);
   return dump_json(object);

@@ -166,6 +166,7 @@ class JsonWriter {
   template <class T>
   Json write(const std::vector<T>& values) {
     Json list = Json::array();
+    list.get_ref<Json::array_t&>().reserve(values.size());
     for (const T& value : values) list.push_back(write(value));
     return list;
   }

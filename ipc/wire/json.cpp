@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,7 +25,9 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override { return add(std::move(value)); }
+  bool string(string_t& value) override {
+    return count(sizeof value + kBlockBytes) && add(std::move(value));
+  }
   bool binary(binary_t&) override { return false; }
   bool start_object(size_t) override { return open(Json::object()); }
   bool start_array(size_t) override { return open(Json::array()); }
@@ -38,9 +41,10 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
       return fail(Error::too_large(
           fmt::format("an object has more than {} keys", limits_.max_object_keys)));
     }
-    if (object.contains(key)) {
+    if (object.contains(key) && !limits_.last_key_applies) {
       return fail(Error::invalid(fmt::format("'{}' is given twice", printable(key))));
     }
+    if (!grow(object.get_ref<Json::object_t&>())) return false;
     slot_ = &object[key];
     return true;
   }
@@ -55,12 +59,16 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
   }
 
   Json take_root() { return std::move(root_); }
+  size_t value_bytes() const { return value_bytes_; }
   Error take_error() {
     if (!error_) error_ = Error::protocol("met what is not JSON", field_);
     return std::move(*error_);
   }
 
  private:
+  /// What an allocation takes in addition to its size.
+  static constexpr size_t kBlockBytes = 16;
+
   bool fail(Error error) {
     if (!field_.empty()) error.message = fmt::format("{}: {}", field_, error.message);
     error.field = field_;
@@ -68,35 +76,45 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
     return false;
   }
 
+  /// Counts `bytes` before they are allocated.
+  bool count(size_t bytes) {
+    value_bytes_ += bytes;
+    if (value_bytes_ <= limits_.max_value_bytes) return true;
+    return fail(Error::too_large(
+        fmt::format("so many values that they take more than {} bytes", limits_.max_value_bytes)));
+  }
+  /// Counts the memory of one more element, which doubles where it is full.
+  template <class Vector>
+  bool grow(const Vector& elements) {
+    if (elements.size() < elements.capacity()) return true;
+    const size_t more = std::max<size_t>(elements.capacity(), 1);
+    return count(more * sizeof(typename Vector::value_type) + (elements.empty() ? kBlockBytes : 0));
+  }
+  /// Null: beyond a bound.
   Json* place(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
     }
     if (open_.back()->is_array()) {
-      open_.back()->push_back(std::move(value));
-      return &open_.back()->back();
+      auto& items = open_.back()->get_ref<Json::array_t&>();
+      if (!grow(items)) return nullptr;
+      items.push_back(std::move(value));
+      return &items.back();
     }
     *slot_ = std::move(value);
     return slot_;
   }
-  bool add(Json value) {
-    if (++num_values_ > limits_.max_values) {
-      return fail(Error::too_large(fmt::format("more than {} values", limits_.max_values)));
-    }
-    place(std::move(value));
-    return true;
-  }
+  bool add(Json value) { return place(std::move(value)) != nullptr; }
   bool open(Json value) {
     if (size32(open_) >= limits_.max_depth) {
       return fail(Error::too_large(fmt::format("nested deeper than {}", limits_.max_depth)));
     }
-    if (++num_values_ > limits_.max_values) {
-      return fail(Error::too_large(fmt::format("more than {} values", limits_.max_values)));
-    }
+    if (!count(sizeof(Json::array_t) + kBlockBytes)) return false;
     // A container is filled only while it is the innermost one, so no pointer in open_ moves.
-    open_.push_back(place(std::move(value)));
-    return true;
+    Json* const placed = place(std::move(value));
+    if (placed != nullptr) open_.push_back(placed);
+    return placed != nullptr;
   }
   bool close() {
     open_.pop_back();
@@ -107,7 +125,7 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
   Json root_;
   std::vector<Json*> open_;
   Json* slot_ = nullptr;  ///< where the value of the last key goes
-  size_t num_values_ = 0;
+  size_t value_bytes_ = 0;
   std::string field_;  ///< the top-level key last read
   std::optional<Error> error_;
 };
@@ -130,7 +148,8 @@ void discard(Json& json) {
   }
 }
 
-Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits) {
+Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits,
+                               size_t* value_bytes) {
   if (text.size() > limits.max_bytes) {
     return Error::too_large(
         fmt::format("JSON of {} bytes, want at most {}", text.size(), limits.max_bytes));
@@ -155,6 +174,7 @@ Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits) 
   if (!root.is_object()) {
     return Error::protocol(fmt::format("met {}, want a JSON object", describe(root)));
   }
+  if (value_bytes != nullptr) *value_bytes += builder.value_bytes();
   return root;
 }
 

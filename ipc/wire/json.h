@@ -1,7 +1,7 @@
 #pragma once
-// Bounded JSON for the codec: depth, number of values and bytes are limited, a duplicate key is an
-// error, and the parser's own messages, which quote the input, are not passed on. Included by .cpp
-// files only, because nlohmann's header takes seconds to compile.
+// Bounded JSON for the codec: depth, memory of the values and bytes are limited, a duplicate key is
+// an error, and the parser's own messages, which quote the input, are not passed on. Included by
+// .cpp files only, because nlohmann's header takes seconds to compile.
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -19,8 +19,9 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   size_t max_bytes = 32u << 20;
   int max_depth = 16;
-  size_t max_values = 2u << 20;  ///< of all kinds together; bounds the memory of a parsed text
-  size_t max_object_keys = 256;  ///< per object
+  size_t max_value_bytes = 32u << 20;  ///< memory of the values, without the text of strings
+  size_t max_object_keys = 256;        ///< per object
+  bool last_key_applies = false;       ///< of equal keys in an object, instead of an error
 };
 
 /// Destroys all values in place. The library's destructor first gathers them in a list of its own,
@@ -37,7 +38,10 @@ struct LargeJson : Json {
 
 /// Parses `text`, a JSON object. kProtocol if it is not one (naming the byte, counted from 1, and
 /// the top-level field if known), kTooLarge above a limit, kInvalidArgument for a duplicate key.
-Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits);
+/// `value_bytes`: increased by what is counted against max_value_bytes, unless an error is
+/// returned.
+Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits,
+                               size_t* value_bytes = nullptr);
 
 std::string dump_json(const Json& json);
 

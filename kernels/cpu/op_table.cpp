@@ -109,6 +109,8 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   table.soft_cap = cpu::soft_cap;
   table.rope_table = cpu::rope_table;
   table.rope = cpu::rope;
+  table.times_rms = cpu::times_rms;
+  table.keep_peaks = cpu::keep_peaks;
   table.kv_store = cpu::kv_store;
   table.attention = cpu::attention;
   table.encoder = &cpu::kEncoderOps;

@@ -126,6 +126,8 @@ void add_scaled(void*, const AddScaledArgs&);
 void soft_cap(void*, const SoftCapArgs&);
 void rope_table(void*, const RopeTableArgs&);
 void rope(void*, const RopeArgs&);
+void times_rms(void*, const TimesRmsArgs&);
+void keep_peaks(void*, const KeepPeaksArgs&);
 void kv_store(void*, const KvStoreArgs&);
 void attention(void*, const AttentionArgs&);
 void gated_activation(void*, const GatedActivationArgs&);

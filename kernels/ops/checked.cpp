@@ -217,6 +217,12 @@ void set_ops(OpTable& table) {
   table.copy_heads = [](void* s, const CopyHeadsArgs& args) {
     run_op("copy_heads", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::copy_heads);
   };
+  table.times_rms = [](void* s, const TimesRmsArgs& args) {
+    run_op("times_rms", s, args, rows_of(args.x, tokens_of(args.batch)), &OpTable::times_rms);
+  };
+  table.keep_peaks = [](void* s, const KeepPeaksArgs& args) {
+    run_op("keep_peaks", s, args, rows_of(args.x, tokens_of(args.batch)), &OpTable::keep_peaks);
+  };
   table.kv_store = [](void* s, const KvStoreArgs& args) {
     run_op("kv_store", s, args, blocks_of(args), &OpTable::kv_store);
   };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -132,6 +133,19 @@ void check_args(const CopyHeadsArgs& args) {
                args.out_first, args.out_dim);
 }
 
+void check_args(const TimesRmsArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  check_view(args.x, rows, args.x.cols, "times_rms x");
+  check_view(args.like, rows, args.like.cols, "times_rms like");
+  HEARTH_CHECK(args.like.cols > 0, "times_rms like");
+}
+
+void check_args(const KeepPeaksArgs& args) {
+  check_view(args.x, num_rows(*args.batch, Rows::kTokens), args.x.cols, "keep_peaks x");
+  HEARTH_CHECK(args.x.cols > 0 && std::isfinite(args.deviations), "keep_peaks: {} deviations",
+               args.deviations);
+}
+
 void check_args(const KvStoreArgs& args) {
   check_kv(*args.batch, args.group, args.kv);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
@@ -198,6 +212,7 @@ void check_args(const MoeRouteArgs& args) {
   check_view(args.weights, rows, args.top_k, "moe_route weights");
   const int64_t experts = args.logits.cols;
   if (args.selection_bias != nullptr) check_vector(args.selection_bias, experts, "moe_route bias");
+  if (args.expert_scale != nullptr) check_vector(args.expert_scale, experts, "moe_route scale");
   HEARTH_CHECK(args.num_groups > 0 && experts % args.num_groups == 0, "{} groups of {} experts",
                args.num_groups, experts);
   HEARTH_CHECK(args.groups_used > 0 && args.groups_used <= args.num_groups &&

@@ -29,6 +29,8 @@ void check_args(const SoftCapArgs& args);
 void check_args(const RopeTableArgs& args);
 void check_args(const RopeArgs& args);
 void check_args(const CopyHeadsArgs& args);
+void check_args(const TimesRmsArgs& args);
+void check_args(const KeepPeaksArgs& args);
 void check_args(const KvStoreArgs& args);
 void check_args(const AttentionArgs& args);
 void check_args(const GatedActivationArgs& args);

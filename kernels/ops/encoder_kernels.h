@@ -7,11 +7,17 @@ namespace hearth::kernels {
 
 void check_args(const LayerNormArgs& args);
 void check_args(const GeluArgs& args);
+void check_args(const ScaleByPositionArgs& args);
+void check_args(const SigmoidGateArgs& args);
+/// What the row at `position` is multiplied by.
+float position_factor(const ScaleByPositionArgs& args, int32_t position);
 
 namespace reference {
 void layer_norm(void*, const LayerNormArgs&);
 void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
+void scale_by_position(void*, const ScaleByPositionArgs&);
+void sigmoid_gate(void*, const SigmoidGateArgs&);
 extern const EncoderOps kEncoderOps;
 }  // namespace reference
 
@@ -19,6 +25,8 @@ namespace cpu {
 void layer_norm(void*, const LayerNormArgs&);
 void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
+void scale_by_position(void*, const ScaleByPositionArgs&);
+void sigmoid_gate(void*, const SigmoidGateArgs&);
 extern const EncoderOps kEncoderOps;
 }  // namespace cpu
 
@@ -26,6 +34,8 @@ namespace cuda {
 void layer_norm(void*, const LayerNormArgs&);
 void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
+void scale_by_position(void*, const ScaleByPositionArgs&);
+void sigmoid_gate(void*, const SigmoidGateArgs&);
 }  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -1,6 +1,6 @@
 #pragma once
-// Ops that only encoders need, on the memory and weights of the OpTable that points to them. They
-// keep the rules of kernels/ops.h.
+// Ops of encoders, and of the decoders that resemble them or need more than most, on the memory and
+// weights of the OpTable that points to them. They keep the rules of kernels/ops.h.
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
@@ -11,18 +11,36 @@ namespace hearth::kernels {
 /// Source: Ba, Kiros and Hinton 2016, equations 3 and 4.
 struct LayerNormArgs {
   const BatchIndex* batch;
-  TensorView x;          ///< (num_tokens, width)
+  TensorView x;          ///< (rows, width)
   const Weight* weight;  ///< kVector of width
-  const Weight* bias;    ///< kVector of width
+  const Weight* bias;    ///< kVector of width; null: none
   float eps;
   TensorView out;  ///< like x
+  Rows rows = Rows::kTokens;
 };
 
-/// x = x * Phi(x) in place, Phi being the normal distribution function: the exact form, by erf.
-/// Source: Hendrycks and Gimpel 2016, section 2.
+/// x = x * Phi(x) in place, Phi being the normal distribution function: the exact form, by erf, or
+/// the approximation by tanh (Activation::kGeluTanh). Source: Hendrycks and Gimpel 2016, section 2.
 struct GeluArgs {
   const BatchIndex* batch;
   TensorView x;  ///< (num_tokens, width)
+  bool by_tanh = false;
+};
+
+/// x[t] *= 1 + scale * ln(1 + floor(positions[t] / length)), in place; the factor is computed in
+/// double and rounded to f32. Source: Nakanishi 2025 (Scalable-Softmax).
+struct ScaleByPositionArgs {
+  const BatchIndex* batch;
+  TensorView x;  ///< (num_tokens, width)
+  float scale;
+  int32_t length;  ///< at least 1
+};
+
+/// x *= sigmoid(gate), in place. Source: Qiu et al. 2025 (Gated Attention).
+struct SigmoidGateArgs {
+  const BatchIndex* batch;
+  TensorView x;     ///< (num_tokens, width)
+  TensorView gate;  ///< like x
 };
 
 struct EncoderOps {
@@ -31,6 +49,8 @@ struct EncoderOps {
   /// Like OpTable::attention, but each query attends to all context_len positions of its sequence,
   /// whose K and V are already stored. No window.
   void (*attention_to_all)(void* state, const AttentionArgs&) = nullptr;
+  void (*scale_by_position)(void* state, const ScaleByPositionArgs&) = nullptr;
+  void (*sigmoid_gate)(void* state, const SigmoidGateArgs&) = nullptr;
 };
 
 /// The table's encoder ops. kUnsupported if it has none.

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 
 #include "kernels/base/numbers.h"
 #include "kernels/ops/checks.h"
@@ -9,7 +10,7 @@ namespace hearth::kernels::reference {
 void layer_norm(void*, const LayerNormArgs& args) {
   check_args(args);
   const int64_t width = args.x.cols;
-  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+  for (int32_t t = 0; t < num_rows(*args.batch, args.rows); ++t) {
     const float* x = args.x.row<float>(t);
     float* out = args.out.row<float>(t);
     double sum = 0;
@@ -19,23 +20,53 @@ void layer_norm(void*, const LayerNormArgs& args) {
     for (int64_t c = 0; c < width; ++c) squares += (x[c] - mean) * (x[c] - mean);
     const double scale = 1.0 / std::sqrt(squares / as_double(width) + args.eps);
     for (int64_t c = 0; c < width; ++c) {
-      out[c] =
-          static_cast<float>((x[c] - mean) * scale * args.weight->vector[c] + args.bias->vector[c]);
+      const float bias = args.bias == nullptr ? 0.0f : args.bias->vector[c];
+      out[c] = static_cast<float>((x[c] - mean) * scale * args.weight->vector[c] + bias);
     }
   }
 }
+
+namespace {
+
+double gelu_of(double x, bool by_tanh) {
+  if (!by_tanh) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  return 0.5 * x *
+         (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+}  // namespace
 
 void gelu(void*, const GeluArgs& args) {
   check_args(args);
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     float* x = args.x.row<float>(t);
     for (int64_t c = 0; c < args.x.cols; ++c) {
-      const double value = x[c];
-      x[c] = static_cast<float>(0.5 * value * std::erfc(-value / std::sqrt(2.0)));
+      x[c] = static_cast<float>(gelu_of(x[c], args.by_tanh));
     }
   }
 }
 
-const EncoderOps kEncoderOps = {layer_norm, gelu, attention_to_all};
+void scale_by_position(void*, const ScaleByPositionArgs& args) {
+  check_args(args);
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    const float factor = position_factor(args, args.batch->positions[t]);
+    float* x = args.x.row<float>(t);
+    for (int64_t c = 0; c < args.x.cols; ++c) x[c] *= factor;
+  }
+}
+
+void sigmoid_gate(void*, const SigmoidGateArgs& args) {
+  check_args(args);
+  for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
+    float* x = args.x.row<float>(t);
+    const float* gate = args.gate.row<float>(t);
+    for (int64_t c = 0; c < args.x.cols; ++c) {
+      x[c] = static_cast<float>(x[c] / (1.0 + std::exp(-double{gate[c]})));
+    }
+  }
+}
+
+const EncoderOps kEncoderOps = {layer_norm, gelu, attention_to_all, scale_by_position,
+                                sigmoid_gate};
 
 }  // namespace hearth::kernels::reference

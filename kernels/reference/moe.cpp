@@ -15,6 +15,12 @@ namespace {
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+/// What the share of a chosen expert is multiplied by.
+double scale_of(const MoeRouteArgs& args, int32_t expert) {
+  if (args.expert_scale == nullptr) return args.scale;
+  return double{args.scale} * args.expert_scale->vector[expert];
+}
+
 /// What experts are chosen by: their share plus bias, minus infinity outside the groups used.
 std::vector<double> keys_of(const float* logits, const MoeRouteArgs& args) {
   const int64_t num_experts = args.logits.cols;
@@ -66,8 +72,9 @@ void route_row(const float* logits, const MoeRouteArgs& args, int32_t* ids, floa
   if (args.sigmoid) {
     double sum = 0;
     for (int32_t j = 0; j < args.top_k; ++j) sum += sigmoid(logits[ids[j]]);
-    const double scale = args.normalize ? args.scale / std::max(sum, 1e-20) : args.scale;
+    if (!args.normalize) sum = 1;
     for (int32_t j = 0; j < args.top_k; ++j) {
+      const double scale = scale_of(args, ids[j]) / std::max(sum, 1e-20);
       weights[j] = static_cast<float>(sigmoid(logits[ids[j]]) * scale);
     }
     return;
@@ -83,7 +90,8 @@ void route_row(const float* logits, const MoeRouteArgs& args, int32_t* ids, floa
     for (int32_t j = 0; j < args.top_k; ++j) sum += std::exp(logits[ids[j]] - largest);
   }
   for (int32_t j = 0; j < args.top_k; ++j) {
-    weights[j] = static_cast<float>(std::exp(logits[ids[j]] - largest) / sum * args.scale);
+    weights[j] =
+        static_cast<float>(std::exp(logits[ids[j]] - largest) / sum * scale_of(args, ids[j]));
   }
 }
 
@@ -129,7 +137,7 @@ void moe_combine(void*, const MoeCombineArgs& args) {
         sum += double{args.weights.row<float>(t)[j]} * args.x.row<float>(t * top_k + j)[c];
       }
       float& out = args.out.row<float>(t)[c];
-      out = static_cast<float>(out + sum);
+      out = static_cast<float>(args.add ? out + sum : sum);
     }
   }
 }

@@ -41,6 +41,8 @@ OpTable reference_ops() {
   table.gated_activation = reference::gated_activation;
   table.gather_rows = reference::gather_rows;
   table.copy_heads = reference::copy_heads;
+  table.times_rms = reference::times_rms;
+  table.keep_peaks = reference::keep_peaks;
   table.copy_blocks = reference::copy_blocks;
   table.draw = &reference::kDrawOps;
   table.moe_route = reference::moe_route;

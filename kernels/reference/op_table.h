@@ -60,6 +60,11 @@ void soft_cap(void*, const SoftCapArgs&);
 void rope_table(void*, const RopeTableArgs&);
 void rope(void*, const RopeArgs&);
 void copy_heads(void*, const CopyHeadsArgs&);
+/// One row of times_rms and of keep_peaks; the CPU table uses them too.
+void times_rms_row(const float* like, int64_t like_width, float eps, int64_t width, float* x);
+void keep_peaks_row(float deviations, int64_t width, float* x);
+void times_rms(void*, const TimesRmsArgs&);
+void keep_peaks(void*, const KeepPeaksArgs&);
 void kv_store(void*, const KvStoreArgs&);
 void attention(void*, const AttentionArgs&);
 void gated_activation(void*, const GatedActivationArgs&);

@@ -53,7 +53,7 @@ std::string without_blanks(std::string_view text) {
 bool reads(const ToolFormat& format, std::string_view answer) {
   AnswerShape shape;
   shape.tools = &format;
-  shape.functions = {std::string(kFunction)};
+  shape.functions = {{std::string(kFunction)}};
   shape.channels = format.style == CallStyle::kChannels;
   AnswerParser parser(shape);
   AnswerPieces pieces;
@@ -76,8 +76,8 @@ const ToolFormat* by_marks(std::string_view source) {
   };
   for (const ToolFormat& format : tool_formats()) {
     if (format.bare || format.style == CallStyle::kChannels) continue;
-    const bool keys =
-        format.style == CallStyle::kNamed || (has(format.name_key) && has(format.arguments_key));
+    const bool keys = has(format.name_key) && has(format.arguments_key) && has(format.quote) &&
+                      has(format.tags.key_begin) && has(format.tags.value_end);
     if (has(format.open) && has(format.close) && has(format.list_begin) && has(format.lead) &&
         has(format.name_end) && keys) {
       return &format;
@@ -87,10 +87,12 @@ const ToolFormat* by_marks(std::string_view source) {
 }
 
 ReasoningMarks reasoning_of(std::string_view source) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kMarks = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kMarks = {{
       {"<think>", "</think>"},
       {"<|START_THINKING|>", "<|END_THINKING|>"},
       {"[THINK]", "[/THINK]"},
+      {"<|channel>thought", "<channel|>"},
+      {"<seed:think>", "</seed:think>"},
   }};
   for (const auto& [begin, end] : kMarks) {
     if (source.find(end) != std::string_view::npos) return {std::string(begin), std::string(end)};

@@ -4,7 +4,11 @@ namespace hearth::models {
 
 AnswerParser::AnswerParser(const AnswerShape& shape) : one_call_(shape.one_call) {
   if (shape.channels) {
-    channels_.emplace(shape.tools == nullptr ? std::vector<std::string>() : shape.functions);
+    std::vector<std::string> names;
+    if (shape.tools != nullptr) {
+      for (const OfferedFunction& function : shape.functions) names.push_back(function.name);
+    }
+    channels_.emplace(std::move(names));
     return;
   }
   splitter_.emplace(shape.reasoning, shape.reasoning_open);

@@ -19,9 +19,9 @@ namespace hearth::models {
 
 /// What to parse in one answer.
 struct AnswerShape {
-  const ToolFormat* tools = nullptr;   ///< null: no calls
-  std::vector<std::string> functions;  ///< that may be called
-  bool one_call = false;               ///< the answer ends with its first call
+  const ToolFormat* tools = nullptr;       ///< null: no calls
+  std::vector<OfferedFunction> functions;  ///< that may be called
+  bool one_call = false;                   ///< the answer ends with its first call
   ReasoningMarks reasoning;
   bool reasoning_open = false;  ///< the prompt has begun it
   bool channels = false;        ///< the format "harmony", with or without calls

@@ -10,7 +10,7 @@ using Type = AnswerPiece::Type;
 
 }  // namespace
 
-CallParser::CallParser(const ToolFormat& format, std::vector<std::string> functions)
+CallParser::CallParser(const ToolFormat& format, std::vector<OfferedFunction> functions)
     : format_(format),
       functions_(std::move(functions)),
       state_(format.bare ? State::kBare : State::kText),
@@ -22,7 +22,7 @@ CallParser::CallParser(const ToolFormat& format, std::vector<std::string> functi
 
 bool CallParser::offered(std::string_view name) const {
   if (functions_.empty()) return is_function_name(name);
-  return std::ranges::find(functions_, name) != functions_.end();
+  return std::ranges::find(functions_, name, &OfferedFunction::name) != functions_.end();
 }
 
 void CallParser::push(char c, AnswerPieces* pieces) {
@@ -34,6 +34,7 @@ void CallParser::push(char c, AnswerPieces* pieces) {
     case State::kObject: return object(c, pieces);
     case State::kBetween: return between(c, pieces);
     case State::kName:
+    case State::kCallId:
     case State::kNameEnd: return function_name(c, pieces);
     case State::kArguments: return arguments(c, pieces);
     case State::kClose: return close(c, pieces);
@@ -108,7 +109,7 @@ void CallParser::bare(char c, AnswerPieces* pieces) {
 void CallParser::opened() {
   state_ = State::kBegin;
   announced_ = false;
-  want_ = format_.style == CallStyle::kNamed ? format_.lead : format_.list_begin;
+  want_ = format_.list_begin.empty() ? format_.lead : format_.list_begin;
   name_.clear();
 }
 
@@ -144,7 +145,9 @@ void CallParser::begin(char c, AnswerPieces* pieces) {
       kept_ += c;
       state_ = State::kBetween;
       return;
-    case CallStyle::kNamed: state_ = State::kName; return function_name(c, pieces);
+    case CallStyle::kNamed:
+    case CallStyle::kTagged:
+    case CallStyle::kQuoted: state_ = State::kName; return function_name(c, pieces);
     case CallStyle::kChannels: return give_up(c, pieces);
   }
 }
@@ -208,6 +211,14 @@ void CallParser::function_name(char c, AnswerPieces* pieces) {
       return;
     }
     if (!offered(name_)) return give_up(c, pieces);
+    state_ = format_.id_begin.empty() ? State::kNameEnd : State::kCallId;
+    want_ = format_.id_begin.empty() ? format_.name_end : format_.id_begin;
+  }
+  if (state_ == State::kCallId && want_.empty()) {
+    if (is_name_char(c)) {
+      kept_ += c;
+      return;
+    }
     state_ = State::kNameEnd;
     want_ = format_.name_end;
   }
@@ -220,22 +231,34 @@ void CallParser::function_name(char c, AnswerPieces* pieces) {
     kept_ += c;
     return;
   }
-  if (!want_.empty() || c != '{') return give_up(c, pieces);
-  announce(name_, pieces);
-  value_ = ValueScanner();
+  if (!want_.empty()) return give_up(c, pieces);
+  const auto found = std::ranges::find(functions_, name_, &OfferedFunction::name);
+  called_ = found == functions_.end() ? OfferedFunction{name_} : *found;
+  arguments_ = make_argument_reader(format_, called_);
   state_ = State::kArguments;
   arguments(c, pieces);
 }
 
 void CallParser::arguments(char c, AnswerPieces* pieces) {
-  const ValueScanner::Step step = value_.push(c);
-  if (step == ValueScanner::Step::kWrong || step == ValueScanner::Step::kPast) {
-    return give_up(c, pieces);
+  std::string json;
+  const ArgumentReader::Step step = arguments_->push(c, &json);
+  if (!announced_ && !json.empty()) announce(name_, pieces);
+  append_piece(pieces, Type::kArguments, json);
+  switch (step) {
+    case ArgumentReader::Step::kMore:
+      if (!announced_) kept_ += c;
+      return;
+    case ArgumentReader::Step::kWrong: {
+      // What follows the part that was reported is text.
+      const std::string held = announced_ ? arguments_->held() : std::string(1, c);
+      give_up(held.front(), pieces);
+      for (const char each : std::string_view(held).substr(1)) push(each, pieces);
+      return;
+    }
+    case ArgumentReader::Step::kDone:
+      want_ = format_.close;
+      ended(want_.empty() ? State::kText : State::kClose);
   }
-  append_piece(pieces, Type::kArguments, std::string_view(&c, 1));
-  if (step != ValueScanner::Step::kDone) return;
-  want_ = format_.close;
-  ended(want_.empty() ? State::kText : State::kClose);
 }
 
 // ---- End of a call.
@@ -289,6 +312,11 @@ void CallParser::finish(AnswerPieces* pieces) {
       state_ == State::kClose ||
       (announced_ && (object_ || state_ == State::kArguments || state_ == State::kBetween));
   if (certain) {
+    if (state_ == State::kArguments) {
+      std::string json;
+      arguments_->finish(&json);
+      append_piece(pieces, Type::kArguments, json);
+    }
     if (object_ || state_ == State::kArguments) ++num_ended_;
     return;
   }

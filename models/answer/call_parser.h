@@ -3,12 +3,14 @@
 // that only begins like a call, or calls a function that was not offered, stays unchanged text. A
 // call is reported once its name is known and its arguments have begun.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/answer/answer_piece.h"
+#include "models/answer/argument_reader.h"
 #include "models/answer/call_object.h"
 #include "models/answer/tool_format.h"
 
@@ -17,7 +19,7 @@ namespace hearth::models {
 class CallParser {
  public:
   /// `format` outlives it. `functions`: those that may be called; empty: any with a valid name.
-  CallParser(const ToolFormat& format, std::vector<std::string> functions);
+  CallParser(const ToolFormat& format, std::vector<OfferedFunction> functions);
 
   void push(char c, AnswerPieces* pieces);
   void finish(AnswerPieces* pieces);
@@ -33,6 +35,7 @@ class CallParser {
     kObject,
     kBetween,  ///< after an object of a list
     kName,
+    kCallId,
     kNameEnd,
     kArguments,
     kClose,
@@ -56,7 +59,7 @@ class CallParser {
   void ended(State next);
 
   const ToolFormat& format_;
-  const std::vector<std::string> functions_;
+  const std::vector<OfferedFunction> functions_;
   std::vector<std::string_view> marks_;  // that text is searched for
   State state_;
   std::string blanks_;     // at the end of the text so far
@@ -67,7 +70,8 @@ class CallParser {
   bool first_text_ = true;  // only blanks since the last call
   std::optional<CallObject> object_;
   std::string name_;
-  ValueScanner value_;
+  OfferedFunction called_;  // outlives its reader
+  std::unique_ptr<ArgumentReader> arguments_;
   int32_t num_ended_ = 0;
 };
 

@@ -13,7 +13,21 @@ enum class CallStyle {
   kObject,    ///< open, one JSON object with name and arguments, close
   kList,      ///< open, a JSON list of such objects, close
   kNamed,     ///< open, lead, the name, name_end, the arguments' JSON, close
+  kTagged,    ///< as kNamed, with marks around each argument; see tagged_arguments.h
+  kQuoted,    ///< as kNamed, with marks around strings; see quoted_arguments.h
   kChannels,  ///< messages with a header each, to functions.NAME; see channel_parser.h
+};
+
+/// The marks around each argument of a call, and after the last one.
+struct ArgumentTags {
+  std::string_view key_begin;  ///< before an argument's name
+  std::string_view key_end;    ///< after it
+  std::string_view
+      json_key_end;              ///< in place of key_end if the value is not a string; "": unmarked
+  std::string_view value_begin;  ///< "": the value follows key_end
+  std::string_view value_end;
+  std::string_view end;  ///< after the arguments
+  bool lines = false;    ///< the value is on lines of its own
 };
 
 /// All texts are ASCII or complete characters. Blanks between them may differ in an answer.
@@ -25,8 +39,11 @@ struct ToolFormat {
   std::string_view close;       ///< after it; may be missing at the end of the answer
   std::string_view name_key;    ///< kObject, kList
   std::string_view arguments_key;
-  std::string_view lead;      ///< kNamed: before the name
-  std::string_view name_end;  ///< kNamed: after the name
+  std::string_view lead;      ///< kNamed, kTagged, kQuoted: before the name
+  std::string_view id_begin;  ///< after the name, before an identifier of the call; "": none
+  std::string_view name_end;  ///< after both
+  ArgumentTags tags;          ///< kTagged
+  std::string_view quote;     ///< kQuoted: before and after a string
   /// The answer itself begins with the object; `optional_open` may come before it.
   bool bare = false;
   std::string_view optional_open;
@@ -40,7 +57,7 @@ struct ToolFormat {
     std::string_view first;  ///< before the first call
     std::string_view before_name;
     std::string_view between;  ///< between name and arguments
-    std::string_view behind;   ///< after the arguments
+    std::string_view after;    ///< after the arguments
     std::string_view separator;
     std::string_view last;  ///< after the last call
     bool several = false;

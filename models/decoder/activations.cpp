@@ -24,7 +24,7 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
   attn = place(tokens, c.most([](const LayerSpec& layer) { return layer.out_width(); }));
   const int64_t ffn_width = c.most([](const LayerSpec& layer) { return layer.ffn_width; });
   if (ffn_width > 0) {
-    gate_up = place(tokens, 2 * ffn_width);
+    if (c.gated_ffn) gate_up = place(tokens, 2 * ffn_width);
     gated = place(tokens, ffn_width);
   }
   if (const ExpertConfig& e = c.experts; e.count > 0) {
@@ -47,6 +47,18 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     latent.out = place(tokens, heads * a.v_dim);
     latent.heads = place(tokens, heads);
     latent.heads.dtype = kernels::DType::kI32;
+  }
+  if (const int64_t width = c.per_layer_width; width > 0) {
+    per_layer.inputs = place(tokens, c.num_layers * width);
+    per_layer.projected = place(tokens, c.num_layers * width);
+    per_layer.gate_up = place(tokens, 2 * width);
+    per_layer.gated = place(tokens, width);
+  }
+  if (const int64_t streams = c.altup.streams; streams > 0) {
+    for (kernels::TensorView& rows : altup.streams) rows = place(tokens, streams * c.width);
+    altup.router = place(tokens, streams);
+    altup.coefs = place(tokens, streams * streams);
+    altup.low = place(tokens, c.altup.laurel_rank);
   }
   cos_sin.clear();
   for (const RopeConfig& rope : c.ropes) cos_sin.push_back(place(tokens, rope.dim));

@@ -15,7 +15,7 @@ struct Activations {
   kernels::TensorView branch;   ///< (tokens, width), if config.has_branch()
   kernels::TensorView qkv;      ///< (tokens, qkv_width of the widest layer)
   kernels::TensorView attn;     ///< (tokens, out_width of the widest layer)
-  kernels::TensorView gate_up;  ///< (tokens, 2 ffn_width of the widest layer)
+  kernels::TensorView gate_up;  ///< (tokens, 2 ffn_width of the widest layer), if gated_ffn
   kernels::TensorView gated;    ///< (tokens, ffn_width of the widest layer)
   struct Experts {
     kernels::TensorView logits;       ///< (tokens, count)
@@ -27,13 +27,25 @@ struct Activations {
     kernels::TensorView shared_gate;  ///< (tokens, 1), if config.experts.shared_gate
   } experts;                          ///< if config.experts.count > 0
   struct Latent {
-    kernels::TensorView q_a;                 ///< (tokens, q_rank)
-    kernels::TensorView q;                   ///< (tokens, heads * (plain + rotated))
-    kernels::TensorView full;                ///< (tokens, heads * (kv_rank + rotated))
-    kernels::TensorView k;                   ///< (tokens, kv_rank + rotated)
-    kernels::TensorView out;                 ///< (tokens, heads * v_dim)
-    kernels::TensorView heads;               ///< (tokens, heads) i32: 0, 1, 2 ... in each row
-  } latent;                                  ///< if config.latent.kv_rank > 0
+    kernels::TensorView q_a;    ///< (tokens, q_rank)
+    kernels::TensorView q;      ///< (tokens, heads * (plain + rotated))
+    kernels::TensorView full;   ///< (tokens, heads * (kv_rank + rotated))
+    kernels::TensorView k;      ///< (tokens, kv_rank + rotated)
+    kernels::TensorView out;    ///< (tokens, heads * v_dim)
+    kernels::TensorView heads;  ///< (tokens, heads) i32: 0, 1, 2 ... in each row
+  } latent;                     ///< if config.latent.kv_rank > 0
+  struct PerLayer {
+    kernels::TensorView inputs;     ///< (tokens, num_layers * per_layer_width)
+    kernels::TensorView projected;  ///< the same
+    kernels::TensorView gate_up;    ///< (tokens, 2 per_layer_width)
+    kernels::TensorView gated;      ///< (tokens, per_layer_width)
+  } per_layer;                      ///< if config.per_layer_width > 0
+  struct AltUp {
+    kernels::TensorView streams[2];  ///< (tokens, streams * width): before and after a layer
+    kernels::TensorView router;      ///< (tokens, streams)
+    kernels::TensorView coefs;       ///< (tokens, streams * streams)
+    kernels::TensorView low;         ///< (tokens, laurel_rank)
+  } altup;                           ///< if config.altup.streams > 0
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
   kernels::TensorView out_x;                 ///< (outputs, width)
   kernels::TensorView out_norm;              ///< (outputs, width)

@@ -7,6 +7,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
+#include "kernels/ops/encoder_ops.h"
 #include "models/encoder/encoder_config.h"
 #include "models/file_info.h"
 
@@ -37,8 +38,26 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
     return group.kv.k_dim == group.kv.v_dim && !group.kv.v_in_k;
   });
   HEARTH_TRY(want(!even, ops.any_kv_shape, "keys and values of different sizes"));
-  HEARTH_TRY(want(c.latent.kv_rank > 0, ops.copy_heads != nullptr && experts, "latent attention"));
-  return want(c.logit_scale != 1 || c.logit_soft_cap > 0, ops.soft_cap != nullptr, "soft caps");
+  const bool copies = ops.copy_heads != nullptr;
+  const auto any_layer = [&c](bool (*has)(const LayerSpec&)) {
+    return std::ranges::any_of(c.layers, has);
+  };
+  HEARTH_TRY(want(c.latent.kv_rank > 0, copies && experts, "latent attention"));
+  HEARTH_TRY(want(c.altup.streams > 0, copies && experts && ops.times_rms != nullptr,
+                  "several residual streams"));
+  HEARTH_TRY(want(any_layer([](const LayerSpec& l) { return l.gate_cutoff != kNoCutoff; }),
+                  ops.keep_peaks != nullptr, "sparse activations"));
+  HEARTH_TRY(want(c.per_layer_width > 0, copies, "per-layer embeddings"));
+  HEARTH_TRY(want(any_layer([](const LayerSpec& l) { return l.v_may_be_k; }), copies,
+                  "values made from keys"));
+  // A table without `embed` only measures.
+  const bool more =
+      c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.position_scale > 0;
+  HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
+                  "layer norms, gelu, or factors of rows"));
+  const bool scales = c.logit_scale != 1 || c.logit_soft_cap > 0 || c.altup.streams > 0 ||
+                      c.layer_scale || c.experts.logit_scale != 1;
+  return want(scales, ops.soft_cap != nullptr, "soft caps");
 }
 
 }  // namespace
@@ -100,21 +119,20 @@ void Decoder::forward(const StepArgs& args) {
   HEARTH_CHECK(args.pools.size() == config_.groups.size(), "{} pools for {} groups",
                args.pools.size(), config_.groups.size());
   embed(batch);
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+  begin(batch);
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
     const LayerSpec& spec = config_.layers[i];
     layer({batch, weights_.layers[i], spec, layer_kv(args.pools, spec),
-           act_.attn.columns(0, spec.out_width()), act_.gated.columns(0, spec.ffn_width)});
+           act_.attn.columns(0, spec.out_width()), act_.gated.columns(0, spec.ffn_width), i});
   }
+  finish(batch);
   if (batch.num_outputs > 0) head(batch, args.logits);
 }
 
 // The result reuses an activation buffer, whose content is no longer needed after the last layer.
 TensorView Decoder::final_rows(const BatchIndex& batch) {
-  ops_.rms_norm(state(), {.batch = &batch,
-                          .x = act_.x,
-                          .weight = weights_.output_norm.get(),
-                          .eps = config_.rms_eps,
-                          .out = act_.normed});
+  norm_rows(batch, Rows::kTokens, act_.x, weights_.output_norm, weights_.output_norm_bias,
+            act_.normed, nullptr);
   return act_.normed;
 }
 
@@ -130,25 +148,24 @@ void Decoder::embed(const BatchIndex& batch) {
                        .table = weights_.embedding.get(),
                        .scale = config_.embedding_scale,
                        .out = act_.x});
+  if (weights_.embedding_norm) {
+    norm_rows(batch, Rows::kTokens, act_.x, weights_.embedding_norm, {}, act_.x, nullptr);
+  }
   for (size_t i = 0; i < config_.ropes.size(); ++i) {
     ops_.rope_table(state(), {.batch = &batch,
                               .inv_freq = frequencies(i),
                               .magnitude = rope_magnitude(config_.ropes[i]),
                               .cos_sin = act_.cos_sin[i]});
   }
+  if (config_.per_layer_width > 0) embed_per_layer(batch);
 }
 
 /// Computes only the requested rows: a prefill needs one of hundreds, and the head is the largest
 /// matrix.
 void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
   ops_.gather_rows(state(), {.batch = &batch, .x = act_.x, .out = act_.out_x});
-  ops_.rms_norm(state(), {.batch = &batch,
-                          .rows = Rows::kOutputs,
-                          .x = act_.out_x,
-                          .weight = weights_.output_norm.get(),
-                          .eps = config_.rms_eps,
-                          .out = act_.out_norm,
-                          .reader = weights_.head()});
+  norm_rows(batch, Rows::kOutputs, act_.out_x, weights_.output_norm, weights_.output_norm_bias,
+            act_.out_norm, weights_.head());
   ops_.matmul(state(), {.batch = &batch,
                         .rows = Rows::kOutputs,
                         .x = act_.out_norm,
@@ -178,24 +195,15 @@ PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) 
 void Decoder::attention(const LayerStep& s, const TensorView& in) {
   const DecoderConfig& c = config_;
   const kernels::KvShape& kv = s.spec.kv;
-  const TensorView qkv = act_.qkv.columns(0, s.spec.qkv_width());
-  const TensorView q = qkv.columns(0, s.spec.q_width());
-  const TensorView k = qkv.columns(s.spec.q_width(), kv.k_width());
-  const TensorView v = qkv.columns(s.spec.q_width() + kv.k_width(), kv.v_width());
-
-  product(s, in, s.weights.qkv, s.weights.qkv_bias, qkv);
-  const bool late_norm = c.qk_norm == QkNorm::kHeadsAfterRope;
-  const auto norm_qk = [&] {
-    norm(s, q, s.weights.q_norm, q);
-    norm(s, k, s.weights.k_norm, k);
-  };
-  if (s.weights.q_norm && !late_norm) norm_qk();
-  if (s.spec.rope != kNoRope) {
-    rotate(s, q, s.spec.num_heads);
-    rotate(s, k, kv.num_kv_heads);
+  const int64_t q_width = s.spec.q_width();
+  const TensorView q = act_.qkv.columns(0, q_width);
+  product(s, in, s.weights.qkv, s.weights.qkv_bias, act_.qkv.columns(0, s.weights.qkv->rows));
+  if (s.spec.stores_kv()) {
+    store_kv(s, act_.qkv.columns(q_width, kv.k_width()),
+             act_.qkv.columns(q_width + kv.k_width(), kv.v_width()));
   }
-  if (late_norm) norm_qk();
-  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
+  norm_and_rotate(s, q, s.weights.q_norm, s.spec.num_heads);
+  scale_by_position(s, q);
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
                            .q = q,
@@ -206,6 +214,33 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
                            .soft_cap = c.attention_soft_cap,
                            .sinks = s.weights.sinks.get(),
                            .out = s.attn});
+  if (!s.weights.attn_gate) return;
+  const TensorView gate = act_.qkv.columns(0, s.spec.out_width());  // in place of q, k and v
+  product(s, in, s.weights.attn_gate, {}, gate);
+  ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = s.attn, .gate = gate});
+}
+
+void Decoder::scale_by_position(const LayerStep& s, const TensorView& q) {
+  if (config_.position_scale == 0) return;
+  ops_.encoder->scale_by_position(state(), {.batch = &s.batch,
+                                            .x = q,
+                                            .scale = config_.position_scale,
+                                            .length = config_.position_length});
+}
+
+void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView& v) {
+  if (s.weights.v_is_k) copy_columns(s.batch, k, 0, v);
+  if (s.weights.v_norm) norm(s, v, s.weights.v_norm, v);
+  norm_and_rotate(s, k, s.weights.k_norm, s.spec.kv.num_kv_heads);
+  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
+}
+
+void Decoder::norm_and_rotate(const LayerStep& s, const TensorView& heads,
+                              const WeightHandle& weight, int32_t num_heads) {
+  const bool late_norm = config_.qk_norm == QkNorm::kHeadsAfterRope;
+  if (weight && !late_norm) norm(s, heads, weight, heads);
+  if (s.spec.rope != kNoRope) rotate(s, heads, num_heads);
+  if (weight && late_norm) norm(s, heads, weight, heads);
 }
 
 void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_heads) {
@@ -218,8 +253,18 @@ void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_he
 }
 
 void Decoder::gated(const LayerStep& s, const TensorView& in) {
+  if (!config_.gated_ffn) {
+    product(s, in, s.weights.gate_up, s.weights.gate_up_bias, s.gated);
+    ops_.encoder->gelu(state(), {.batch = &s.batch, .x = s.gated, .by_tanh = true});
+    return;
+  }
   const TensorView gate_up = act_.gate_up.columns(0, 2 * int64_t{s.spec.ffn_width});
   product(s, in, s.weights.gate_up, s.weights.gate_up_bias, gate_up);
+  if (s.spec.gate_cutoff != kNoCutoff) {
+    ops_.keep_peaks(state(), {.batch = &s.batch,
+                              .x = gate_up.columns(0, s.spec.ffn_width),
+                              .deviations = s.spec.gate_cutoff});
+  }
   ops_.gated_activation(state(), {.batch = &s.batch,
                                   .gate_up = gate_up,
                                   .activation = config_.activation,
@@ -228,11 +273,58 @@ void Decoder::gated(const LayerStep& s, const TensorView& in) {
 }
 
 void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {
-  if (s.spec.experts) add_experts(s, in);
+  if (s.spec.experts) {
+    route(s, in);
+    sum_experts(s, in, act_.x, true);
+  }
   if (s.spec.ffn_width == 0) return;
   if (s.weights.shared_gate) return add_shared_expert(s, in);
   gated(s, in);
   add_product(s, s.gated, s.weights.down, s.weights.down_bias);
+}
+
+void Decoder::norm_rows(const BatchIndex& batch, Rows rows, const TensorView& x,
+                        const WeightHandle& weight, const WeightHandle& bias, const TensorView& out,
+                        const Weight* reader) {
+  if (config_.norm == Norm::kRms) {
+    ops_.rms_norm(state(), {.batch = &batch,
+                            .rows = rows,
+                            .x = x,
+                            .weight = weight.get(),
+                            .eps = config_.eps,
+                            .out = out,
+                            .reader = reader});
+    return;
+  }
+  ops_.encoder->layer_norm(state(), {.batch = &batch,
+                                     .x = x,
+                                     .weight = weight.get(),
+                                     .bias = bias.get(),
+                                     .eps = config_.eps,
+                                     .out = out,
+                                     .rows = rows});
+}
+
+void Decoder::norm_input(const LayerStep& s, const WeightHandle& weight, const WeightHandle& bias,
+                         const Weight* reader) {
+  norm_rows(s.batch, Rows::kTokens, act_.x, weight, bias, act_.normed, reader);
+}
+
+void Decoder::copy_columns(const BatchIndex& batch, const TensorView& x, int64_t first,
+                           const TensorView& out) {
+  ops_.copy_heads(state(), {.batch = &batch,
+                            .x = x,
+                            .x_dim = narrow<int32_t>(x.cols),
+                            .x_first = narrow<int32_t>(first),
+                            .out = out,
+                            .out_dim = narrow<int32_t>(out.cols),
+                            .out_first = 0,
+                            .num_heads = 1,
+                            .count = narrow<int32_t>(out.cols)});
+}
+
+void Decoder::scale_stream(const BatchIndex& batch, float factor) {
+  ops_.soft_cap(state(), {.batch = &batch, .rows = Rows::kTokens, .scale = factor, .x = act_.x});
 }
 
 void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& weight,
@@ -240,7 +332,7 @@ void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& 
   ops_.rms_norm(state(), {.batch = &s.batch,
                           .x = x,
                           .weight = weight.get(),
-                          .eps = config_.rms_eps,
+                          .eps = config_.eps,
                           .out = out,
                           .reader = reader});
 }
@@ -272,15 +364,32 @@ void Decoder::add_product(const LayerStep& s, const TensorView& y, const WeightH
 void Decoder::add_normed_product(const LayerStep& s, const TensorView& y, const WeightHandle& w,
                                  const WeightHandle& bias, const WeightHandle& norm_weight) {
   product(s, y, w, bias, act_.branch);
-  norm(s, act_.branch, norm_weight, act_.branch);
+  ops_.rms_norm(state(), {.batch = &s.batch,
+                          .x = act_.branch,
+                          .weight = norm_weight.get(),
+                          .eps = config_.post_eps,
+                          .out = act_.branch});
   ops_.add_scaled(state(), {.batch = &s.batch, .x = act_.branch, .out = act_.x});
 }
 
 void PreNormDecoder::layer(const LayerStep& s) {
-  norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
+  if (s.spec.num_heads > 0) {
+    norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.qkv.get());
+    attention(s, act().normed);
+    add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);
+  } else if (s.spec.linear) {
+    norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.attn_out.get());
+    add_product(s, act().normed, s.weights.attn_out, s.weights.attn_bias);
+  }
+  if (!s.spec.experts && s.spec.ffn_width == 0) return;
+  norm_input(s, s.weights.ffn_norm, s.weights.ffn_norm_bias, first_of_feed_forward(s));
+  add_feed_forward(s, act().normed);
+}
+
+void ParallelDecoder::layer(const LayerStep& s) {
+  norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.qkv.get());
   attention(s, act().normed);
   add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);
-  norm(s, act().x, s.weights.ffn_norm, act().normed, first_of_feed_forward(s));
   add_feed_forward(s, act().normed);
 }
 
@@ -296,9 +405,18 @@ void SandwichDecoder::layer(const LayerStep& s) {
   norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
   attention(s, act().normed);
   add_normed_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias, s.weights.attn_post_norm);
-  norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
-  gated(s, act().normed);
-  add_normed_product(s, s.gated, s.weights.down, s.weights.down_bias, s.weights.ffn_post_norm);
+  if (s.spec.experts) {
+    add_feed_forward_with_experts(s);
+  } else {
+    norm(s, act().x, s.weights.ffn_norm, act().normed, s.weights.gate_up.get());
+    gated(s, act().normed);
+    add_normed_product(s, s.gated, s.weights.down, s.weights.down_bias, s.weights.ffn_post_norm);
+  }
+  if (s.weights.per_layer.gate) {
+    per_layer_branch(s, act().x);
+    ops().add_scaled(state(), {.batch = &s.batch, .x = act().branch, .out = act().x});
+  }
+  if (s.weights.scale != 1) scale_stream(s.batch, s.weights.scale);
 }
 
 void PostNormDecoder::layer(const LayerStep& s) {

@@ -50,24 +50,46 @@ class Decoder : public Model {
     kernels::PagedKv kv;
     kernels::TensorView attn;   ///< the layer's columns of act().attn
     kernels::TensorView gated;  ///< the layer's columns of act().gated
+    int32_t index;
   };
+  /// Makes of act().x, the embeddings, what the first layer takes, and of what the last one leaves,
+  /// act().x again. For decoders that have more than one residual stream.
+  virtual void begin(const kernels::BatchIndex&) {}
+  virtual void finish(const kernels::BatchIndex&) {}
   /// Adds the layer's output to act().x.
   virtual void layer(const LayerStep& s) = 0;
 
   const DecoderConfig& config() const { return config_; }
   const Activations& act() const { return act_; }
+  const DecoderWeights& weights() const { return weights_; }
+  const kernels::OpTable& ops() const { return ops_; }
+  void* state() const { return ops_.state.get(); }
 
   /// s.attn = attention of the rows of `in`, before the output projection.
   void attention(const LayerStep& s, const kernels::TensorView& in);
   /// act().latent.out = the same by multi-head latent attention, each head's key and value products
   /// applied to its query and its sum instead of to every position.
   void latent_attention(const LayerStep& s, const kernels::TensorView& in);
-  /// s.gated = activation(gate) * up of the rows of `in`, before the down projection.
+  /// s.gated = activation(gate) * up of the rows of `in`, or gelu(up), before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
   /// act().x += residual_scale * the feed-forward of the rows of `in`, with experts if the model
   /// has them.
   void add_feed_forward(const LayerStep& s, const kernels::TensorView& in);
-  /// `reader`: the weight of the product that reads `out` next, if any.
+  /// act().normed = norm of act().x, of the kind that the family uses. `reader`: the weight of the
+  /// product that reads the result next, if any.
+  void norm_input(const LayerStep& s, const WeightHandle& weight, const WeightHandle& bias,
+                  const kernels::Weight* reader);
+  /// act().x += norm(norm(feed-forward) + norm(experts)), both of norms of act().x (experts.cpp).
+  void add_feed_forward_with_experts(const LayerStep& s);
+  /// act().branch = what the tokens' embeddings for this layer make of the rows of `in`
+  /// (per_layer.cpp).
+  void per_layer_branch(const LayerStep& s, const kernels::TensorView& in);
+  /// out = columns [first, first + out.cols) of x.
+  void copy_columns(const kernels::BatchIndex& batch, const kernels::TensorView& x, int64_t first,
+                    const kernels::TensorView& out);
+  /// act().x *= factor
+  void scale_stream(const kernels::BatchIndex& batch, float factor);
+  /// out = RMS norm of x. `reader`: the weight of the product that reads `out` next, if any.
   void norm(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& weight,
             const kernels::TensorView& out, const kernels::Weight* reader = nullptr);
   /// The weight of the product that the feed-forward begins with, if it begins with one.
@@ -84,13 +106,25 @@ class Decoder : public Model {
 
  private:
   void embed(const kernels::BatchIndex& batch);
-  void add_experts(const LayerStep& s, const kernels::TensorView& in);
+  void norm_rows(const kernels::BatchIndex& batch, kernels::Rows rows, const kernels::TensorView& x,
+                 const WeightHandle& weight, const WeightHandle& bias,
+                 const kernels::TensorView& out, const kernels::Weight* reader);
+  /// Scales q by its rows' positions, in a family that does.
+  void scale_by_position(const LayerStep& s, const kernels::TensorView& q);
+  void embed_per_layer(const kernels::BatchIndex& batch);
+  void route(const LayerStep& s, const kernels::TensorView& in);
+  /// out = the chosen experts' sum, added to what is there if `add`.
+  void sum_experts(const LayerStep& s, const kernels::TensorView& in,
+                   const kernels::TensorView& out, bool add);
   void add_shared_expert(const LayerStep& s, const kernels::TensorView& in);
+  /// Stores k, and v or what is made of k in place of it, after their norms and the rotation.
+  void store_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v);
+  void norm_and_rotate(const LayerStep& s, const kernels::TensorView& heads,
+                       const WeightHandle& weight, int32_t num_heads);
   void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
   kernels::PagedKv layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const;
   const kernels::Weight* frequencies(size_t rope) const;
-  void* state() const { return ops_.state.get(); }
 
   DecoderConfig config_;
   ModelInfo info_;
@@ -112,7 +146,18 @@ class LatentDecoder final : public Decoder {
 
 /// A decoder whose layers norm before each branch, as most do:
 ///   x += attention(norm(x)) W_out;  x += gated(norm(x)) W_down
+/// A layer may lack either branch, or have norm(x) W_out in place of the first.
 class PreNormDecoder : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override;
+};
+
+/// Both branches read the same normed row:
+///   h = norm(x);  x += attention(h) W_out + gated(h) W_down
+class ParallelDecoder final : public Decoder {
  public:
   using Decoder::Decoder;
 
@@ -122,12 +167,33 @@ class PreNormDecoder : public Decoder {
 
 /// Norms on both sides of each branch:
 ///   x += norm(attention(norm(x)) W_out);  x += norm(gated(norm(x)) W_down)
+/// and, where the model has them, experts next to the feed-forward, per-layer embeddings and a
+/// scale of the layer's output.
 class SandwichDecoder final : public Decoder {
  public:
   using Decoder::Decoder;
 
  protected:
   void layer(const LayerStep& s) override;
+};
+
+/// Several residual streams (altup.cpp).
+class AltUpDecoder final : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void begin(const kernels::BatchIndex& batch) override;
+  void layer(const LayerStep& s) override;
+  void finish(const kernels::BatchIndex& batch) override;
+
+ private:
+  kernels::TensorView stream(const kernels::TensorView& streams, int64_t i) const;
+  void route_streams(const LayerStep& s, const kernels::TensorView& x);
+  void predict(const LayerStep& s, const kernels::TensorView& streams,
+               const kernels::TensorView& predicted);
+  void add_laurel(const LayerStep& s);
+  void correct(const LayerStep& s, const kernels::TensorView& predicted);
 };
 
 /// Norms after each branch alone:

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -11,27 +12,45 @@
 namespace hearth::models {
 namespace {
 
-Result<void> load_layers(Metadata& m, DecoderConfig& c) {
+/// Sets whether the layer has attention, a product in its place, or neither.
+Result<void> set_heads(const Metadata& m, LayerSpec& layer, int32_t i, int32_t heads,
+                       int32_t kv_heads) {
+  if (heads == 0 && kv_heads > 0) {
+    return m.corrupt("attention.head_count_kv",
+                     fmt::format("{} for layer {}, which has no heads", kv_heads, i));
+  }
+  if (kv_heads > 0 && heads % kv_heads != 0) {
+    return m.corrupt("attention.head_count_kv",
+                     fmt::format("{}, want a divisor of the {} heads", kv_heads, heads));
+  }
+  layer.num_heads = kv_heads > 0 ? heads : 0;
+  layer.linear = heads > 0 && kv_heads == 0;
+  return {};
+}
+
+Result<void> load_layers(Metadata& m, DecoderConfig& c, bool pruned) {
   const int32_t n = c.num_layers + c.num_draft_layers;
-  HEARTH_ASSIGN_OR_RETURN(const auto heads, m.numbers("attention.head_count", kMaxWidth, n));
+  const int32_t least = pruned ? 0 : 1;
+  HEARTH_ASSIGN_OR_RETURN(const auto heads, m.numbers("attention.head_count", kMaxWidth, n, least));
   HEARTH_ASSIGN_OR_RETURN(const auto kv_heads,
-                          m.numbers_or("attention.head_count_kv", kMaxWidth, heads));
-  HEARTH_ASSIGN_OR_RETURN(const auto ffn, m.numbers("feed_forward_length", kMaxWidth, n));
-  if (!m.has("attention.key_length") && c.width % heads[0] != 0) {
+                          m.numbers_or("attention.head_count_kv", kMaxWidth, heads, least));
+  HEARTH_ASSIGN_OR_RETURN(const auto ffn, m.numbers("feed_forward_length", kMaxWidth, n, least));
+  const auto first = std::ranges::find_if(heads, [](int32_t count) { return count > 0; });
+  if (first == heads.end()) {
+    return m.corrupt("attention.head_count", "0 for every layer, want attention in at least one");
+  }
+  const int32_t usual = *first;
+  if (!m.has("attention.key_length") && c.width % usual != 0) {
     return m.corrupt("attention.head_count",
-                     fmt::format("{}, want a divisor of the width {}", heads[0], c.width));
+                     fmt::format("{}, want a divisor of the width {}", usual, c.width));
   }
   HEARTH_ASSIGN_OR_RETURN(const int32_t k_dim,
-                          m.number_or("attention.key_length", kMaxWidth, c.width / heads[0]));
+                          m.number_or("attention.key_length", kMaxWidth, c.width / usual));
   HEARTH_ASSIGN_OR_RETURN(const int32_t v_dim,
                           m.number_or("attention.value_length", kMaxWidth, k_dim));
   for (int32_t i = 0; i < c.num_layers; ++i) {
-    if (heads[i] % kv_heads[i] != 0) {
-      return m.corrupt("attention.head_count_kv",
-                       fmt::format("{}, want a divisor of the {} heads", kv_heads[i], heads[i]));
-    }
     LayerSpec& layer = c.layers.emplace_back();
-    layer.num_heads = heads[i];
+    HEARTH_TRY(set_heads(m, layer, i, heads[i], kv_heads[i]));
     layer.kv = {kv_heads[i], k_dim, v_dim};
     layer.ffn_width = ffn[i];
   }
@@ -41,7 +60,7 @@ Result<void> load_layers(Metadata& m, DecoderConfig& c) {
 
 }  // namespace
 
-Result<DecoderConfig> DecoderConfig::load_common(Metadata& m) {
+Result<DecoderConfig> DecoderConfig::load_common(Metadata& m, const CommonKeys& keys) {
   DecoderConfig c;
   c.architecture = m.architecture();
   HEARTH_ASSIGN_OR_RETURN(c.context_length, m.number("context_length", kMaxContext));
@@ -53,8 +72,12 @@ Result<DecoderConfig> DecoderConfig::load_common(Metadata& m) {
                                                          c.num_draft_layers, c.num_layers));
   }
   c.num_layers -= c.num_draft_layers;
-  HEARTH_TRY(load_layers(m, c));
-  HEARTH_ASSIGN_OR_RETURN(c.rms_eps, m.factor("attention.layer_norm_rms_epsilon", 1));
+  HEARTH_TRY(load_layers(m, c, keys.pruned));
+  c.norm = keys.norm;
+  HEARTH_ASSIGN_OR_RETURN(c.eps, m.factor(c.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon"
+                                                               : "attention.layer_norm_epsilon",
+                                          1));
+  c.post_eps = c.eps;
   HEARTH_ASSIGN_OR_RETURN(const RopeConfig rope,
                           RopeConfig::load(m.file(), c.architecture, c.layers.front().kv.k_dim));
   m.know({"rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type",
@@ -62,6 +85,10 @@ Result<DecoderConfig> DecoderConfig::load_common(Metadata& m) {
           "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"});
   c.ropes = {rope};
   c.group_layers();
+  if (c.groups.empty()) {
+    return m.corrupt("attention.head_count_kv",
+                     "0 for every layer, want attention in at least one");
+  }
   return c;
 }
 
@@ -72,11 +99,18 @@ void DecoderConfig::set_window(int32_t window, const std::function<bool(int32_t)
   group_layers();
 }
 
+void DecoderConfig::rotate_only(const std::function<bool(int32_t)>& rotated) {
+  for (int32_t i = 0; i < num_layers; ++i) {
+    if (!rotated(i)) layers[i].rope = kNoRope;
+  }
+}
+
 void DecoderConfig::group_layers() {
   groups.clear();
   for (const bool sliding : {false, true}) {
     for (LayerSpec& layer : layers) {
-      if (layer.num_heads == 0 || (layer.window > 0) != sliding) continue;
+      if (layer.num_heads == 0 || !layer.stores_kv()) continue;
+      if ((layer.window > 0) != sliding) continue;
       const auto same = [&](const LayerGroup& group) {
         return group.window == layer.window && group.kv == layer.kv;
       };
@@ -91,6 +125,47 @@ void DecoderConfig::group_layers() {
       layer.index = groups[layer.group].num_layers++;
     }
   }
+  for (LayerSpec& layer : layers) {
+    if (layer.stores_kv()) continue;
+    layer.group = layers[layer.kv_owner].group;
+    layer.index = layers[layer.kv_owner].index;
+    ++groups[layer.group].num_sharing;
+  }
+}
+
+Result<void> DecoderConfig::load_sliding_rope(Metadata& m,
+                                              const std::function<bool(int32_t)>& slides,
+                                              int32_t head_dim) {
+  constexpr std::string_view kDim = "rope.dimension_count_swa";
+  RopeConfig local;
+  HEARTH_ASSIGN_OR_RETURN(local.dim, m.number_or(kDim, head_dim, head_dim));
+  if (local.dim % 2 != 0) return m.corrupt(kDim, fmt::format("{}, want an even number", local.dim));
+  HEARTH_ASSIGN_OR_RETURN(local.base, m.factor_or("rope.freq_base_swa", 1e30f, 10000));
+  ropes.push_back(local);
+  for (int32_t i = 0; i < num_layers; ++i) layers[i].rope = slides(i) ? 1 : 0;
+  return {};
+}
+
+Result<void> DecoderConfig::share_kv(Metadata& m, const std::function<bool(int32_t)>& slides) {
+  constexpr std::string_view kKey = "attention.shared_kv_layers";
+  HEARTH_ASSIGN_OR_RETURN(const int32_t count, m.small_or(kKey, num_layers - 1, 0));
+  const int32_t storing = num_layers - count;
+  for (int32_t i = storing; i < num_layers; ++i) {
+    int32_t owner = storing - 1;
+    while (owner >= 0 && slides(owner) != slides(i)) --owner;
+    if (owner < 0) {
+      return m.corrupt(kKey, fmt::format("{}, but none of the {} layers before them {} as layer {}",
+                                         count, storing, slides(i) ? "slides" : "is full", i));
+    }
+    if (!(layers[owner].kv == layers[i].kv)) {
+      return m.corrupt(kKey, fmt::format("{}, but layer {} has heads of other sizes than layer {}, "
+                                         "whose keys and values it shares",
+                                         count, i, owner));
+    }
+    layers[i].kv_owner = owner;
+  }
+  group_layers();
+  return {};
 }
 
 Result<void> DecoderConfig::load_experts(Metadata& m, bool normalize) {
@@ -115,7 +190,7 @@ Result<void> DecoderConfig::load_experts(Metadata& m, bool normalize) {
                           m.small_or("leading_dense_block_count", kMaxLayers, 0));
   for (int32_t i = dense; i < num_layers; ++i) {
     layers[i].experts = true;
-    layers[i].ffn_width = 0;
+    if (!e.with_dense) layers[i].ffn_width = 0;
   }
   return {};
 }
@@ -133,7 +208,17 @@ void DecoderConfig::add_shared_expert(int32_t ffn_width) {
   }
 }
 
-float inverse_root(int32_t n) { return 1.0f / std::sqrt(static_cast<float>(n)); }
+Result<void> DecoderConfig::load_position_scale(Metadata& m, std::string_view length_key) {
+  HEARTH_ASSIGN_OR_RETURN(position_scale, m.factor_or("attention.temperature_scale", 1e3f, 0));
+  m.know({length_key});
+  if (position_scale == 0) return {};
+  HEARTH_ASSIGN_OR_RETURN(position_length, m.number(length_key, kMaxContext));
+  return {};
+}
+
+float root(int32_t n) { return std::sqrt(static_cast<float>(n)); }
+float inverse_root(int32_t n) { return 1.0f / root(n); }
+float inverse(int32_t n) { return 1.0f / static_cast<float>(n); }
 
 Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_layers,
                                                      uint32_t period) {

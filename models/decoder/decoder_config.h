@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,22 @@ enum class QkNorm {
   kHeadsAfterRope,  ///< as kHeads, after the rotation
 };
 
+/// The norms of the residual stream: before the branches, and after the last layer.
+enum class Norm {
+  kRms,
+  kLayer,  ///< with biases
+  kLayerNoBias,
+};
+
+/// How a family's keys differ from those of most (DecoderConfig::load_common).
+struct CommonKeys {
+  Norm norm = Norm::kRms;
+  bool pruned = false;  ///< a layer may have no attention, or no feed-forward (LayerSpec)
+};
+
 inline constexpr int32_t kNoRope = -1;
+inline constexpr int32_t kOwnKv = -1;
+inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
 
 /// The sizes of one layer, and which parts it has.
 struct LayerSpec {
@@ -33,15 +49,23 @@ struct LayerSpec {
   kernels::KvShape kv;    ///< num_heads is a multiple of its num_kv_heads
   int32_t window = 0;     ///< 0: attends to the whole context
   int32_t rope = 0;       ///< of DecoderConfig::ropes; kNoRope: this layer does not use positions
+  bool linear = false;    ///< has a product of the normed row in place of attention
   bool experts = false;   ///< has the experts of DecoderConfig::experts
   int32_t ffn_width = 0;  ///< of the feed-forward that all tokens use; 0: none
+  /// The earlier layer whose K and V it attends to; it computes only its queries then and stores
+  /// nothing. kOwnKv: its own.
+  int32_t kv_owner = kOwnKv;
+  bool v_may_be_k = false;  ///< a file without attn_v makes V from the product for K
+  /// Of each gate, what is below this many deviations above the mean is cut off (KeepPeaksArgs).
+  float gate_cutoff = kNoCutoff;
   // ---- Set by DecoderConfig::group_layers ----
   int32_t group = 0;  ///< of ModelInfo::groups
   int32_t index = 0;  ///< among the layers of that group
 
+  bool stores_kv() const { return kv_owner == kOwnKv; }
   int64_t q_width() const { return int64_t{num_heads} * kv.k_dim; }
   int64_t out_width() const { return int64_t{num_heads} * kv.v_dim; }
-  int64_t qkv_width() const { return q_width() + kv.k_width() + kv.v_width(); }
+  int64_t qkv_width() const { return q_width() + (stores_kv() ? kv.k_width() + kv.v_width() : 0); }
 };
 
 /// A mixture of experts: a feed-forward of which each token uses a few parts.
@@ -53,6 +77,9 @@ struct ExpertConfig {
   float scale = 1;                          ///< of the experts' sum
   bool sigmoid = false;                     ///< shares are sigmoids, not a softmax
   int32_t num_groups = 1, groups_used = 1;  ///< of consecutive experts (MoeRouteArgs)
+  float logit_scale = 1;                    ///< of the router's logits
+  /// They compute next to the layer's dense feed-forward, from norms of their own (experts.cpp).
+  bool with_dense = false;
   // ---- Tensors ----
   bool selection_bias = false;  ///< exp_probs_b: required; optional in other families
   bool biases = false;          ///< of the router and of each expert's products
@@ -71,13 +98,22 @@ struct LatentAttention {
   int32_t head_dim() const { return plain + rotated; }
 };
 
+/// Several residual streams, of which each layer computes one (altup.cpp).
+struct AltUp {
+  int32_t streams = 0;  ///< 0: one plain residual stream
+  int32_t active = 0;   ///< the stream that layers compute
+  int32_t laurel_rank = 0;
+};
+
 struct DecoderConfig {
   std::string architecture;
   int32_t context_length = 0;
   int32_t width = 0;
   int32_t num_layers = 0;
   int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn); not loaded
-  float rms_eps = 0;
+  Norm norm = Norm::kRms;
+  float eps = 0;
+  float post_eps = 0;  ///< of the norms after a branch; load_common sets eps
 
   std::vector<RopeConfig> ropes;   ///< one, or two: of full layers and of sliding layers
   std::vector<LayerSpec> layers;   ///< num_layers
@@ -85,27 +121,39 @@ struct DecoderConfig {
 
   ExpertConfig experts;
   LatentAttention latent;
+  AltUp altup;
+  int32_t per_layer_width = 0;  ///< of each token's embedding for each layer; 0: none
 
   // ---- Set by the family: which parts it uses ----
   kernels::RopePairs pairs = kernels::RopePairs::kHalves;
   kernels::Activation activation = kernels::Activation::kSilu;
   QkNorm qk_norm = QkNorm::kNone;
-  bool pre_norms = true;       ///< attn_norm and ffn_norm
-  bool post_norms = false;     ///< post_attention_norm and post_ffw_norm
-  bool qkv_bias = false;       ///< required; optional in other families
-  bool out_bias = false;       ///< attn_output.bias: required; optional in other families
-  bool sinks = false;          ///< attn_sinks: one more logit of each head's softmax
-  bool fused_qkv = false;      ///< attn_qkv; allowed in other families, too
-  bool fused_gate_up = false;  ///< ffn_up holds gate and up
-  std::string_view ffn_norm = "ffn_norm";  ///< name of the norm before the feed-forward
-  bool rope_divisors = false;              ///< rope_freqs.weight is allowed
-  bool long_rope = false;                  ///< rope_factors_long.weight and _short are allowed
-  float embedding_scale = 1;               ///< of the embedding's rows
-  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
-  float attention_soft_cap = 0;  ///< 0: none
-  float residual_scale = 1;      ///< of what attention and feed-forward add
-  float logit_scale = 1;         ///< of the logits
-  float logit_soft_cap = 0;      ///< 0: none
+  bool pre_norms = true;        ///< attn_norm and ffn_norm
+  bool post_norms = false;      ///< post_attention_norm and post_ffw_norm
+  bool qkv_bias = false;        ///< required; optional in other families
+  bool out_bias = false;        ///< attn_output.bias: required; optional in other families
+  bool ffn_bias = false;        ///< of ffn_up and ffn_down: required; optional in other families
+  bool sinks = false;           ///< attn_sinks: one more logit of each head's softmax
+  bool fused_qkv = false;       ///< attn_qkv; allowed in other families, too
+  bool fused_gate_up = false;   ///< ffn_up holds gate and up
+  bool gated_ffn = true;        ///< if not, the feed-forward is gelu(x W_up) W_down
+  bool attention_gate = false;  ///< attn_gate: its sigmoid multiplies what attention returns
+  /// Name of the norm before the feed-forward; empty: none.
+  std::string_view ffn_norm = "ffn_norm";
+  bool rope_divisors = false;        ///< rope_freqs.weight is allowed
+  bool needs_rope_divisors = false;  ///< rope_freqs.weight is required
+  bool v_norm = false;               ///< each head of v is normed, without weights
+  bool layer_scale = false;          ///< layer_output_scale.weight is allowed
+  bool long_rope = false;            ///< rope_factors_long.weight and _short are allowed
+  float embedding_scale = 1;         ///< of the embedding's rows
+  bool embedding_norm = false;       ///< the embedding's rows are normed, without a weight
+  float attention_scale = 0;         ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
+  float attention_soft_cap = 0;      ///< 0: none
+  float position_scale = 0;     ///< q grows with its position (ScaleByPositionArgs); 0: it does not
+  int32_t position_length = 1;  ///< of the positions with the same scale
+  float residual_scale = 1;     ///< of what attention and feed-forward add
+  float logit_scale = 1;        ///< of the logits
+  float logit_soft_cap = 0;     ///< 0: none
 
   /// The largest value of a layer, of which `get` returns one.
   template <typename Get>
@@ -119,13 +167,23 @@ struct DecoderConfig {
 
   /// Reads the keys that all families have: sizes (one for all layers, or one for each), epsilon,
   /// one rope. All layers have attention without a window and a feed-forward without experts.
-  static Result<DecoderConfig> load_common(Metadata& metadata);
+  static Result<DecoderConfig> load_common(Metadata& metadata, const CommonKeys& keys = {});
   /// The layers for which `slides` is true attend to a window. A window that covers the context is
   /// ignored.
   void set_window(int32_t window, const std::function<bool(int32_t layer)>& slides);
+  /// The other layers use no positions.
+  void rotate_only(const std::function<bool(int32_t layer)>& rotated);
   /// Groups the layers by window and KV shape, those without a window first. To be called after a
   /// change of either.
   void group_layers();
+  /// Sliding layers rotate with a rope of their own, ropes[1]: rope.freq_base_swa and
+  /// rope.dimension_count_swa, which is `head_dim` if missing. By the pattern, not by the window,
+  /// which is ignored if it covers the context.
+  Result<void> load_sliding_rope(Metadata& metadata, const std::function<bool(int32_t)>& slides,
+                                 int32_t head_dim);
+  /// attention.shared_kv_layers: so many last layers attend to the KV of the last layer before them
+  /// that slides as they do. To be called after all sizes and windows are set.
+  Result<void> share_kv(Metadata& metadata, const std::function<bool(int32_t layer)>& slides);
   bool is_sliding(int32_t layer) const { return layers[layer].window > 0; }
   /// Reads expert_count and the keys of experts, and gives all layers but the leading dense ones
   /// (leading_dense_block_count) experts in place of their feed-forward. `normalize`: the default
@@ -135,10 +193,14 @@ struct DecoderConfig {
   void add_shared_expert(int32_t ffn_width);
   /// The same, of the width that expert_shared_feed_forward_length gives; 0 or missing: none.
   Result<void> load_shared_expert(Metadata& metadata);
+  /// Reads attention.temperature_scale and, if there is one, its length from `length_key`.
+  Result<void> load_position_scale(Metadata& metadata, std::string_view length_key);
 };
 
-/// 1 / sqrt(n)
+/// sqrt(n), 1 / sqrt(n), 1 / n
+float root(int32_t n);
 float inverse_root(int32_t n);
+float inverse(int32_t n);
 
 /// Which layers slide: attention.sliding_window_pattern as one bool per layer, or as a period whose
 /// last layer is full (0: all slide); `period` if the key is missing.

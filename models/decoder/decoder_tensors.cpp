@@ -22,6 +22,8 @@ class LayerFinder {
     LayerTensors t{};
     HEARTH_TRY(find_attention(t));
     HEARTH_TRY(find_feed_forward(t));
+    HEARTH_TRY(find_per_layer(t));
+    HEARTH_TRY(find_altup(t));
     // A redundant buffer from early converters: the frequencies, which metadata defines.
     set_.ignore(name("attn_rot_embd"));
     set_.ignore(name("attn_rot_embd.weight"));
@@ -42,8 +44,20 @@ class LayerFinder {
     return want(rest, dims);
   }
 
+  Found bias(bool required, std::string_view rest, int64_t size) {
+    return required ? want(rest, {size}) : maybe(rest, {size});
+  }
+
   Result<void> find_attention(LayerTensors& t) {
+    if (spec_.num_heads == 0 && !spec_.linear) return {};
     HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want_if(c_.pre_norms, "attn_norm.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_norm_bias,
+                            want_if(c_.norm == Norm::kLayer, "attn_norm.bias", {c_.width}));
+    if (spec_.linear) {
+      HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {c_.width, c_.width}));
+      HEARTH_ASSIGN_OR_RETURN(t.attn_bias, maybe("attn_output.bias", {c_.width}));
+      return {};
+    }
     if (c_.latent.kv_rank > 0) return find_latent(t);
     const int64_t joined = spec_.qkv_width();
     // Files of any family may join q, k and v. A family that always does gets the error of the
@@ -62,11 +76,12 @@ class LayerFinder {
                                                         set_.has(name("attn_q_norm.weight")));
     HEARTH_ASSIGN_OR_RETURN(t.q_norm, want_if(normed, "attn_q_norm.weight",
                                               {heads ? spec_.kv.k_dim : spec_.q_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.k_norm, want_if(normed, "attn_k_norm.weight",
+    HEARTH_ASSIGN_OR_RETURN(t.k_norm, want_if(normed && spec_.stores_kv(), "attn_k_norm.weight",
                                               {heads ? spec_.kv.k_dim : spec_.kv.k_width()}));
+    HEARTH_ASSIGN_OR_RETURN(
+        t.attn_gate, want_if(c_.attention_gate, "attn_gate.weight", {c_.width, spec_.out_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {spec_.out_width(), c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.attn_bias, c_.out_bias ? want("attn_output.bias", {c_.width})
-                                                     : maybe("attn_output.bias", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_bias, bias(c_.out_bias, "attn_output.bias", c_.width));
     HEARTH_ASSIGN_OR_RETURN(t.sinks, want_if(c_.sinks, "attn_sinks.weight", {spec_.num_heads}));
     HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm,
                             want_if(c_.post_norms, "post_attention_norm.weight", {c_.width}));
@@ -95,8 +110,16 @@ class LayerFinder {
 
   Result<void> find_separate_qkv(LayerTensors& t) {
     HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q.weight", {c_.width, spec_.q_width()}));
+    if (!spec_.stores_kv()) {
+      // Some files have what only a layer with keys of its own would use.
+      for (const char* rest : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}) {
+        set_.ignore(name(rest));
+      }
+      return {};
+    }
     HEARTH_ASSIGN_OR_RETURN(t.k, want("attn_k.weight", {c_.width, spec_.kv.k_width()}));
-    HEARTH_ASSIGN_OR_RETURN(t.v, want("attn_v.weight", {c_.width, spec_.kv.v_width()}));
+    const bool v_is_k = spec_.v_may_be_k && !set_.has(name("attn_v.weight"));
+    HEARTH_ASSIGN_OR_RETURN(t.v, want_if(!v_is_k, "attn_v.weight", {c_.width, spec_.kv.v_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.q_bias, maybe("attn_q.bias", {spec_.q_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.k_bias, maybe("attn_k.bias", {spec_.kv.k_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.v_bias, maybe("attn_v.bias", {spec_.kv.v_width()}));
@@ -107,33 +130,47 @@ class LayerFinder {
   }
 
   Result<void> find_feed_forward(LayerTensors& t) {
-    HEARTH_ASSIGN_OR_RETURN(
-        t.ffn_norm, want_if(c_.pre_norms, fmt::format("{}.weight", c_.ffn_norm), {c_.width}));
-    if (spec_.experts) return find_experts(t);
+    if (!spec_.experts && spec_.ffn_width == 0) return {};
+    const bool normed = c_.pre_norms && !c_.ffn_norm.empty();
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm,
+                            want_if(normed, fmt::format("{}.weight", c_.ffn_norm), {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm_bias,
+                            want_if(normed && c_.norm == Norm::kLayer,
+                                    fmt::format("{}.bias", c_.ffn_norm), {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
+                            want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
+    if (spec_.experts) HEARTH_TRY(find_experts(t));
+    if (spec_.experts && !c_.experts.with_dense) return find_shared_expert(t);
     if (c_.fused_gate_up) {
       HEARTH_ASSIGN_OR_RETURN(t.fused_gate_up,
                               want("ffn_up.weight", {c_.width, 2 * int64_t{spec_.ffn_width}}));
     } else {
-      HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate.weight", {c_.width, spec_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(
+          t.gate, want_if(c_.gated_ffn, "ffn_gate.weight", {c_.width, spec_.ffn_width}));
       HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up.weight", {c_.width, spec_.ffn_width}));
-      HEARTH_ASSIGN_OR_RETURN(t.gate_bias, maybe("ffn_gate.bias", {spec_.ffn_width}));
-      HEARTH_ASSIGN_OR_RETURN(t.up_bias, maybe("ffn_up.bias", {spec_.ffn_width}));
-      HEARTH_TRY(all_or_none({t.gate_bias, t.up_bias}));
+      HEARTH_ASSIGN_OR_RETURN(t.up_bias, bias(c_.ffn_bias, "ffn_up.bias", spec_.ffn_width));
+      if (c_.gated_ffn) {
+        HEARTH_ASSIGN_OR_RETURN(t.gate_bias, maybe("ffn_gate.bias", {spec_.ffn_width}));
+        HEARTH_TRY(all_or_none({t.gate_bias, t.up_bias}));
+      }
     }
     HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down.weight", {spec_.ffn_width, c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.down_bias, maybe("ffn_down.bias", {c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
-                            want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.down_bias, bias(c_.ffn_bias, "ffn_down.bias", c_.width));
     return {};
   }
 
   Result<void> find_experts(LayerTensors& t) {
     const ExpertConfig& e = c_.experts;
     HEARTH_ASSIGN_OR_RETURN(t.router, want("ffn_gate_inp.weight", {c_.width, e.count}));
-    HEARTH_ASSIGN_OR_RETURN(t.gate_experts,
-                            want("ffn_gate_exps.weight", {c_.width, e.ffn_width, e.count}));
-    HEARTH_ASSIGN_OR_RETURN(t.up_experts,
-                            want("ffn_up_exps.weight", {c_.width, e.ffn_width, e.count}));
+    // Files of any family may join gate and up, expert by expert.
+    HEARTH_ASSIGN_OR_RETURN(
+        t.gate_up_experts,
+        maybe("ffn_gate_up_exps.weight", {c_.width, 2 * int64_t{e.ffn_width}, e.count}));
+    const bool separate = t.gate_up_experts == nullptr;
+    HEARTH_ASSIGN_OR_RETURN(t.gate_experts, want_if(separate, "ffn_gate_exps.weight",
+                                                    {c_.width, e.ffn_width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(
+        t.up_experts, want_if(separate, "ffn_up_exps.weight", {c_.width, e.ffn_width, e.count}));
     HEARTH_ASSIGN_OR_RETURN(t.down_experts,
                             want("ffn_down_exps.weight", {e.ffn_width, c_.width, e.count}));
     HEARTH_ASSIGN_OR_RETURN(t.router_bias, want_if(e.biases, "ffn_gate_inp.bias", {e.count}));
@@ -146,6 +183,20 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.selection_bias, e.selection_bias
                                                   ? want("exp_probs_b.bias", {e.count})
                                                   : maybe("exp_probs_b.bias", {e.count}));
+    const bool with_dense = e.with_dense;
+    HEARTH_ASSIGN_OR_RETURN(t.router_norm, want_if(with_dense, "ffn_gate_inp.scale", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.expert_norm,
+                            want_if(with_dense, "pre_ffw_norm_2.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.dense_post_norm,
+                            want_if(with_dense, "post_ffw_norm_1.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.expert_post_norm,
+                            want_if(with_dense, "post_ffw_norm_2.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.expert_scale, want_if(with_dense, "ffn_down_exps.scale", {e.count}));
+    return {};
+  }
+
+  Result<void> find_shared_expert(LayerTensors& t) {
+    const ExpertConfig& e = c_.experts;
     const int64_t shared = spec_.ffn_width;
     if (shared == 0) return {};
     HEARTH_ASSIGN_OR_RETURN(t.shared_gate,
@@ -153,6 +204,33 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate_shexp.weight", {c_.width, shared}));
     HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up_shexp.weight", {c_.width, shared}));
     HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down_shexp.weight", {shared, c_.width}));
+    return {};
+  }
+
+  Result<void> find_per_layer(LayerTensors& t) {
+    if (c_.layer_scale) {
+      HEARTH_ASSIGN_OR_RETURN(t.scale, maybe("layer_output_scale.weight", {1}));
+    }
+    const int64_t per_layer = c_.per_layer_width;
+    if (per_layer == 0) return {};
+    HEARTH_ASSIGN_OR_RETURN(t.per_layer_gate, want("inp_gate.weight", {c_.width, per_layer}));
+    HEARTH_ASSIGN_OR_RETURN(t.per_layer_out, want("proj.weight", {per_layer, c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.per_layer_post_norm, want("post_norm.weight", {c_.width}));
+    return {};
+  }
+
+  Result<void> find_altup(LayerTensors& t) {
+    const int64_t n = c_.altup.streams;
+    const int64_t rank = c_.altup.laurel_rank;
+    if (n == 0) return {};
+    HEARTH_ASSIGN_OR_RETURN(t.altup_router_norm, want("altup_router_norm.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.altup_router, want("altup_router.weight", {c_.width, n}));
+    HEARTH_ASSIGN_OR_RETURN(t.altup_predict, want("altup_predict_coef.weight", {n, n * n}));
+    HEARTH_ASSIGN_OR_RETURN(t.altup_correct, want("altup_correct_coef.weight", {n, n}));
+    HEARTH_ASSIGN_OR_RETURN(t.altup_scale, want("altup_correct_scale.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.laurel_in, want("laurel_l.weight", {c_.width, rank}));
+    HEARTH_ASSIGN_OR_RETURN(t.laurel_out, want("laurel_r.weight", {rank, c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.laurel_post_norm, want("laurel_post_norm.weight", {c_.width}));
     return {};
   }
 
@@ -198,7 +276,9 @@ Result<const GgufTensor*> find_embedding(const GgufFile& file, TensorSet& set, i
 
 Result<void> find_rope_tensors(TensorSet& set, const DecoderConfig& c, DecoderTensors& t) {
   const int32_t pairs = c.ropes.front().dim / 2;
-  if (c.rope_divisors) {
+  if (c.needs_rope_divisors) {
+    HEARTH_ASSIGN_OR_RETURN(t.rope_divisors, set.want("rope_freqs.weight", {pairs}));
+  } else if (c.rope_divisors) {
     HEARTH_ASSIGN_OR_RETURN(t.rope_divisors, set.want_if_present("rope_freqs.weight", {pairs}));
   }
   const bool needed = c.ropes.front().needs_divisors;
@@ -211,6 +291,26 @@ Result<void> find_rope_tensors(TensorSet& set, const DecoderConfig& c, DecoderTe
   return {};
 }
 
+/// What all layers use of per-layer embeddings and of AltUp.
+Result<void> find_inputs(TensorSet& set, const DecoderConfig& c, DecoderTensors& t) {
+  const int64_t vocab_size = t.embedding->dims[1];
+  const int64_t all = int64_t{c.per_layer_width} * c.num_layers;
+  if (all > 0) {
+    HEARTH_ASSIGN_OR_RETURN(t.per_layer_embedding,
+                            set.want("per_layer_token_embd.weight", {all, vocab_size}));
+    HEARTH_ASSIGN_OR_RETURN(t.per_layer_projection,
+                            set.want("per_layer_model_proj.weight", {c.width, all}));
+    HEARTH_ASSIGN_OR_RETURN(t.per_layer_norm,
+                            set.want("per_layer_proj_norm.weight", {c.per_layer_width}));
+  }
+  if (c.altup.streams == 0) return {};
+  const int64_t others = c.altup.streams - 1;
+  HEARTH_ASSIGN_OR_RETURN(t.altup_in, set.want("altup_proj.weight", {c.width, c.width, others}));
+  HEARTH_ASSIGN_OR_RETURN(t.altup_out,
+                          set.want("altup_unembd_proj.weight", {c.width, c.width, others}));
+  return {};
+}
+
 }  // namespace
 
 Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderConfig& c) {
@@ -218,6 +318,7 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
   DecoderTensors t{};
   HEARTH_ASSIGN_OR_RETURN(t.embedding, find_embedding(file, set, c.width));
   HEARTH_TRY(find_rope_tensors(set, c, t));
+  HEARTH_TRY(find_inputs(set, c, t));
   for (int32_t i = 0; i < c.num_layers; ++i) {
     HEARTH_ASSIGN_OR_RETURN(const LayerTensors layer, LayerFinder(set, c, i).find());
     t.layers.push_back(layer);
@@ -226,6 +327,9 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
     set.ignore_all(fmt::format("blk.{}.", c.num_layers + i));
   }
   HEARTH_ASSIGN_OR_RETURN(t.output_norm, set.want("output_norm.weight", {c.width}));
+  if (c.norm == Norm::kLayer) {
+    HEARTH_ASSIGN_OR_RETURN(t.output_norm_bias, set.want("output_norm.bias", {c.width}));
+  }
   const int64_t vocab_size = t.embedding->dims[1];
   HEARTH_ASSIGN_OR_RETURN(t.output, set.want_if_present("output.weight", {c.width, vocab_size}));
   HEARTH_TRY(set.check_all_used());

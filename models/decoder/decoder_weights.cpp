@@ -7,11 +7,56 @@ namespace {
 
 using kernels::WeightRole;
 
+Result<WeightHandle> pack_ones(WeightPacker& packer, int32_t count) {
+  return packer.pack_values("ones", std::vector<float>(count, 1.0f));
+}
+
+Result<void> pack_altup(WeightPacker& packer, const LayerTensors& t,
+                        DecoderWeights::Layer::AltUp& w) {
+  constexpr WeightRole kMatmul = WeightRole::kMatmul;
+  constexpr WeightRole kVector = WeightRole::kVector;
+  HEARTH_ASSIGN_OR_RETURN(w.router_norm, packer.pack({t.altup_router_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.router, packer.pack({t.altup_router}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.predict, packer.pack({t.altup_predict}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.correct, packer.pack({t.altup_correct}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.scale, packer.pack({t.altup_scale}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.laurel_in, packer.pack({t.laurel_in}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.laurel_out, packer.pack({t.laurel_out}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.laurel_norm, packer.pack({t.laurel_post_norm}, kVector));
+  return {};
+}
+
+Result<void> pack_experts(WeightPacker& packer, const LayerTensors& t, DecoderWeights::Layer& w) {
+  constexpr WeightRole kExperts = WeightRole::kExperts;
+  constexpr WeightRole kVector = WeightRole::kVector;
+  HEARTH_ASSIGN_OR_RETURN(w.router, packer.pack({t.router}, WeightRole::kMatmul));
+  if (t.gate_up_experts != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts, packer.pack({t.gate_up_experts}, kExperts));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts,
+                            packer.pack({t.gate_experts, t.up_experts}, kExperts));
+  }
+  HEARTH_ASSIGN_OR_RETURN(w.down_experts, packer.pack({t.down_experts}, kExperts));
+  HEARTH_ASSIGN_OR_RETURN(w.router_bias, packer.pack({t.router_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts_bias,
+                          packer.pack_biases({t.gate_experts_bias, t.up_experts_bias}));
+  HEARTH_ASSIGN_OR_RETURN(w.down_experts_bias, packer.pack_biases({t.down_experts_bias}));
+  HEARTH_ASSIGN_OR_RETURN(w.selection_bias, packer.pack({t.selection_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.shared_gate, packer.pack({t.shared_gate}, WeightRole::kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.router_norm, packer.pack({t.router_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.expert_norm, packer.pack({t.expert_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.dense_post_norm, packer.pack({t.dense_post_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.expert_post_norm, packer.pack({t.expert_post_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.expert_scale, packer.pack({t.expert_scale}, kVector));
+  return {};
+}
+
 Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensors& t) {
   constexpr WeightRole kMatmul = WeightRole::kMatmul;
   constexpr WeightRole kVector = WeightRole::kVector;
   DecoderWeights::Layer w;
   HEARTH_ASSIGN_OR_RETURN(w.attn_norm, packer.pack({t.attn_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.attn_norm_bias, packer.pack({t.attn_norm_bias}, kVector));
   if (t.kv_a != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.q_a, packer.pack({t.q_a}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.q_a_norm, packer.pack({t.q_a_norm}, kVector));
@@ -23,34 +68,40 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   } else if (t.fused_qkv != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.fused_qkv}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.qkv_bias, packer.pack({t.fused_qkv_bias}, kVector));
+  } else if (t.k == nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.q}, kMatmul));
+  } else if (t.v == nullptr) {
+    w.v_is_k = true;
+    HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.q, t.k}, kMatmul));
   } else {
     HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.q, t.k, t.v}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.qkv_bias, packer.pack({t.q_bias, t.k_bias, t.v_bias}, kVector));
   }
   HEARTH_ASSIGN_OR_RETURN(w.q_norm, packer.pack({t.q_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.k_norm, packer.pack({t.k_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.attn_gate, packer.pack({t.attn_gate}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.attn_out, packer.pack({t.attn_out}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.attn_bias, packer.pack({t.attn_bias}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.attn_post_norm, packer.pack({t.attn_post_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.ffn_norm, packer.pack({t.ffn_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.ffn_norm_bias, packer.pack({t.ffn_norm_bias}, kVector));
   if (t.fused_gate_up != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.fused_gate_up}, kMatmul));
+  } else if (t.gate == nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.up}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up_bias, packer.pack({t.up_bias}, kVector));
   } else {
     HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.gate, t.up}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.gate_up_bias, packer.pack({t.gate_bias, t.up_bias}, kVector));
   }
   HEARTH_ASSIGN_OR_RETURN(w.down, packer.pack({t.down}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.down_bias, packer.pack({t.down_bias}, kVector));
-  HEARTH_ASSIGN_OR_RETURN(w.router, packer.pack({t.router}, kMatmul));
-  HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts,
-                          packer.pack({t.gate_experts, t.up_experts}, WeightRole::kExperts));
-  HEARTH_ASSIGN_OR_RETURN(w.down_experts, packer.pack({t.down_experts}, WeightRole::kExperts));
-  HEARTH_ASSIGN_OR_RETURN(w.router_bias, packer.pack({t.router_bias}, kVector));
-  HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts_bias,
-                          packer.pack_biases({t.gate_experts_bias, t.up_experts_bias}));
-  HEARTH_ASSIGN_OR_RETURN(w.down_experts_bias, packer.pack_biases({t.down_experts_bias}));
-  HEARTH_ASSIGN_OR_RETURN(w.selection_bias, packer.pack({t.selection_bias}, kVector));
-  HEARTH_ASSIGN_OR_RETURN(w.shared_gate, packer.pack({t.shared_gate}, kMatmul));
+  HEARTH_TRY(pack_experts(packer, t, w));
+  HEARTH_ASSIGN_OR_RETURN(w.per_layer.gate, packer.pack({t.per_layer_gate}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.per_layer.out, packer.pack({t.per_layer_out}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.per_layer.post_norm, packer.pack({t.per_layer_post_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.scale, scale_value(t.scale));
+  HEARTH_TRY(pack_altup(packer, t, w.altup));
   HEARTH_ASSIGN_OR_RETURN(w.sinks, packer.pack({t.sinks}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.ffn_post_norm, packer.pack({t.ffn_post_norm}, kVector));
   return w;
@@ -77,6 +128,23 @@ Result<void> pack_frequencies(WeightPacker& packer, const DecoderTensors& t,
   return {};
 }
 
+/// What all layers use of per-layer embeddings and of AltUp.
+Result<void> pack_inputs(WeightPacker& packer, const DecoderTensors& t, const DecoderConfig& config,
+                         DecoderWeights& w) {
+  HEARTH_ASSIGN_OR_RETURN(w.per_layer.embedding,
+                          packer.pack({t.per_layer_embedding}, WeightRole::kEmbedding));
+  HEARTH_ASSIGN_OR_RETURN(w.per_layer.projection,
+                          packer.pack({t.per_layer_projection}, WeightRole::kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.per_layer.norm, packer.pack({t.per_layer_norm}, WeightRole::kVector));
+  if (w.per_layer.embedding) packer.report();
+  if (config.altup.streams == 0) return {};
+  HEARTH_ASSIGN_OR_RETURN(w.altup.in, packer.pack({t.altup_in}, WeightRole::kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.altup.out, packer.pack_slices(*t.altup_out, WeightRole::kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.altup.ones, pack_ones(packer, config.width));
+  HEARTH_ASSIGN_OR_RETURN(w.altup.bias, pack_ones(packer, config.altup.streams));
+  return {};
+}
+
 }  // namespace
 
 Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderConfig& config,
@@ -87,13 +155,24 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   DecoderWeights w;
   HEARTH_TRY(pack_frequencies(packer, tensors, config, w));
   HEARTH_ASSIGN_OR_RETURN(w.embedding, packer.pack({tensors.embedding}, WeightRole::kEmbedding));
+  if (config.embedding_norm) {
+    const std::vector<float> ones(config.width, 1.0f);
+    HEARTH_ASSIGN_OR_RETURN(w.embedding_norm, packer.pack_values("embedding norm", ones));
+  }
   packer.report();
-  for (const LayerTensors& layer : tensors.layers) {
-    HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, layer));
+  HEARTH_TRY(pack_inputs(packer, tensors, config, w));
+  for (size_t i = 0; i < tensors.layers.size(); ++i) {
+    HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, tensors.layers[i]));
+    const LayerSpec& spec = config.layers[i];
+    if (config.v_norm && spec.stores_kv()) {
+      HEARTH_ASSIGN_OR_RETURN(packed.v_norm, pack_ones(packer, spec.kv.v_dim));
+    }
     w.layers.push_back(std::move(packed));
     packer.report();
   }
   HEARTH_ASSIGN_OR_RETURN(w.output_norm, packer.pack({tensors.output_norm}, WeightRole::kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.output_norm_bias,
+                          packer.pack({tensors.output_norm_bias}, WeightRole::kVector));
   HEARTH_ASSIGN_OR_RETURN(w.output, packer.pack({tensors.output}, WeightRole::kMatmul));
   packer.report();
   w.bytes = packer.device_bytes();

@@ -14,15 +14,16 @@ namespace hearth::models {
 struct DecoderWeights {
   /// Null if the family or the file has no such tensor.
   struct Layer {
-    WeightHandle attn_norm;  ///< vector of width
-    WeightHandle qkv;        ///< (qkv_width, width): q, then k, then v
+    WeightHandle attn_norm, attn_norm_bias;  ///< vectors of width
+    WeightHandle qkv;                        ///< (qkv_width, width): q, then k, then v
     WeightHandle qkv_bias;
     WeightHandle q_norm, k_norm;  ///< vectors of k_dim (kHeads), or of all heads
+    WeightHandle attn_gate;       ///< (out_width, width)
     WeightHandle attn_out;        ///< (width, out_width)
     WeightHandle attn_bias;
-    WeightHandle attn_post_norm;  ///< vector of width
-    WeightHandle ffn_norm;        ///< vector of width
-    WeightHandle gate_up;         ///< (2 ffn_width, width): gate, then up
+    WeightHandle attn_post_norm;           ///< vector of width
+    WeightHandle ffn_norm, ffn_norm_bias;  ///< vectors of width
+    WeightHandle gate_up;  ///< (2 ffn_width, width): gate, then up; or up alone: (ffn_width, width)
     WeightHandle gate_up_bias;
     WeightHandle down;  ///< (width, ffn_width)
     WeightHandle down_bias;
@@ -44,13 +45,48 @@ struct DecoderWeights {
     WeightHandle kv_a_norm;  ///< vector of kv_rank
     WeightHandle k_b;        ///< per head (kv_rank, plain): from q to the latent row's width
     WeightHandle v_b;        ///< per head (v_dim, kv_rank)
+    bool v_is_k = false;     ///< qkv has no rows of v: it is made from the product for k
+    WeightHandle v_norm;     ///< vector of v_dim, all 1
+    // Experts next to a dense feed-forward.
+    WeightHandle router_norm;                        ///< vector of width
+    WeightHandle expert_norm;                        ///< vector of width
+    WeightHandle dense_post_norm, expert_post_norm;  ///< vectors of width
+    WeightHandle expert_scale;                       ///< vector of experts.count
+    float scale = 1;                                 ///< of the layer's output
+    struct PerLayer {
+      WeightHandle gate;       ///< (per_layer_width, width)
+      WeightHandle out;        ///< (width, per_layer_width)
+      WeightHandle post_norm;  ///< vector of width
+    } per_layer;
+    struct AltUp {
+      WeightHandle router_norm;  ///< vector of width
+      WeightHandle router;       ///< (streams, width)
+      WeightHandle predict;      ///< (streams * streams, streams)
+      WeightHandle correct;      ///< (streams, streams)
+      WeightHandle scale;        ///< vector of width
+      WeightHandle laurel_in;    ///< (laurel_rank, width)
+      WeightHandle laurel_out;   ///< (width, laurel_rank)
+      WeightHandle laurel_norm;  ///< vector of width
+    } altup;
   };
 
   WeightHandle embedding;                      ///< (vocab_size, width)
+  WeightHandle embedding_norm;                 ///< vector of width, all 1; or null
   std::vector<WeightHandle> rope_frequencies;  ///< per config.ropes: vector of rope.dim / 2
   WeightHandle long_rope_frequencies;          ///< replaces the first in a long context
+  struct PerLayer {
+    WeightHandle embedding;   ///< (vocab_size, num_layers * per_layer_width)
+    WeightHandle projection;  ///< (num_layers * per_layer_width, width)
+    WeightHandle norm;        ///< vector of per_layer_width
+  } per_layer;                ///< if config.per_layer_width > 0
+  struct AltUp {
+    WeightHandle in;                ///< ((streams - 1) * width, width)
+    std::vector<WeightHandle> out;  ///< streams - 1 of (width, width)
+    WeightHandle ones;              ///< vector of width
+    WeightHandle bias;              ///< vector of streams, all 1
+  } altup;                          ///< if config.altup.streams > 0
   std::vector<Layer> layers;
-  WeightHandle output_norm;
+  WeightHandle output_norm, output_norm_bias;
   WeightHandle output;  ///< (vocab_size, width), or null if the head is tied to the embedding
 
   const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }

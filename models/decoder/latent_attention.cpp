@@ -61,6 +61,7 @@ void Decoder::latent_attention(const LayerStep& s, const TensorView& in) {
   }
   product(s, s.weights.q_a ? a.q_a : in, s.weights.q, none, a.q);
   rotate_part(a.q, heads, c.head_dim(), c.plain);
+  scale_by_position(s, a.q);
   product(s, in, s.weights.kv_a, none, a.k);
   const TensorView latent = a.k.columns(0, c.kv_rank);
   norm(s, latent, s.weights.kv_a_norm, latent);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::models {
@@ -103,7 +105,7 @@ Result<int32_t> Metadata::number(std::string_view key, int32_t most) {
 }
 
 Result<std::vector<int32_t>> Metadata::numbers(std::string_view key, int32_t most,
-                                               int32_t num_layers) {
+                                               int32_t num_layers, int32_t least) {
   has(key);
   const GgufEntry* entry = file_.find(full(key));
   if (entry == nullptr || entry->type != GgufType::kArray) {
@@ -118,9 +120,10 @@ Result<std::vector<int32_t>> Metadata::numbers(std::string_view key, int32_t mos
   const size_t size = entry->payload.size() / entry->count;
   for (int32_t i = 0; i < num_layers; ++i) {
     const GgufInteger value = load_integer(entry->element_type, entry->payload.data() + i * size);
-    if (value.negative || value.bits < 1 || std::cmp_greater(value.bits, most)) {
-      return corrupt(key, fmt::format("{}{} for layer {}, want 1 to {}", value.negative ? "-" : "",
-                                      value.negative ? 0 - value.bits : value.bits, i, most));
+    if (value.negative || std::cmp_less(value.bits, least) || std::cmp_greater(value.bits, most)) {
+      return corrupt(key,
+                     fmt::format("{}{} for layer {}, want {} to {}", value.negative ? "-" : "",
+                                 value.negative ? 0 - value.bits : value.bits, i, least, most));
     }
     values.push_back(static_cast<int32_t>(value.bits));
   }
@@ -128,9 +131,26 @@ Result<std::vector<int32_t>> Metadata::numbers(std::string_view key, int32_t mos
 }
 
 Result<std::vector<int32_t>> Metadata::numbers_or(std::string_view key, int32_t most,
-                                                  const std::vector<int32_t>& fallback) {
+                                                  const std::vector<int32_t>& fallback,
+                                                  int32_t least) {
   if (!has(key)) return fallback;
-  return numbers(key, most, size32(fallback));
+  return numbers(key, most, size32(fallback), least);
+}
+
+Result<std::vector<float>> Metadata::floats(std::string_view key, int32_t num_layers) {
+  if (!has(key)) return corrupt(key, fmt::format("missing, want {} numbers", num_layers));
+  const GgufEntry& entry = *file_.find(full(key));
+  if (entry.type != GgufType::kArray || entry.element_type != GgufType::kF32 ||
+      !std::cmp_equal(entry.count, num_layers)) {
+    return corrupt(key, fmt::format("{} of {}, want an array of f32, one for each of the {} layers",
+                                    name(entry.type), entry.count, num_layers));
+  }
+  std::vector<float> values;
+  for (int32_t i = 0; i < num_layers; ++i) {
+    values.push_back(load_unaligned<float>(entry.payload.data() + i * sizeof(float)));
+    if (std::isnan(values.back())) return corrupt(key, fmt::format("not a number for layer {}", i));
+  }
+  return values;
 }
 
 Result<int32_t> Metadata::number_or(std::string_view key, int32_t most, int32_t fallback) {

@@ -37,10 +37,14 @@ class Metadata {
 
   /// 1 to `most`. A value for each layer is unsupported.
   Result<int32_t> number(std::string_view key, int32_t most);
-  /// A number for each of the layers: the file has one for all, or an array of them.
-  Result<std::vector<int32_t>> numbers(std::string_view key, int32_t most, int32_t num_layers);
+  /// A number for each of the layers: the file has one for all, or an array of them, in which they
+  /// may be as small as `least`.
+  Result<std::vector<int32_t>> numbers(std::string_view key, int32_t most, int32_t num_layers,
+                                       int32_t least = 1);
   Result<std::vector<int32_t>> numbers_or(std::string_view key, int32_t most,
-                                          const std::vector<int32_t>& fallback);
+                                          const std::vector<int32_t>& fallback, int32_t least = 1);
+  /// An array of an f32 for each of the layers, finite or infinite.
+  Result<std::vector<float>> floats(std::string_view key, int32_t num_layers);
   Result<int32_t> number_or(std::string_view key, int32_t most, int32_t fallback);
   /// 0 to `most`, `fallback` if missing.
   Result<int32_t> small_or(std::string_view key, int32_t most, int32_t fallback);

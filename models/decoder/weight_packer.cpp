@@ -37,6 +37,24 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   return weight;
 }
 
+Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& tensor,
+                                                            WeightRole role) {
+  std::vector<WeightHandle> slices;
+  kernels::HostTensor part = host_tensor(tensor);
+  const auto count = narrow<int64_t>(tensor.dims[2]);
+  const size_t bytes = tensor.bytes.size() / tensor.dims[2];
+  part.rows /= count;
+  if (ops_.pack_more != nullptr) part.owner = file_.keep_cached(tensor.bytes);
+  for (int64_t i = 0; i < count; ++i) {
+    part.bytes = tensor.bytes.subspan(i * bytes, bytes);
+    HEARTH_ASSIGN_OR_RETURN(WeightHandle slice, pack_parts({&part, 1}, role));
+    slices.push_back(std::move(slice));
+  }
+  state_.bytes_done += tensor.bytes.size();
+  if (part.owner == nullptr) file_.drop_pages(tensor.bytes);
+  return slices;
+}
+
 Result<WeightHandle> WeightPacker::pack_biases(std::initializer_list<const GgufTensor*> tensors) {
   std::vector<float> values;
   if (*tensors.begin() == nullptr) return WeightHandle();
@@ -95,6 +113,16 @@ Result<std::vector<float>> positive_values(const GgufTensor* tensor) {
     values.push_back(value);
   }
   return values;
+}
+
+Result<float> scale_value(const GgufTensor* tensor) {
+  if (tensor == nullptr) return 1.0f;
+  if (*tensor->dtype != kernels::DType::kF32) {
+    return Error::unsupported(fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()));
+  }
+  const auto value = load_unaligned<float>(tensor->bytes.data());
+  if (std::isfinite(value)) return value;
+  return Error::corrupt(fmt::format("{}: {}, want a finite number", tensor->name, value));
 }
 
 }  // namespace hearth::models

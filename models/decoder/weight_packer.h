@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
@@ -25,6 +26,8 @@ class WeightPacker {
   /// dimension counts experts.
   Result<WeightHandle> pack(std::initializer_list<const GgufTensor*> tensors,
                             kernels::WeightRole role);
+  /// Each matrix of a tensor of three dimensions as a weight of its own.
+  Result<std::vector<WeightHandle>> pack_slices(const GgufTensor& tensor, kernels::WeightRole role);
   /// Joins vectors of experts, (experts, width) each, expert by expert; null if one of them is
   /// null.
   Result<WeightHandle> pack_biases(std::initializer_list<const GgufTensor*> tensors);
@@ -48,5 +51,8 @@ class WeightPacker {
 /// The values of an F32 vector whose elements have to be finite and above 0, such as divisors of
 /// frequencies; empty if `tensor` is null. kUnsupported, kCorrupt name the tensor.
 Result<std::vector<float>> positive_values(const GgufTensor* tensor);
+
+/// The value of an F32 vector of one element, which has to be finite; 1 if `tensor` is null.
+Result<float> scale_value(const GgufTensor* tensor);
 
 }  // namespace hearth::models

@@ -5,13 +5,15 @@
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
-// DeepSeek V2 and V3, and what follows them (GLM-4.7-Flash, Kimi K2): multi-head latent attention
-// (decoder/latent_attention.cpp), rotated pairs are neighbours; after the leading dense layers
-// experts, chosen by softmax or by sigmoid with a learned bias and in groups, and one that all
-// tokens use.
+// DeepSeek V2 and V3, and what follows them (GLM-4.7-Flash, Kimi K2, Mistral Large 3, Mistral 4):
+// multi-head latent attention (decoder/latent_attention.cpp), rotated pairs are neighbours; after
+// the leading dense layers experts, chosen by softmax or by sigmoid with a learned bias and in
+// groups, and one that all tokens use.
 //
 // Scores are scaled by 1 / sqrt(plain + rotated), and for a stretched context by the square of
 // 1 + rope.scaling.yarn_log_multiplier * ln(factor), in place of YaRN's magnitude of the rotation.
+//
+// Queries grow with their position, as in mistral3.cpp, if the file has a temperature_scale.
 //
 // Source: DeepSeek-AI 2024 (DeepSeek-V2) section 2; 2024 (DeepSeek-V3) section 2.1.
 
@@ -75,17 +77,29 @@ Result<void> load_routing(Metadata& m, DecoderConfig& c) {
   return {};
 }
 
+Result<std::unique_ptr<Model>> load_as(std::string_view architecture, const GgufFile& file,
+                                       const kernels::OpTable& ops,
+                                       const LoadProgressFn& progress) {
+  Metadata m(file, architecture);
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_TRY(load_latent(m, c));
+  HEARTH_TRY(load_routing(m, c));
+  HEARTH_TRY(c.load_position_scale(m, "attention.temperature_length"));
+  HEARTH_TRY(m.refuse_others());
+  c.pairs = kernels::RopePairs::kNeighbours;
+  return load_decoder<LatentDecoder>(file, c, ops, progress);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_deepseek2(const GgufFile& file, const kernels::OpTable& ops,
                                               const LoadProgressFn& progress) {
-  Metadata m(file, "deepseek2");
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
-  HEARTH_TRY(load_latent(m, c));
-  HEARTH_TRY(load_routing(m, c));
-  HEARTH_TRY(m.refuse_others());
-  c.pairs = kernels::RopePairs::kNeighbours;
-  return load_decoder<LatentDecoder>(file, c, ops, progress);
+  return load_as("deepseek2", file, ops, progress);
+}
+
+Result<std::unique_ptr<Model>> load_mistral4(const GgufFile& file, const kernels::OpTable& ops,
+                                             const LoadProgressFn& progress) {
+  return load_as("mistral4", file, ops, progress);
 }
 
 }  // namespace hearth::models

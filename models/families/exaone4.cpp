@@ -25,9 +25,7 @@ Result<std::unique_ptr<Model>> load_exaone4(const GgufFile& file, const kernels:
   c.rope_divisors = true;
   if (window > 0) {
     c.set_window(window, slides);
-    for (int32_t i = 0; i < c.num_layers; ++i) {
-      if (!slides(i)) c.layers[i].rope = kNoRope;
-    }
+    c.rotate_only(slides);
   }
   return load_decoder<PostNormDecoder>(file, c, ops, progress);
 }

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
 
@@ -24,12 +22,11 @@ namespace hearth::models {
 namespace {
 
 constexpr float kMaxCap = 1e6f;
-constexpr float kMaxBase = 1e30f;
 
 Result<DecoderConfig> load_gemma_config(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   c.activation = kernels::Activation::kGeluTanh;
-  c.embedding_scale = std::sqrt(static_cast<float>(c.width));
+  c.embedding_scale = root(c.width);
   return c;
 }
 
@@ -73,19 +70,11 @@ Result<std::unique_ptr<Model>> load_gemma3(const GgufFile& file, const kernels::
   HEARTH_ASSIGN_OR_RETURN(const int32_t window, m.number("attention.sliding_window", kMaxContext));
   HEARTH_ASSIGN_OR_RETURN(const auto slides, sliding_pattern(m, c.num_layers, 6));
   HEARTH_ASSIGN_OR_RETURN(c.logit_soft_cap, m.factor_or("final_logit_softcapping", kMaxCap, 0));
-  RopeConfig local;
-  local.dim = c.ropes.front().dim;
-  HEARTH_ASSIGN_OR_RETURN(local.base, m.factor_or("rope.freq_base_swa", kMaxBase, 10000));
+  HEARTH_TRY(c.load_sliding_rope(m, slides, c.ropes.front().dim));
   HEARTH_TRY(m.refuse_others());
   c.post_norms = true;
   c.qk_norm = QkNorm::kHeads;
   c.set_window(window, slides);
-  // Uses the pattern, not the group: if the window covers the context, sliding layers are in the
-  // full group but still use the local rope.
-  c.ropes.push_back(local);
-  for (int32_t i = 0; i < c.num_layers; ++i) {
-    c.layers[i].rope = slides(i) ? 1 : 0;
-  }
   scale_by_width(c, 62);
   return load_decoder<SandwichDecoder>(file, c, ops, progress);
 }

@@ -73,6 +73,12 @@ void GgufWriter::set_i32s(std::string_view key, std::span<const int32_t> values)
   for (const int32_t value : values) append(&metadata_, value);
 }
 
+void GgufWriter::set_bools(std::string_view key, const std::vector<bool>& values) {
+  begin_entry(key, GgufType::kArray);
+  append_array_head(&metadata_, GgufType::kBool, values.size());
+  for (const bool value : values) append<uint8_t>(&metadata_, value ? 1 : 0);
+}
+
 void GgufWriter::set_f32s(std::string_view key, std::span<const float> values) {
   begin_entry(key, GgufType::kArray);
   append_array_head(&metadata_, GgufType::kF32, values.size());

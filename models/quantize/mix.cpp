@@ -91,6 +91,8 @@ bool divides(DType type, uint64_t cols) { return cols % kernels::info(type).bloc
 bool is_matrix_to_store_anew(const GgufTensor& tensor) {
   const std::string_view name = tensor.name;
   return tensor.num_dims >= 2 && name.ends_with(".weight") && name.find("norm") == name.npos &&
+         name.find("altup") == name.npos && name.find("laurel") == name.npos &&
+         name != "per_layer_model_proj.weight" &&
          !ends_with_one_of(
              name, {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".ssm_conv1d.weight",
                     "position_embd.weight", "token_types.weight"});

@@ -1,5 +1,7 @@
 // Methods of strings, lists and dictionaries.
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -10,11 +12,12 @@ namespace hearth::models::jinja {
 namespace {
 
 constexpr auto kStringMethods = std::to_array<std::string_view>(
-    {"strip",    "lstrip",    "rstrip",   "split",     "rsplit",     "splitlines",   "startswith",
-     "endswith", "replace",   "upper",    "lower",     "title",      "capitalize",   "find",
-     "rfind",    "count",     "join",     "isdigit",   "isalpha",    "isalnum",      "isspace",
-     "isupper",  "islower",   "zfill",    "partition", "rpartition", "removeprefix", "removesuffix",
-     "index",    "isnumeric", "isdecimal"});
+    {"strip",      "lstrip",     "rstrip",       "split",        "rsplit",  "splitlines",
+     "startswith", "endswith",   "replace",      "upper",        "lower",   "title",
+     "capitalize", "find",       "rfind",        "count",        "join",    "isdigit",
+     "isalpha",    "isalnum",    "isspace",      "isupper",      "islower", "zfill",
+     "partition",  "rpartition", "removeprefix", "removesuffix", "index",   "isnumeric",
+     "isdecimal",  "format"});
 constexpr auto kListMethods = std::to_array<std::string_view>(
     {"append", "extend", "insert", "pop", "index", "count", "copy", "reverse"});
 constexpr auto kDictMethods = std::to_array<std::string_view>(
@@ -45,6 +48,7 @@ class StringMethods {
     if (name == "partition" || name == "rpartition") return partition(name == "rpartition");
     if (name == "removeprefix" || name == "removesuffix") return remove(name == "removeprefix");
     if (name == "zfill") return zfill();
+    if (name == "format") return format();
     HEARTH_TRY(run_.bind(arguments_, name, {}));
     if (name == "upper") return made(to_upper(self_));
     if (name == "lower") return made(to_lower(self_));
@@ -273,6 +277,50 @@ class StringMethods {
     std::string out(self_.substr(0, sign ? 1 : 0));
     out.append(width - size, '0');
     return made(out + std::string(self_.substr(sign ? 1 : 0)));
+  }
+
+  /// Fields without a conversion or a width: {}, {0}, {name}.
+  Result<Value> format() {
+    std::string out;
+    size_t next = 0;
+    for (std::string_view rest = self_; !rest.empty();) {
+      const size_t at = std::min(rest.find_first_of("{}"), rest.size());
+      out += rest.substr(0, at);
+      rest.remove_prefix(at);
+      if (rest.empty()) break;
+      if (rest.starts_with("{{") || rest.starts_with("}}")) {
+        out += rest.front();
+        rest.remove_prefix(2);
+        continue;
+      }
+      const size_t end = rest.find('}');
+      if (rest.front() == '}' || end == std::string_view::npos) {
+        return run_.fail("format: a brace without its other half");
+      }
+      const std::string_view field = rest.substr(1, end - 1);
+      rest.remove_prefix(end + 1);
+      const auto& named = arguments_.named;
+      const auto found =
+          std::ranges::find(named, field, &std::pair<std::string_view, Value>::first);
+      size_t place = next;
+      if (field.empty()) {
+        ++next;
+      } else if (field.find_first_not_of("0123456789") == std::string_view::npos) {
+        place = field.size() > 3 ? arguments_.positional.size() : std::stoul(std::string(field));
+      } else if (found == named.end()) {
+        return run_.fail(fmt::format("format: nothing for the field '{}'", field.substr(0, 60)));
+      }
+      const bool by_name = found != named.end();
+      if (!by_name && place >= arguments_.positional.size()) {
+        return run_.fail("format: more fields than values");
+      }
+      const Value& value = by_name ? found->second : arguments_.positional[place];
+      HEARTH_ASSIGN_OR_RETURN(const std::string text, run_.str(value));
+      HEARTH_TRY(run_.charge_bytes(text.size()));
+      HEARTH_TRY(run_.room(out.size(), text.size()));
+      out += text;
+    }
+    return made(std::move(out));
   }
 
   bool all_are(std::string_view name) const {

@@ -18,9 +18,8 @@ struct TokenizerKind {
 };
 
 constexpr std::array kKinds = {
-    TokenizerKind{"llama", load_spm_tokenizer},
-    TokenizerKind{"gpt2", load_bpe_tokenizer},
-    TokenizerKind{"bert", load_wordpiece_tokenizer},
+    TokenizerKind{"llama", load_spm_tokenizer},  TokenizerKind{"gemma4", load_listed_tokenizer},
+    TokenizerKind{"gpt2", load_bpe_tokenizer},   TokenizerKind{"bert", load_wordpiece_tokenizer},
     TokenizerKind{"t5", load_unigram_tokenizer},
 };
 

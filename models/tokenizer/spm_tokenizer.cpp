@@ -30,7 +30,7 @@ uint32_t key_of(std::string_view character) {
   return key;
 }
 
-class SpmTokenizer final : public VocabularyTokenizer {
+class SpmTokenizer : public VocabularyTokenizer {
  public:
   Result<void> load(const GgufFile& file);
   std::string_view kind() const override { return "llama"; }
@@ -39,10 +39,14 @@ class SpmTokenizer final : public VocabularyTokenizer {
   void encode_plain(std::string_view text, EncodePace& pace,
                     std::vector<int32_t>* ids) const override;
 
- private:
-  Result<void> load_scores(const GgufFile& file);
+  /// Reads tokenizer.ggml.merges, whose order ranks the merges in place of the tokens' scores.
+  Result<void> load_merges(const GgufFile& file);
   Result<void> index_tokens();
   void index_characters();
+  void find_whole_pieces();
+
+ private:
+  Result<void> load_scores(const GgufFile& file);
   void index_merges();
 
   void append_piece(std::string_view piece, std::vector<int32_t>* symbols,
@@ -53,6 +57,7 @@ class SpmTokenizer final : public VocabularyTokenizer {
   size_t joint_of(int32_t left, int32_t right) const;
   bool may_join(int32_t left, int32_t right) const;
 
+  bool has_scores_ = false;
   std::vector<float> scores_;  // while loading
   TokenIndex ids_;  // by entry, the tokens that merging may produce; keys are views of the entries
   // Characters that are part of tokens but not tokens themselves have ids past the vocabulary's.
@@ -77,6 +82,7 @@ Result<void> SpmTokenizer::load(const GgufFile& file) {
   HEARTH_TRY(index_tokens());
   index_characters();
   index_merges();
+  find_whole_pieces();
   return {};
 }
 
@@ -88,6 +94,7 @@ Result<void> SpmTokenizer::load_scores(const GgufFile& file) {
     return Error::corrupt(
         fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted));
   }
+  has_scores_ = true;
   scores_.resize(wanted);
   for (size_t i = 0; i < wanted; ++i) scores_[i] = scores[i];
   return {};
@@ -166,10 +173,49 @@ void SpmTokenizer::index_merges() {
         std::lower_bound(best_first.begin(), best_first.end(), scores[m.merged], std::greater<>());
     merges_.add(m.left, m.right, m.merged, narrow<uint32_t>(rank - best_first.begin()));
   }
+}
+
+Result<void> SpmTokenizer::load_merges(const GgufFile& file) {
+  constexpr std::string_view kKey = "tokenizer.ggml.merges";
+  constexpr size_t kMaxMerges = 1 << 23;  // far above real lists (515 000)
+  HEARTH_ASSIGN_OR_RETURN(const auto merges, file.get<GgufStrings>(kKey));
+  if (merges.size() > kMaxMerges) {
+    return Error::corrupt(
+        fmt::format("{}: {} merges, want at most {}", kKey, merges.size(), kMaxMerges));
+  }
+  merges_.reserve(merges.size());
+  uint32_t rank = 0;
+  for (const std::string_view merge : merges) {
+    const size_t space = merge.find(' ', 1);
+    if (space == std::string_view::npos || space + 1 == merge.size()) {
+      return Error::corrupt(
+          fmt::format("{}: merge {} is \"{}\", want two tokens with a space between", kKey, rank,
+                      printable(merge)));
+    }
+    const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
+    const std::string joined = std::string(left).append(right);
+    const std::array<int32_t, 3> ids = {symbol_id(left), symbol_id(right), ids_.find(joined)};
+    if (std::ranges::count(ids, kNoToken) > 0) {
+      return Error::corrupt(
+          fmt::format("{}: merge {} is \"{}\", but its parts or \"{}\" are not "
+                      "tokens",
+                      kKey, rank, printable(merge), printable(joined)));
+    }
+    merges_.add(ids[0], ids[1], ids[2], rank++);
+  }
+  return {};
+}
+
+void SpmTokenizer::find_whole_pieces() {
   is_whole_piece_.resize(vocab_size());
   std::vector<int32_t> symbols;
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (ids_.find(entry(id)) != id) continue;
+    // Files may lack the merges of newlines: their text format did not hold them.
+    if (entry(id).find_first_not_of('\n') == std::string_view::npos && !has_scores_) {
+      is_whole_piece_[id] = true;
+      continue;
+    }
     symbols.clear();
     for (std::string_view rest = entry(id); !rest.empty();) {
       const size_t bytes = front_char(rest).bytes;
@@ -180,6 +226,21 @@ void SpmTokenizer::index_merges() {
     is_whole_piece_[id] = symbols.size() == 1 && symbols[0] == id;
   }
 }
+
+/// The same, with a list of merges.
+class ListedTokenizer final : public SpmTokenizer {
+ public:
+  Result<void> load(const GgufFile& file) {
+    set_defaults(true, false);
+    HEARTH_TRY(load_vocabulary(file));
+    HEARTH_TRY(index_tokens());
+    index_characters();
+    HEARTH_TRY(load_merges(file));
+    find_whole_pieces();
+    return {};
+  }
+  std::string_view kind() const override { return "gemma4"; }
+};
 
 // ---- Encoding -------------------------------------------------------------------------------
 
@@ -263,6 +324,10 @@ void SpmTokenizer::append_missing(std::string_view character, std::vector<int32_
 
 Result<std::unique_ptr<Tokenizer>> load_spm_tokenizer(const GgufFile& file) {
   return load_as<SpmTokenizer>(file);
+}
+
+Result<std::unique_ptr<Tokenizer>> load_listed_tokenizer(const GgufFile& file) {
+  return load_as<ListedTokenizer>(file);
 }
 
 }  // namespace hearth::models

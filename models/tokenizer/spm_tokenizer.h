@@ -16,4 +16,9 @@ namespace hearth::models {
 /// special ids. kCorrupt names the key.
 Result<std::unique_ptr<Tokenizer>> load_spm_tokenizer(const GgufFile& file);
 
+/// tokenizer.ggml.model = "gemma4": the same, except that pairs merge in the order of
+/// tokenizer.ggml.merges in place of tokenizer.ggml.scores, a run of newlines that is a token
+/// becomes that token, and no space is put before a text.
+Result<std::unique_ptr<Tokenizer>> load_listed_tokenizer(const GgufFile& file);
+
 }  // namespace hearth::models

@@ -114,6 +114,30 @@ TEST_CASE("layer_norm and gelu") {
   }
 }
 
+TEST_CASE("layer_norm without a bias, gelu by tanh, scale by position, sigmoid gate") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const int64_t width : kWidths) {
+    CAPTURE(width);
+    same_as_reference(
+        ops,
+        [&](const OpTable& table) {
+          const Step step(table, 9);
+          const DeviceRows x(table, step.bound(), width, Random(7).floats(step.bound() * width));
+          const DeviceRows gate(table, step.bound(), width, Random(8).floats(step.bound() * width));
+          const auto weight =
+              pack(table, {random_tensor(2, DType::kF32, 1, width)}, WeightRole::kVector);
+          const kernels::EncoderOps& more = *table.encoder;
+          more.layer_norm(table.state.get(),
+                          {&step.batch(), x.view(), weight.get(), nullptr, 1e-3f, x.view()});
+          more.gelu(table.state.get(), {&step.batch(), x.view(), true});
+          more.scale_by_position(table.state.get(), {&step.batch(), x.view(), 0.5f, 3});
+          more.sigmoid_gate(table.state.get(), {&step.batch(), x.view(), gate.view()});
+          return x.read(step.num_tokens());
+        },
+        8e-6);
+  }
+}
+
 TEST_CASE("gather_rows") {
   HEARTH_CUDA_TABLE(ops);
   same_as_reference(

@@ -35,7 +35,9 @@ void encoder_waited(void* state, const Args& args) {
 constexpr EncoderOps kWaitingEncoderOps = {
     encoder_waited<&EncoderOps::layer_norm, LayerNormArgs>,
     encoder_waited<&EncoderOps::gelu, GeluArgs>,
-    encoder_waited<&EncoderOps::attention_to_all, AttentionArgs>};
+    encoder_waited<&EncoderOps::attention_to_all, AttentionArgs>,
+    encoder_waited<&EncoderOps::scale_by_position, ScaleByPositionArgs>,
+    encoder_waited<&EncoderOps::sigmoid_gate, SigmoidGateArgs>};
 
 OpTable waiting_table() {
   OpTable table = shim_table();

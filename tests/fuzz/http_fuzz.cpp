@@ -51,7 +51,7 @@ void as_connection(std::string_view bytes, size_t step) {
 }
 
 void as_body(Api api, std::string_view body) {
-  const Result<Call> call = parse_call(api, body);
+  const Result<Call> call = parse_call(api, std::string(body));
   if (!call) return check_error(api, call.error());
   // A request that the socket's protocol takes.
   HEARTH_CHECK(ipc::decode_request(ipc::encode_request(call->request)).ok());
@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 3: as_body(Api::kResponses, input.rest()); break;
     case 4: as_body(Api::kMessages, input.rest()); break;
     case 5: {
-      const auto request = parse_tokenize(input.rest());
+      const auto request = parse_tokenize(std::string(input.rest()));
       if (!request) check_error(Api::kCompletions, request.error());
       break;
     }

@@ -145,7 +145,8 @@ void from_pipe(fuzz::Input& input) {
 
 /// A small limit, so that inputs of a few bytes exceed it.
 void as_bounded_json(std::string_view text) {
-  const JsonLimits limits{.max_bytes = 256, .max_depth = 4, .max_values = 20, .max_object_keys = 4};
+  const JsonLimits limits{
+      .max_bytes = 256, .max_depth = 4, .max_value_bytes = 640, .max_object_keys = 4};
   const auto object = parse_json_object(text, limits);
   if (!object.ok()) return check_error(object.error());
   const auto again = parse_json_object(dump_json(*object), {});

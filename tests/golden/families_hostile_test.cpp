@@ -31,15 +31,20 @@ TEST_CASE("families: each missing, ill-shaped or unknown tensor is named") {
       FamilyModel without = model;
       without.tensors.erase(without.tensors.begin() + static_cast<ptrdiff_t>(i));
       const std::string missing = refusal(without);
-      // Without an output matrix the head is tied; without its long factors a rotation has none.
-      if (tensor == "output.weight") {
+      // Without an output matrix the head is tied, without its scale a layer has none; without its
+      // long factors a rotation has none.
+      if (tensor == "output.weight" || tensor == "blk.0.layer_output_scale.weight") {
         CHECK(missing.empty());
       } else if (tensor == "rope_factors_long.weight") {
         CHECK(missing.starts_with("rope_factors_short.weight: a tensor of shape"));
+      } else if (tensor == "blk.0.ffn_gate_up_exps.weight") {
+        CHECK(missing.starts_with("blk.0.ffn_gate_exps.weight: missing, want shape ["));
       } else if (missing.ends_with("a bias without those it is joined with")) {
         CHECK_MESSAGE(missing.starts_with("blk.0.attn_"), missing);  // they are optional together
       } else if (name == "glm4moe" && tensor == "blk.0.attn_q_norm.weight") {
         CHECK_MESSAGE(missing.starts_with("blk.0.attn_k_norm.weight: a tensor of shape"), missing);
+      } else if (tensor == "blk.0.ffn_gate_up_exps.weight") {
+        CHECK_MESSAGE(missing.starts_with("blk.0.ffn_gate_exps.weight: missing"), missing);
       } else {
         CHECK_MESSAGE(missing.starts_with(tensor + ": missing, want shape ["), missing);
       }
@@ -73,8 +78,11 @@ TEST_CASE("families: absurd metadata is named or harmless") {
         CHECK_MESSAGE(named, message);
       }
     }
-    for (const char* key : {"block_count", "embedding_length", "attention.head_count",
-                            "attention.layer_norm_rms_epsilon", "context_length"}) {
+    const bool rms = model.metadata.contains(prefix + "attention.layer_norm_rms_epsilon");
+    for (const char* key :
+         {"block_count", "embedding_length", "attention.head_count",
+          rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+          "context_length"}) {
       FamilyModel without = model;
       without.metadata.erase(prefix + key);
       CHECK(refusal(without) == prefix + key + ": missing");
@@ -86,6 +94,107 @@ TEST_CASE("families: absurd metadata is named or harmless") {
                                   "architecture " +
                                   model.architecture);
   }
+}
+
+TEST_CASE("families: numbers per layer that contradict each other or the tensors are named") {
+  const FamilyModel model = read_family("deci");
+  const auto check = [&](const std::string& key, const nlohmann::json& value,
+                         const std::string& message) {
+    FamilyModel wrong = model;
+    wrong.metadata["deci." + key] = value;
+    CHECK(refusal(wrong) == message);
+  };
+  const std::string heads = "attention.head_count";
+  const std::string kv_heads = "attention.head_count_kv";
+  const std::string ffn = "feed_forward_length";
+  CHECK(refusal(model).empty());
+  check(heads, {0, 0, 0, 0, 0},
+        "deci.attention.head_count: 0 for every layer, want attention in at least one");
+  check(kv_heads, {0, 0, 0, 0, 0},
+        "deci.attention.head_count_kv: 0 for every layer, want attention in at least one");
+  check(kv_heads, {2, 1, 0, 0, 1},
+        "deci.attention.head_count_kv: 1 for layer 1, which has no heads");
+  check(kv_heads, {3, 0, 0, 0, 1},
+        "deci.attention.head_count_kv: 3, want a divisor of the 4 heads");
+  check(heads, {4, 0, 4, 0},
+        "deci.attention.head_count: an array of 4 i32, want a number for each of the 5 layers");
+  check(heads, {4, 0, -4, 0, 4}, "deci.attention.head_count: -4 for layer 2, want 0 to 1048576");
+  check(ffn, {96, 96, 1 << 30, 0, 64},
+        "deci.feed_forward_length: 1073741824 for layer 2, want 0 to 1048576");
+  check(ffn, {96, 96, 160, 96, 64}, "blk.3.ffn_norm.weight: missing, want shape [64]");
+  check(ffn, {0, 96, 160, 0, 64},
+        "blk.0.ffn_norm.weight: a tensor of shape [64] that this architecture has no place for");
+  check(heads, {4, 0, 0, 0, 4},
+        "blk.2.attn_norm.weight: a tensor of shape [64] that this architecture has no place for");
+  FamilyModel without = model;
+  without.metadata.erase("deci.feed_forward_length");
+  CHECK(refusal(without) == "deci.feed_forward_length: missing");
+
+  FamilyModel lengthless = read_family("mistral4");
+  lengthless.metadata.erase("mistral4.attention.temperature_length");
+  CHECK(refusal(lengthless) == "mistral4.attention.temperature_length: missing");
+  FamilyModel pattern = read_family("muse_glimmer");
+  pattern.metadata["muse-glimmer.attention.sliding_window_pattern"] = {true, false};
+  CHECK(refusal(pattern) ==
+        "muse-glimmer.attention.sliding_window_pattern: an array of 2 bool, want a bool for each "
+        "of the 5 layers");
+}
+
+/// What a file of `name` with this value in place of the key's own is refused with.
+std::string refusal_with(const std::string& name, const std::string& key,
+                         const nlohmann::json& value) {
+  FamilyModel model = read_family(name);
+  model.metadata[model.architecture + "." + key] = value;
+  return refusal(model);
+}
+
+TEST_CASE("families: KV shared with no layer, or with one of another shape") {
+  using Json = nlohmann::json;
+  const std::string shared = "attention.shared_kv_layers";
+  CHECK(refusal_with("gemma3n", shared, 7u) ==
+        "gemma3n.attention.shared_kv_layers: 7, want 0 to 6");
+  CHECK(refusal_with("gemma3n", shared, 0xFFFFFFFFu) ==
+        "gemma3n.attention.shared_kv_layers: 4294967295, want 0 to 6");
+  CHECK(refusal_with("gemma3n", shared, 6u) ==
+        "gemma3n.attention.shared_kv_layers: 6, but none of the 1 layers before them is full as "
+        "layer 1");
+  CHECK(refusal_with("gemma3n", "attention.sliding_window_pattern",
+                     Json{false, false, false, false, false, true, false}) ==
+        "gemma3n.attention.shared_kv_layers: 2, but none of the 5 layers before them slides as "
+        "layer 5");
+  CHECK(refusal_with("gemma4", "attention.head_count_kv", Json{2, 2, 2, 2, 1, 2, 2}) ==
+        "gemma4.attention.shared_kv_layers: 3, but layer 4 has heads of other sizes than layer 2, "
+        "whose keys and values it shares");
+  // Fewer layers share: those that no longer do have no tensors for their keys.
+  CHECK(refusal_with("gemma4", shared, 2u).starts_with("blk.4.attn_k.weight: missing"));
+  CHECK(refusal_with("gemma3n", shared, 0u).empty());
+}
+
+TEST_CASE("families: arrays of Gemma 3n and 4 that are missing, too short or absurd") {
+  using Json = nlohmann::json;
+  const std::string cutoffs = "activation_sparsity_scale";
+  FamilyModel without = read_family("gemma3n");
+  without.metadata.erase("gemma3n." + cutoffs);
+  CHECK(refusal(without) == "gemma3n.activation_sparsity_scale: missing, want 7 numbers");
+  CHECK(refusal_with("gemma3n", cutoffs, Json{1.5, 1.5}).starts_with("gemma3n." + cutoffs));
+  CHECK(refusal_with("gemma3n", cutoffs, Json{1, 1, 1, 1, 1, 1, 1})
+            .starts_with("gemma3n." + cutoffs));
+  CHECK(refusal_with("gemma3n", cutoffs, Json{1.5, 1.5, 1e30, 1.5, 1.5, 1.5, 1.5})
+            .starts_with("gemma3n." + cutoffs));
+  CHECK(refusal_with("gemma3n", "altup.num_inputs", 1u) ==
+        "gemma3n.altup.num_inputs: 1, want at least 2");
+  CHECK(refusal_with("gemma3n", "altup.active_idx", 4u) ==
+        "gemma3n.altup.active_idx: 4, want 0 to 3");
+  CHECK(refusal_with("gemma3n", "embedding_length_per_layer_input", 1u << 21)
+            .starts_with("gemma3n.embedding_length_per_layer_input: 2097152, want 1 to"));
+  without = read_family("gemma4");
+  without.metadata.erase("gemma4.attention.sliding_window_pattern");
+  CHECK(refusal(without) ==
+        "gemma4.attention.sliding_window_pattern: missing, want which layers slide");
+  CHECK(refusal_with("gemma4", "attention.key_length_swa", 0xFFFFFFFFu)
+            .starts_with("gemma4.attention.key_length_swa"));
+  CHECK(refusal_with("gemma4", "rope.dimension_count_swa", 7u) ==
+        "gemma4.rope.dimension_count_swa: 7, want an even number");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "models/gguf/gguf_writer.h"
 
@@ -23,6 +24,20 @@ uint64_t hash_name(const std::string& name, uint32_t seed) {
   return state;
 }
 
+/// Of flags, whole numbers or floats; null is -infinity, which JSON lacks.
+void set_array(models::GgufWriter* w, const std::string& key, const nlohmann::json& values) {
+  if (values.front().is_boolean()) return w->set_bools(key, values.get<std::vector<bool>>());
+  if (values.front().is_number_integer()) {
+    return w->set_i32s(key, values.get<std::vector<int32_t>>());
+  }
+  std::vector<float> floats;
+  for (const nlohmann::json& value : values) {
+    floats.push_back(value.is_null() ? -std::numeric_limits<float>::infinity()
+                                     : value.get<float>());
+  }
+  w->set_f32s(key, floats);
+}
+
 void set(models::GgufWriter* w, const std::string& key, const nlohmann::json& value) {
   if (value.is_boolean()) {
     w->set_bool(key, value.get<bool>());
@@ -30,6 +45,8 @@ void set(models::GgufWriter* w, const std::string& key, const nlohmann::json& va
     w->set_u32(key, value.get<uint32_t>());
   } else if (value.is_number_float()) {
     w->set_f32(key, value.get<float>());
+  } else if (value.is_array()) {
+    set_array(w, key, value);
   } else {
     w->set_string(key, value.get<std::string>());
   }
@@ -69,7 +86,10 @@ void FamilyModel::describe(models::GgufWriter* file) const {
 void FamilyModel::add_tensors(models::GgufWriter* file, kernels::DType matrix_type) const {
   for (const FamilyTensor& tensor : tensors) {
     const bool vector = tensor.dims.size() == 1 || tensor.name.ends_with(".bias");
-    file->add_floats(tensor.name, tensor.dims, vector ? kernels::DType::kF32 : matrix_type,
+    // Rows of a few values, as those of AltUp's coefficients, are in no file quantized.
+    const bool whole_blocks = tensor.dims.front() % kernels::info(matrix_type).block_elements == 0;
+    file->add_floats(tensor.name, tensor.dims,
+                     vector || !whole_blocks ? kernels::DType::kF32 : matrix_type,
                      family_values(tensor, seed));
   }
 }

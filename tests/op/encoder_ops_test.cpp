@@ -1,4 +1,5 @@
-// Ops only for encoders: layer_norm, gelu by erf, attention to the whole text.
+// Ops of encoders and of decoders that resemble them: layer_norm, gelu, attention to the whole
+// text, scale by position, sigmoid gate.
 
 #include "kernels/ops/encoder_ops.h"
 
@@ -98,6 +99,31 @@ TEST_CASE("layer_norm equals the formula") {
   CHECK(x.at(0, 1) == 23.0f);
 }
 
+TEST_CASE("layer_norm without a bias, of the requested rows alone") {
+  const Tensor weight = random_tensor(52, DType::kF32, 1, 33);
+  Random random(seed_or(55));
+  Matrix x(5, 33, 3, 1);
+  x.fill(random, -2, 4);
+  const Batch batch({{3, 3}, {2, 2}}, 16, 1);
+  REQUIRE(batch.index().num_outputs == 2);
+  compare(
+      "layer_norm without a bias",
+      [&](const OpTable& table, const EncoderOps& ops) {
+        const auto w = pack(table, {weight}, WeightRole::kVector);
+        Matrix out(5, 33);
+        ops.layer_norm(table.state.get(), {.batch = &batch.index(),
+                                           .x = x.view(),
+                                           .weight = w.get(),
+                                           .bias = nullptr,
+                                           .eps = 1e-5f,
+                                           .out = out.view(),
+                                           .rows = Rows::kOutputs});
+        for (int64_t c = 0; c < 33; ++c) CHECK(out.at(2, c) == 0.0f);
+        return out;
+      },
+      1e-5f);
+}
+
 TEST_CASE("gelu: by erf, from far below 0 to far above") {
   Random random(seed_or(54));
   for (const int64_t width : {1, 15, 16, 33, 1000}) {
@@ -129,6 +155,73 @@ TEST_CASE("gelu: by erf, from far below 0 to far above") {
   CHECK(x.at(0, 0) == doctest::Approx(0.8413447460685429));
   CHECK(x.at(0, 1) == doctest::Approx(-0.15865525393145707));
   CHECK(x.at(0, 2) == 0.0f);
+}
+
+TEST_CASE("gelu by tanh, as in gated activations") {
+  Random random(seed_or(56));
+  for (const float range : {1e-3f, 1.0f, 6.0f, 50.0f}) {
+    const Batch batch(3);
+    Matrix x(3, 33, 1, 2);
+    x.fill(random, -range, range);
+    compare(
+        fmt::format("gelu by tanh, range {}", range),
+        [&](const OpTable& table, const EncoderOps& ops) {
+          Matrix in = x;
+          ops.gelu(table.state.get(), {.batch = &batch.index(), .x = in.view(), .by_tanh = true});
+          return in;
+        },
+        range * 0x1p-20f);
+  }
+  Matrix x(1, 2);
+  x.at(0, 0) = 1;
+  x.at(0, 1) = -1;
+  const Batch batch(1);
+  encoder_ops(reference())
+      .value()
+      .gelu(reference().state.get(), {.batch = &batch.index(), .x = x.view(), .by_tanh = true});
+  CHECK(x.at(0, 0) == doctest::Approx(0.8411919906));
+  CHECK(x.at(0, 1) == doctest::Approx(-0.1588080094));
+}
+
+TEST_CASE("scale_by_position: a factor that grows with the logarithm of the position") {
+  const Batch batch({{70, 70}}, 16, 1);
+  Random random(seed_or(57));
+  for (const int64_t width : {1, 17, 300}) {
+    Matrix x(70, width, 1, 2);
+    x.fill(random, -3, 3);
+    const auto op = [&](const OpTable& table, const EncoderOps& ops) {
+      Matrix in = x;
+      ops.scale_by_position(table.state.get(),
+                            {.batch = &batch.index(), .x = in.view(), .scale = 0.5f, .length = 16});
+      return in;
+    };
+    compare(fmt::format("scale_by_position {}", width), op, 0x1p-21f);
+    const Matrix out = run(reference(), op);
+    CHECK(out.at(15, 0) == x.at(15, 0));
+    CHECK(out.at(16, 0) == doctest::Approx(x.at(16, 0) * (1 + 0.5 * std::log(2.0))));
+    CHECK(out.at(69, 0) == doctest::Approx(x.at(69, 0) * (1 + 0.5 * std::log(5.0))));
+  }
+}
+
+TEST_CASE("sigmoid_gate: from closed to open") {
+  Random random(seed_or(58));
+  for (const float range : {1.0f, 20.0f, 500.0f}) {
+    for (const int64_t width : {1, 16, 33}) {
+      const Batch batch(3);
+      Matrix x(3, width, 1, 2), gate(3, width, 2, 1);
+      x.fill(random, -3, 3);
+      gate.fill(random, -range, range);
+      compare(
+          fmt::format("sigmoid_gate {} range {}", width, range),
+          [&](const OpTable& table, const EncoderOps& ops) {
+            Matrix in = x;
+            ops.sigmoid_gate(table.state.get(),
+                             {.batch = &batch.index(), .x = in.view(), .gate = gate.view()});
+            return in;
+          },
+          0x1p-20f);
+    }
+  }
 }
 
 /// Attention of whole texts; rows of the first one.

@@ -159,6 +159,41 @@ TEST_CASE("moe_route: sigmoid shares, a bias that only selects, and groups") {
   }
 }
 
+TEST_CASE("moe_route: a chosen expert's weight is multiplied by its scale") {
+  Random random(seed_or(60));
+  const Tensor scales = random_tensor(61, DType::kF32, 1, 12);
+  for (const OpTable& ops : all_tables(3)) {
+    for (const bool sigmoid : {false, true}) {
+      Matrix logits(7, 12);
+      logits.fill(random, -3, 3);
+      const auto packed = pack(ops, {scales}, WeightRole::kVector);
+      const Batch batch(7);
+      Route plain{{std::vector<int32_t>(7 * 3, -1), 3}, Matrix(7, 3)};
+      Route scaled = plain;
+      MoeRouteArgs args{.batch = &batch.index(),
+                        .logits = logits.view(),
+                        .top_k = 3,
+                        .normalize = true,
+                        .scale = 1.5f,
+                        .ids = plain.ids.view(),
+                        .weights = plain.weights.view(),
+                        .sigmoid = sigmoid};
+      ops.moe_route(ops.state.get(), args);
+      args.ids = scaled.ids.view();
+      args.weights = scaled.weights.view();
+      args.expert_scale = packed.get();
+      ops.moe_route(ops.state.get(), args);
+      CHECK(scaled.ids.values == plain.ids.values);
+      for (int64_t t = 0; t < 7; ++t) {
+        for (int64_t j = 0; j < 3; ++j) {
+          const float scale = packed->vector[plain.ids.values[static_cast<size_t>(t * 3 + j)]];
+          CHECK(std::fabs(scaled.weights.at(t, j) - plain.weights.at(t, j) * scale) < 1e-6);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("add_bias of experts: each row gets its expert's") {
   Random random(seed_or(59));
   const Tensor bias = random_tensor(60, DType::kF32, 1, 4 * 19);
@@ -360,6 +395,19 @@ TEST_CASE("moe_combine: one weighted sum per value, added to the residual once")
             ops.state.get(),
             {.batch = &batch.index(), .x = x.view(), .weights = weights.view(), .out = out.view()});
         CHECK(out.guards_intact());
+        Matrix sum = residual;
+        Matrix none(tokens, width);
+        for (int64_t t = 0; t < tokens; ++t) {
+          for (int64_t c = 0; c < width; ++c) none.at(t, c) = 0;
+        }
+        for (const bool add : {false, true}) {
+          ops.moe_combine(ops.state.get(), {.batch = &batch.index(),
+                                            .x = x.view(),
+                                            .weights = weights.view(),
+                                            .out = add ? none.view() : sum.view(),
+                                            .add = add});
+        }
+        CHECK(same_bits(sum, none));  // the sum alone is the sum added to nothing
         if (!want) want = out;
         const std::string error = worst(
             out, *want, constant(static_cast<float>((2 * top_k + 4) * (top_k + 2) * 0x1p-24)));

@@ -226,6 +226,58 @@ TEST_CASE("soft_cap: small and large values, output rows and all") {
   }
 }
 
+TEST_CASE("times_rms: a norm undone; keep_peaks: what exceeds the cutoff; the reference's bits") {
+  Random random(seed_or(41));
+  for (const int64_t width : kWidths) {
+    const Batch batch(5);
+    Matrix x(5, width, 2, 3);
+    Matrix like(5, 3 * width, 1, 1);
+    x.fill(random, -3, 3);
+    like.fill(random, -9, 9);
+    for (int64_t c = 0; c < width; ++c) x.at(3, c) = 0.25f;
+    compare(
+        fmt::format("times_rms {}", width),
+        [&](const OpTable& ops) {
+          Matrix out = x;
+          Matrix other = like;
+          // Null in a table without it.
+          const OpTable& table = ops.times_rms != nullptr ? ops : reference();
+          table.times_rms(
+              table.state.get(),
+              {.batch = &batch.index(), .x = out.view(), .like = other.view(), .eps = 1e-6f});
+          double squares = 0;
+          for (int64_t c = 0; c < 3 * width; ++c) squares += double{like.at(1, c)} * like.at(1, c);
+          const double rms = std::sqrt(squares / static_cast<double>(3 * width) + 1e-6);
+          CHECK(out.at(1, 0) == doctest::Approx(x.at(1, 0) * rms).epsilon(1e-6));
+          return out;
+        },
+        constant(0));
+    for (const float deviations : {-0.5f, 0.0f, 1.644f}) {
+      compare(
+          fmt::format("keep_peaks {} {}", width, deviations),
+          [&](const OpTable& ops) {
+            Matrix out = x;
+            const OpTable& table = ops.keep_peaks != nullptr ? ops : reference();
+            table.keep_peaks(table.state.get(),
+                             {.batch = &batch.index(), .x = out.view(), .deviations = deviations});
+            double mean = 0;
+            for (int64_t c = 0; c < width; ++c) mean += x.at(2, c) / static_cast<double>(width);
+            double variance = 0;
+            for (int64_t c = 0; c < width; ++c) {
+              variance += std::pow(x.at(2, c) - mean, 2) / static_cast<double>(width);
+            }
+            const double cutoff = mean + deviations * std::sqrt(variance);
+            for (int64_t c = 0; c < width; ++c) {
+              CHECK(std::fabs(out.at(2, c) - std::max(0.0, x.at(2, c) - cutoff)) < 1e-6);
+            }
+            CHECK(out.at(3, 0) == 0);  // equal values exceed no mean of theirs
+            return out;
+          },
+          constant(0));
+    }
+  }
+}
+
 TEST_CASE("rms_norm: output rows only, where an op asks for them") {
   const Batch batch({{9, 9}, {4, 4}}, 16, 1);
   const Tensor weight = random_tensor(33, DType::kF32, 1, 24);

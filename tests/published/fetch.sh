@@ -2,10 +2,13 @@
 # Downloads the published models that tests/published runs on, out of Python packages that carry them, into
 # ${XDG_CACHE_HOME:-~/.cache}/hearth-tests/models. Nothing is installed, and nothing of it belongs into the repository.
 #   bash tests/published/fetch.sh          SmolLM2-135M-Instruct, Q4_1 (Apache-2.0), 94 MiB
-#   bash tests/published/fetch.sh --all    Gemma 3 270M, Q4_K_M (Gemma's terms of use), 241 MiB, too
+#   bash tests/published/fetch.sh --all    Gemma 3 270M, Q4_K_M (Gemma's terms of use), 241 MiB, too, and chat templates of
+#                                          published models, with what jinja2 renders from them
 # HEARTH_TEST_FULL=1 stands for --all. Without pip or network it prints that it is skipped.
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests/models
+templates=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests/templates
 all=${HEARTH_TEST_FULL:-0}
 if [[ ${1:-} == --all ]]; then all=1; fi
 
@@ -45,6 +48,23 @@ PYTHON
   echo "$cache/$file is downloaded."
 }
 
+# Chat templates: of each the file as it was published.
+fetch_templates() {
+  local package=llama-cpp-python==0.3.36 hash=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+  if [[ ! -d $templates ]]; then
+    "${pip[@]}" download --quiet --retries 1 --no-deps --no-binary :all: --dest "$work/source" "$package" \
+      >"$work/log" 2>&1 || { tail -n 3 "$work/log"; skip "$package could not be downloaded"; }
+    echo "$hash  $(echo "$work"/source/*.tar.gz)" | sha256sum --check --quiet
+    tar -C "$work/source" -xzf "$work"/source/*.tar.gz --wildcards '*/models/templates/*.jinja'
+    mkdir "$work/templates"
+    mv "$work"/source/*/vendor/llama.cpp/models/templates/*.jinja "$work/templates"
+    mv "$work/templates" "$templates"
+  fi
+  /usr/bin/python3 -c 'import jinja2' 2>"$work/log" || skip "chat templates need python3-jinja2"
+  /usr/bin/python3 "$here/../golden/templates/make_cases.py" "$templates"
+  echo "$templates is here."
+}
+
 mkdir -p "$cache"
 exec 9>"$cache/.lock"
 flock 9  # one at a time
@@ -57,4 +77,5 @@ done
 fetch SmolLM2-135M-Instruct.Q4_1.gguf b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53 "${smollm2[@]}"
 if [[ $all == 1 ]]; then
   fetch gemma-3-270m-q4_k_m.gguf a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818 "${gemma[@]}"
+  fetch_templates
 fi

@@ -26,6 +26,7 @@ libsystemd-dev=libsystemd
 libcurl4-openssl-dev=#include <curl/curl.h>
 libedit-dev=#include <(histedit|editline/readline).h>
 python3-zmq=import zmq
+python3-jinja2=import jinja2
 libboost-context1.81-dev=#include <boost/context
 libpcre2-dev=#include <pcre2.h>
 libimgui-dev=#include <imgui.h>

@@ -146,6 +146,11 @@ int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_ty
   return group.block_bytes(kv_type, kernels::kAttentionTile) / kernels::kAttentionTile;
 }
 
+std::string layers_of(const models::LayerGroup& group) {
+  if (group.num_sharing == 0) return fmt::format("{} layers", group.num_layers);
+  return fmt::format("{} layers, shared by {} more", group.num_layers, group.num_sharing);
+}
+
 std::string describe(const models::LayerGroup& group) {
   return group.kind == models::LayerGroup::Kind::kSliding ? fmt::format("sliding {}", group.window)
                                                           : std::string("full");

@@ -65,6 +65,8 @@ Inspection inspect(const models::GgufFile& file, std::string path);
 int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_type);
 /// "full", "sliding 4096"
 std::string describe(const models::LayerGroup& group);
+/// "24 layers", or "15 layers, shared by 20 more".
+std::string layers_of(const models::LayerGroup& group);
 /// "8 KV heads of 128", "8 KV heads of 192 and 128", "latent of 576"
 std::string describe(const kernels::KvShape& shape);
 

@@ -45,6 +45,8 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
   table.add_scaled = never<kernels::AddScaledArgs>;
   table.soft_cap = never<kernels::SoftCapArgs>;
   table.copy_heads = never<kernels::CopyHeadsArgs>;
+  table.times_rms = never<kernels::TimesRmsArgs>;
+  table.keep_peaks = never<kernels::KeepPeaksArgs>;
   table.moe_route = never<kernels::MoeRouteArgs>;
   table.moe_matmul = never<kernels::MoeMatmulArgs>;
   table.moe_combine = never<kernels::MoeCombineArgs>;

@@ -28,7 +28,7 @@ ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
     if (tensor.name == "output.weight" || (tied && tensor.name == "token_embd.weight")) {
       work.head_bytes += bytes;
       work.head_ops += ops;
-    } else if (tensor.name == "token_embd.weight") {
+    } else if (tensor.name == "token_embd.weight" || tensor.name == "per_layer_token_embd.weight") {
       continue;  // only one row of it per token
     } else if (tensor.num_dims == 3 && tensor.name.find("_exps") != tensor.name.npos) {
       work.expert_bytes += bytes;
@@ -57,10 +57,13 @@ StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, 
   for (const models::LayerGroup& group : model.groups) {
     const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
     const double seen = sliding ? std::min(context, as_double(group.window)) : context;
-    step.bytes += sequences * seen * as_double(kv_bytes_per_token(group, kv_type));
+    // Layers that share KV read it again.
+    const double readers = group.num_layers + group.num_sharing;
+    step.bytes += sequences * seen * as_double(kv_bytes_per_token(group, kv_type)) * readers /
+                  group.num_layers;
     // q.k and the weighted sum of v.
     step.attention_ops +=
-        rows * seen * 2.0 * model.num_heads * (group.kv.k_dim + group.kv.v_dim) * group.num_layers;
+        rows * seen * 2.0 * model.num_heads * (group.kv.k_dim + group.kv.v_dim) * readers;
   }
   return step;
 }

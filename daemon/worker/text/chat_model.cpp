@@ -155,7 +155,9 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
       return unsupported_tools("met them and a schema or grammar for the answer, want one");
     }
     out.shape.tools = known.tools;
-    for (const auto& function : functions) out.shape.functions.push_back(function.name);
+    for (const auto& function : functions) {
+      out.shape.functions.push_back({function.name, engine::string_parameters(function.schema)});
+    }
     out.shape.one_call = !request.parallel_tool_calls;
     if (must) {
       if (request.ignore_eos) {

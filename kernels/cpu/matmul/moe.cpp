@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -64,6 +65,7 @@ void moe_combine(void* state, const MoeCombineArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   const int64_t top_k = args.weights.cols;
   s.for_each(rows, rows * args.out.cols * top_k / 4, [&](int64_t t, int32_t) {
+    if (!args.add) std::fill_n(args.out.row<float>(t), args.out.cols, 0.0f);
     s.rows.combine(args.x.row<float>(t * top_k), args.x.row_stride, args.weights.row<float>(t),
                    static_cast<int32_t>(top_k), args.out.cols, args.out.row<float>(t));
   });

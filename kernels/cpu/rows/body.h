@@ -59,13 +59,28 @@ void silu_gate(const float* gate, const float* up, int64_t n, float* out) {
   });
 }
 
+/// (1 + tanh(u)) / 2 is sigmoid(2 u), with 2 u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+HEARTH_SIMD F gelu_by_tanh(F x) {
+  const F cubic = fma(mul(mul(x, x), set1(0.044715f)), x, x);
+  return mul(x, sigmoid(mul(cubic, set1(1.59576912f))));
+}
+
 void gelu_gate(const float* gate, const float* up, int64_t n, float* out) {
-  // (1 + tanh(u)) / 2 is sigmoid(2 u), with 2 u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
   for_lanes(n, [&](int64_t at, int lanes) {
-    const F x = load_n(gate + at, lanes);
-    const F cubic = fma(mul(mul(x, x), set1(0.044715f)), x, x);
-    const F act = mul(x, sigmoid(mul(cubic, set1(1.59576912f))));
+    const F act = gelu_by_tanh(load_n(gate + at, lanes));
     store_n(out + at, mul(act, load_n(up + at, lanes)), lanes);
+  });
+}
+
+void gelu_tanh(float* x, int64_t n) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    store_n(x + at, gelu_by_tanh(load_n(x + at, lanes)), lanes);
+  });
+}
+
+void sigmoid_gate(const float* gate, int64_t n, float* x) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    store_n(x + at, mul(load_n(x + at, lanes), sigmoid(load_n(gate + at, lanes))), lanes);
   });
 }
 
@@ -167,7 +182,8 @@ void layer_norm(const float* x, const float* weight, const float* bias, float ep
   const F scale = set1(1.0f / __builtin_sqrtf(variance + eps));
   for_lanes(n, [&](int64_t at, int lanes) {
     const F normed = mul(sub(load_n(x + at, lanes), center), scale);
-    store_n(out + at, fma(normed, load_n(weight + at, lanes), load_n(bias + at, lanes)), lanes);
+    const F shift = bias == nullptr ? zero() : load_n(bias + at, lanes);
+    store_n(out + at, fma(normed, load_n(weight + at, lanes), shift), lanes);
   });
 }
 
@@ -202,7 +218,7 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 constexpr RowKernels row_kernels() {
   return {rms_norm,    silu_gate, gelu_gate, clamped_swish_gate, rope_neighbours,
           rope_halves, add_bias,  combine,   add_scaled,         soft_cap,
-          layer_norm,  gelu_erf,  to_f16};
+          layer_norm,  gelu_erf,  gelu_tanh, sigmoid_gate,       to_f16};
 }
 
 }  // namespace

@@ -26,11 +26,16 @@ struct RowKernels {
   void (*add_scaled)(const float* x, float scale, int64_t n, float* out);
   /// x = cap * tanh(x * scale / cap); x * scale if cap is 0.
   void (*soft_cap)(float* x, int64_t n, float scale, float cap);
-  /// out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias; `out` may be `x`.
+  /// out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias; `out` may be `x`,
+  /// `bias` null.
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t n,
                      float* out);
   /// x = x * Phi(x), by erf
   void (*gelu_erf)(float* x, int64_t n);
+  /// The same, approximated by tanh.
+  void (*gelu_tanh)(float* x, int64_t n);
+  /// x *= sigmoid(gate)
+  void (*sigmoid_gate)(const float* gate, int64_t n, float* x);
   /// Rounds to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
 };

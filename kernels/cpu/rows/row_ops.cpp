@@ -6,6 +6,7 @@
 #include "kernels/base/check.h"
 #include "kernels/cpu/op_table.h"
 #include "kernels/ops/checks.h"
+#include "kernels/reference/op_table.h"
 
 namespace hearth::kernels::cpu {
 void embed(void* state, const EmbedArgs& args) {
@@ -99,6 +100,24 @@ void rope(void* state, const RopeArgs& args) {
       rotate(args.x.row<float>(t) + int64_t{h} * args.head_dim + args.first,
              args.cos_sin.row<float>(t), args.cos_sin.cols / 2);
     }
+  });
+}
+
+void times_rms(void* state, const TimesRmsArgs& args) {
+  check_args(args);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  state_of(state).for_each(rows, rows * (args.like.cols + args.x.cols) * 4,
+                           [&](int64_t t, int32_t) {
+                             reference::times_rms_row(args.like.row<float>(t), args.like.cols,
+                                                      args.eps, args.x.cols, args.x.row<float>(t));
+                           });
+}
+
+void keep_peaks(void* state, const KeepPeaksArgs& args) {
+  check_args(args);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  state_of(state).for_each(rows, rows * args.x.cols * 10, [&](int64_t t, int32_t) {
+    reference::keep_peaks_row(args.deviations, args.x.cols, args.x.row<float>(t));
   });
 }
 

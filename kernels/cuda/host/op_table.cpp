@@ -31,7 +31,9 @@ void checked_copy_blocks(void* state, const CopyBlocksArgs& args) {
 
 constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::gelu, GeluArgs>,
-                                    checked<cuda::attention_to_all, AttentionArgs>};
+                                    checked<cuda::attention_to_all, AttentionArgs>,
+                                    checked<cuda::scale_by_position, ScaleByPositionArgs>,
+                                    checked<cuda::sigmoid_gate, SigmoidGateArgs>};
 
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
                               checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};

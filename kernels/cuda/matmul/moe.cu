@@ -21,6 +21,12 @@ struct RouteParams {
   int32_t* ids;
   int64_t ids_stride;
   RowsView weights;
+  const float* expert_scale;  ///< null: none
+
+  __device__ double scale_of(int expert) const {
+    const double all = scale;
+    return expert_scale == nullptr ? all : all * double{expert_scale[expert]};
+  }
 };
 
 /// True if (value a of expert i) comes before (b of j): a is larger, or equal with the lower id. A
@@ -117,8 +123,9 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
   double sum = 0;
   if (p.sigmoid) {
     for (int j = 0; j < p.top_k; ++j) sum += sigmoid(logits[ids[j]]);
-    const double scale = p.normalize ? double{p.scale} / fmax(sum, 1e-20) : double{p.scale};
+    if (!p.normalize) sum = 1;
     for (int j = 0; j < p.top_k; ++j) {
+      const double scale = p.scale_of(ids[j]) / fmax(sum, 1e-20);
       weights[j] = static_cast<float>(sigmoid(logits[ids[j]]) * scale);
     }
     return;
@@ -130,8 +137,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
     for (int e = 0; e < p.num_experts; ++e) sum += exp(logits[e] - largest);
   }
   for (int j = 0; j < p.top_k; ++j) {
-    weights[j] =
-        static_cast<float>(exp(logits[ids[j]] - largest) / sum * static_cast<double>(p.scale));
+    weights[j] = static_cast<float>(exp(logits[ids[j]] - largest) / sum * p.scale_of(ids[j]));
   }
 }
 
@@ -199,6 +205,7 @@ struct CombineParams {
   int32_t top_k;
   int32_t cols;
   RowsView out;
+  bool add;
 };
 
 __global__ void __launch_bounds__(kThreads) combine_kernel(CombineParams p) {
@@ -210,7 +217,8 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineParams p) {
     for (int j = 0; j < p.top_k; ++j) {
       sum = fmaf(weights[j], p.x.data[(row * p.top_k + j) * p.x.stride + c], sum);
     }
-    p.out.data[row * p.out.stride + c] += sum;
+    float& out = p.out.data[row * p.out.stride + c];
+    out = p.add ? out + sum : sum;
   }
 }
 
@@ -264,7 +272,8 @@ void cuda::moe_route(void* state, const MoeRouteArgs& args) {
       args.groups_used,
       const_cast<int32_t*>(ids_of(args.ids)),  // a view does not distinguish const data
       args.ids.row_stride,
-      rows_view(args.weights)};
+      rows_view(args.weights),
+      args.expert_scale == nullptr ? nullptr : args.expert_scale->vector};
   HEARTH_LAUNCH(cuda_state(state).stream.get(), route_kernel, rows, kWarp,
                 static_cast<size_t>(num_experts) * sizeof(int32_t), params);
 }
@@ -277,7 +286,8 @@ void cuda::moe_combine(void* state, const MoeCombineArgs& args) {
                              rows_view(args.weights),
                              static_cast<int32_t>(args.weights.cols),
                              static_cast<int32_t>(args.out.cols),
-                             rows_view(args.out)};
+                             rows_view(args.out),
+                             args.add};
   HEARTH_LAUNCH(cuda_state(state).stream.get(), combine_kernel, rows, kThreads, 0, params);
 }
 

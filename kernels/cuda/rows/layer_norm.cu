@@ -31,25 +31,27 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = thread_x();
   __shared__ float sums[2][kThreads / kWarp];
 
+  const auto width = static_cast<float>(cols);
   float sum = 0;
   for (int c = thread; c < cols; c += kThreads) sum += in[c];
-  const float mean = block_sum(sum, sums[0]) / static_cast<float>(cols);
+  const float mean = block_sum(sum, sums[0]) / width;
   sum = 0;
   for (int c = thread; c < cols; c += kThreads) sum = fmaf(in[c] - mean, in[c] - mean, sum);
-  const float scale = 1.0f / sqrtf(block_sum(sum, sums[1]) / static_cast<float>(cols) + eps);
+  const float scale = 1.0f / sqrtf(block_sum(sum, sums[1]) / width + eps);
   for (int c = thread; c < cols; c += kThreads) {
-    to[c] = fmaf((in[c] - mean) * scale, weight[c], bias[c]);
+    to[c] = fmaf((in[c] - mean) * scale, weight[c], bias == nullptr ? 0.0f : bias[c]);
   }
 }
 
 }  // namespace
 
 void cuda::layer_norm(void* state, const LayerNormArgs& args) {
-  const int32_t rows = row_bound(*args.batch, Rows::kTokens);
+  const int32_t rows = row_bound(*args.batch, args.rows);
   if (rows == 0) return;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), layer_norm_kernel, rows, kThreads, 0,
-                row_count(*args.batch, Rows::kTokens), rows_view(args.x), args.weight->vector,
-                args.bias->vector, static_cast<int>(args.x.cols), args.eps, rows_view(args.out));
+                row_count(*args.batch, args.rows), rows_view(args.x), args.weight->vector,
+                args.bias == nullptr ? nullptr : args.bias->vector, static_cast<int>(args.x.cols),
+                args.eps, rows_view(args.out));
 }
 
 }  // namespace hearth::kernels

@@ -54,7 +54,7 @@ size_t group_of(const models::ModelInfo& info, models::LayerGroup::Kind kind) {
   return 0;
 }
 
-const std::vector<std::string> kSliding = {"gemma2", "gemma3", "olmo3"};
+const std::vector<std::string> kSliding = {"gemma2", "gemma3", "olmo3", "gemma3n", "gemma4"};
 
 TEST_CASE("sliding layers keep the window and one block; full layers keep all") {
   for (const std::string& name : kSliding) {

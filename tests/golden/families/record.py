@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -40,6 +41,13 @@ def continued(engine: Reference, prompt: list[int]) -> tuple[list[int], list[flo
     return ids, margins
 
 
+def json_value(value):
+    """JSON has no infinity: null stands for -inf in an array."""
+    if isinstance(value, list):
+        return [None if entry == -math.inf else entry for entry in value]
+    return value
+
+
 def record(model: TinyModel) -> dict:
     """Takes the first seed whose text does not end early and does not repeat itself."""
     prompt = prompt_of(model)
@@ -57,7 +65,7 @@ def record(model: TinyModel) -> dict:
         "architecture": model.architecture,
         "context": model.context,
         "seed": model.seed,
-        "metadata": model.full_metadata(),
+        "metadata": {key: json_value(value) for key, value in model.full_metadata().items()},
         "tensors": [[t.name, t.dims, t.mean, t.amplitude] for t in model.tensors],
         "prompt": prompt,
         "greedy": ids[len(prompt):],

@@ -16,6 +16,10 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | float, eps: float) -> torch.Tensor:
+    return rms_norm(x - x.mean(-1, keepdim=True), weight, eps) + bias
+
+
 def silu(x: torch.Tensor) -> torch.Tensor:
     return x / (1 + torch.exp(-x))
 
@@ -48,7 +52,7 @@ class Reference:
         self.heads = self.m["attention.head_count"]
         self.kv_heads = self.m["attention.head_count_kv"]
         self.head_dim = self.m.get("attention.key_length", self.m["embedding_length"] // self.heads)
-        self.eps = self.m["attention.layer_norm_rms_epsilon"]
+        self.eps = self.m.get("attention.layer_norm_rms_epsilon", self.m.get("attention.layer_norm_epsilon"))
         self.scale = 1 / math.sqrt(self.head_dim)
 
     # ---- What families change ----
@@ -85,7 +89,7 @@ class Reference:
         dim = self.m["rope.dimension_count"]
         return base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
 
-    def yarn(self, x, rounded: bool):
+    def yarn(self, x, rounded: bool, magnitude: float | None = None):
         """Peng et al. 2023, section 3.2; published code rounds the range of blended pairs, or does not."""
         factor, original = self.m["rope.scaling.factor"], self.m["rope.scaling.original_context_length"]
         base, dim = self.m["rope.freq_base"], self.m["rope.dimension_count"]
@@ -99,10 +103,17 @@ class Reference:
         low, high = max(low, 0), min(high, dim - 1)
         ramp = ((torch.arange(dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
         plain = self.frequencies(base)
-        return rotate(x, plain * (1 - ramp) + plain / factor * ramp, self.HALVES, 0.1 * math.log(factor) + 1)
+        return rotate(x, plain * (1 - ramp) + plain / factor * ramp, self.HALVES,
+                      0.1 * math.log(factor) + 1 if magnitude is None else magnitude)
 
     def norm(self, x, name: str):
         return rms_norm(x, self.w[name], self.eps)
+
+    def growth(self, tokens: int) -> torch.Tensor:
+        """Of the queries, by their position; as published for Ministral 3."""
+        scale = self.m.get("attention.temperature_scale", 0.0)
+        length = self.m.get("attention.temperature_length", self.m.get("rope.scaling.original_context_length", 1))
+        return 1 + scale * torch.log1p(torch.arange(tokens) // length).double()
 
     def attention(self, blk: str, x, layer: int):
         tokens = x.shape[0]
@@ -118,6 +129,7 @@ class Reference:
             q, k = self.norm(q, blk + "attn_q_norm.weight"), self.norm(k, blk + "attn_k_norm.weight")
         if not self.norm_late:
             q, k = self.rotated(q, layer), self.rotated(k, layer)
+        q = q * self.growth(tokens)[:, None, None]
         groups = self.heads // self.kv_heads
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
         scores = torch.einsum("qhd,khd->hqk", q, k) * self.scale
@@ -134,10 +146,15 @@ class Reference:
         else:
             shares = torch.softmax(scores, -1)
         out = torch.einsum("hqk,khd->qhd", shares, v).reshape(tokens, -1)
+        if blk + "attn_gate.weight" in self.w:
+            out = out * torch.sigmoid(x @ self.w[blk + "attn_gate.weight"].T)
         return out @ self.w[blk + "attn_output.weight"].T + self.w.get(blk + "attn_output.bias", 0.0)
 
+    def embed(self, ids: list[int]) -> torch.Tensor:
+        return self.w["token_embd.weight"][torch.tensor(ids)] * self.embedding_scale
+
     def forward(self, ids: list[int]) -> torch.Tensor:
-        x = self.w["token_embd.weight"][torch.tensor(ids)] * self.embedding_scale
+        x = self.embed(ids)
         for i in range(self.layers):
             blk = f"blk.{i}."
             added = self.attention(blk, self.norm(x, blk + "attn_norm.weight") if self.norm_first else x, i)
@@ -199,6 +216,141 @@ class Gemma3(Gemma):
         if self.window(layer):
             return rotate(x, self.frequencies(10000.0), True)
         return rotate(x, self.frequencies(self.m["rope.freq_base"]) / self.m["rope.scaling.factor"], True)
+
+
+class SharedKv(Gemma):
+    """The last layers read keys and values of the last layer of their kind before them; scores are q.k."""
+
+    norm_last = True
+    qk_norm = "heads"
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.scale = 1.0
+        self.stored = {}
+
+    def slides(self, layer):
+        pattern = self.m["attention.sliding_window_pattern"]
+        return pattern[layer] if isinstance(pattern, list) else layer % pattern != pattern - 1
+
+    def window(self, layer):
+        return self.m["attention.sliding_window"] if self.slides(layer) else 0
+
+    def sizes(self, layer):
+        """Of a head, and the number of heads of K and V."""
+        return self.head_dim, self.kv_heads
+
+    def rotated(self, x, layer):
+        return rotate(x, self.frequencies(10000.0 if self.slides(layer) else self.m["rope.freq_base"]), True)
+
+    def attention(self, blk, x, layer):
+        tokens = x.shape[0]
+        dim, kv_heads = self.sizes(layer)
+        heads = lambda n, count: (x @ self.w[f"{blk}attn_{n}.weight"].T).view(tokens, count, dim)
+        q = self.rotated(self.norm(heads("q", self.heads), blk + "attn_q_norm.weight"), layer)
+        if layer < self.layers - self.m["attention.shared_kv_layers"]:
+            k = heads("k", kv_heads)
+            v = heads("v", kv_heads) if blk + "attn_v.weight" in self.w else k
+            k = self.rotated(self.norm(k, blk + "attn_k_norm.weight"), layer)
+            self.stored[self.slides(layer)] = k, rms_norm(v, 1.0, self.eps)
+        k, v = (part.repeat_interleave(self.heads // kv_heads, 1) for part in self.stored[self.slides(layer)])
+        distance = torch.arange(tokens)[:, None] - torch.arange(tokens)[None, :]
+        seen = (distance >= 0) & (distance < (self.window(layer) or tokens))
+        scores = torch.einsum("qhd,khd->hqk", q, k).masked_fill(~seen, -math.inf)
+        out = torch.einsum("hqk,khd->qhd", torch.softmax(scores, -1), v).reshape(tokens, -1)
+        return out @ self.w[blk + "attn_output.weight"].T
+
+    def per_layer_inputs(self, ids, x):
+        """(tokens, layers, width of each)"""
+        width = self.m["embedding_length_per_layer_input"]
+        made = (x @ self.w["per_layer_model_proj.weight"].T / math.sqrt(x.shape[1])).view(len(ids), self.layers, width)
+        own = self.w["per_layer_token_embd.weight"][torch.tensor(ids)].view_as(made) * math.sqrt(width)
+        return (self.norm(made, "per_layer_proj_norm.weight") + own) / math.sqrt(2)
+
+    def per_layer(self, blk, x, given):
+        added = (gelu_tanh(x @ self.w[blk + "inp_gate.weight"].T) * given) @ self.w[blk + "proj.weight"].T
+        return self.norm(added, blk + "post_norm.weight")
+
+    def capped(self, logits, cap):
+        return cap * torch.tanh(logits / cap) if cap else logits
+
+
+class Gemma3n(SharedKv):
+    def feed_forward(self, blk, x):
+        gate, up = x @ self.w[blk + "ffn_gate.weight"].T, x @ self.w[blk + "ffn_up.weight"].T
+        cutoff = self.m["activation_sparsity_scale"][int(blk.split(".")[1])]
+        if cutoff > -math.inf:
+            deviation = gate.std(-1, keepdim=True, correction=0)
+            gate = (gate - gate.mean(-1, keepdim=True) - cutoff * deviation).clamp(min=0)
+        return (gelu_tanh(gate) * up) @ self.w[blk + "ffn_down.weight"].T
+
+    def routed(self, blk, x):
+        return torch.tanh(self.norm(x, blk + "altup_router_norm.weight") / x.shape[1] @ self.w[blk + "altup_router.weight"].T)
+
+    def forward(self, ids):
+        magnitude = lambda x: x.pow(2).mean(-1, keepdim=True).sqrt()
+        like = lambda x, other: x * magnitude(other) / magnitude(x)
+        active, count = self.m["altup.active_idx"], self.m["altup.num_inputs"]
+        x = self.w["token_embd.weight"][torch.tensor(ids)] * self.embedding_scale
+        inputs = self.per_layer_inputs(ids, x)
+        streams = torch.stack([x] + [like(x @ w.T, x) for w in self.w["altup_proj.weight"]])
+        for i in range(self.layers):
+            blk = f"blk.{i}."
+            coefs = (self.routed(blk, streams[active]) @ self.w[blk + "altup_predict_coef.weight"].T).view(-1, count, count)
+            streams = streams + torch.einsum("tij,jtw->itw", coefs, streams)
+            h = self.norm(streams[active], blk + "attn_norm.weight")
+            laurel = self.norm(h @ self.w[blk + "laurel_l.weight"].T @ self.w[blk + "laurel_r.weight"].T,
+                               blk + "laurel_post_norm.weight")
+            added = self.norm(self.attention(blk, h, i), blk + "post_attention_norm.weight")
+            x = (streams[active] + added + h + laurel) / math.sqrt(2)
+            added = self.feed_forward(blk, self.norm(x, blk + "ffn_norm.weight"))
+            x = x + self.norm(added, blk + "post_ffw_norm.weight")
+            coefs = self.routed(blk, x) @ self.w[blk + "altup_correct_coef.weight"].T + 1
+            streams = streams + coefs.T[:, :, None] * (x - streams[active])
+            branch = self.per_layer(blk, streams[active] * self.w[blk + "altup_correct_scale.weight"], inputs[:, i])
+            streams = torch.cat([streams[:1], streams[1:] + branch])
+        out = [like(x @ w.T, streams[0]) for x, w in zip(streams[1:], self.w["altup_unembd_proj.weight"])]
+        x = (streams[0] + sum(out)) / count
+        return self.capped(self.logits(self.norm(x, "output_norm.weight")), self.m.get("final_logit_softcapping", 30.0))
+
+
+class Gemma4(SharedKv):
+    def sizes(self, layer):
+        of = "attention.key_length_swa" if self.slides(layer) else "attention.key_length"
+        return self.m[of], self.m["attention.head_count_kv"][layer]
+
+    def rotated(self, x, layer):
+        dim = x.shape[-1]
+        base = self.m["rope.freq_base_swa" if self.slides(layer) else "rope.freq_base"]
+        frequencies = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+        return rotate(x, frequencies if self.slides(layer) else frequencies / self.w["rope_freqs.weight"], True)
+
+    def experts(self, blk, x):
+        router = rms_norm(x, self.w[blk + "ffn_gate_inp.scale"], self.eps) / math.sqrt(x.shape[1])
+        shares = torch.softmax(router @ self.w[blk + "ffn_gate_inp.weight"].T, -1)
+        shares, chosen = shares.topk(self.m["expert_used_count"], -1)
+        shares = shares / shares.sum(-1, keepdim=True) * self.w[blk + "ffn_down_exps.scale"][chosen]
+        h = self.norm(x, blk + "pre_ffw_norm_2.weight")
+        gate, up = torch.einsum("tejw,tw->tej", self.w[blk + "ffn_gate_up_exps.weight"][chosen], h).chunk(2, -1)
+        out = torch.einsum("tewj,tej->tew", self.w[blk + "ffn_down_exps.weight"][chosen], gelu_tanh(gate) * up)
+        return (shares[..., None] * out).sum(1)
+
+    def forward(self, ids):
+        x = self.w["token_embd.weight"][torch.tensor(ids)] * self.embedding_scale
+        inputs = self.per_layer_inputs(ids, x) if self.m["embedding_length_per_layer_input"] else None
+        for i in range(self.layers):
+            blk = f"blk.{i}."
+            added = self.attention(blk, self.norm(x, blk + "attn_norm.weight"), i)
+            x = x + self.norm(added, blk + "post_attention_norm.weight")
+            added = self.feed_forward(blk, self.norm(x, blk + "ffn_norm.weight"))
+            if "expert_count" in self.m:
+                added = self.norm(added, blk + "post_ffw_norm_1.weight") + self.norm(
+                    self.experts(blk, x), blk + "post_ffw_norm_2.weight")
+            x = x + self.norm(added, blk + "post_ffw_norm.weight")
+            if inputs is not None:
+                x = x + self.per_layer(blk, x, inputs[:, i])
+            x = x * self.w[blk + "layer_output_scale.weight"]
+        return self.capped(self.logits(self.norm(x, "output_norm.weight")), self.m["final_logit_softcapping"])
 
 
 class Phi3(Reference):
@@ -281,7 +433,11 @@ class Experts(Reference):
         for t in range(x.shape[0]):
             for share, e in zip(shares[t], chosen[t]):
                 product = lambda n, y: biased(f"{blk}ffn_{n}_exps.bias", self.w[f"{blk}ffn_{n}_exps.weight"][e] @ y, e)
-                out[t] += share * product("down", self.expert(product("gate", x[t]), product("up", x[t])))
+                if blk + "ffn_gate_up_exps.weight" in self.w:
+                    gate, up = product("gate_up", x[t]).chunk(2)
+                else:
+                    gate, up = product("gate", x[t]), product("up", x[t])
+                out[t] += share * product("down", self.expert(gate, up))
         if blk + "ffn_up_shexp.weight" in self.w:
             gate, up = (x @ self.w[f"{blk}ffn_{n}_shexp.weight"].T for n in ("gate", "up"))
             shared = (silu(gate) * up) @ self.w[blk + "ffn_down_shexp.weight"].T
@@ -419,18 +575,106 @@ class DeepSeek2(Experts):
         k = torch.cat([torch.einsum("tr,hrp->thp", latent, w[blk + "attn_k_b.weight"]), shared], -1)
         v = torch.einsum("tr,hvr->thv", latent, w[blk + "attn_v_b.weight"])
         q = torch.cat([q[..., :plain], self.rotated(q[..., plain:], layer)], -1)
+        q = q * self.growth(tokens)[:, None, None]
         scores = torch.einsum("qhd,khd->hqk", q, k) * self.scale
         seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
         out = torch.einsum("hqk,khd->qhd", torch.softmax(scores.masked_fill(~seen, -math.inf), -1), v)
         return out.reshape(tokens, -1) @ w[blk + "attn_output.weight"].T
 
 
+class Cohere2(Reference):
+    HALVES = False
+
+    def window(self, layer):
+        return self.m["attention.sliding_window"] if layer % 4 != 3 else 0
+
+    def rotated(self, x, layer):
+        return super().rotated(x, layer) if self.window(layer) else x
+
+    def norm(self, x, name):
+        return layer_norm(x, self.w[name], 0.0, self.eps)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for i in range(self.layers):
+            blk = f"blk.{i}."
+            h = self.norm(x, blk + "attn_norm.weight")
+            x = x + self.attention(blk, h, i) + self.feed_forward(blk, h)
+        return self.logits(self.norm(x, "output_norm.weight")) * self.m["logit_scale"]
+
+
+class StarCoder2(Qwen2):
+    def norm(self, x, name):
+        return layer_norm(x, self.w[name], self.w[name.replace("weight", "bias")], self.eps)
+
+    def feed_forward(self, blk, x):
+        up = gelu_tanh(x @ self.w[blk + "ffn_up.weight"].T + self.w[blk + "ffn_up.bias"])
+        return up @ self.w[blk + "ffn_down.weight"].T + self.w[blk + "ffn_down.bias"]
+
+
+class Mistral3(Llama):
+    def rotated(self, x, layer):
+        stretch = 0.1 * math.log(self.m["rope.scaling.factor"])
+        multiplier = self.m["rope.scaling.yarn_log_multiplier"]
+        return self.yarn(x, rounded=True, magnitude=(1 + stretch) / (1 + multiplier * stretch))
+
+
+class Deci(Llama):
+    def __init__(self, model):
+        counts = {key: model.metadata[key] for key in ("attention.head_count", "attention.head_count_kv")}
+        model.metadata.update({key: each[0] for key, each in counts.items()})
+        super().__init__(model)
+        model.metadata.update(counts)
+        self.counts = list(zip(*counts.values()))
+
+    def attention(self, blk, x, layer):
+        self.heads, self.kv_heads = self.counts[layer]
+        if self.kv_heads == 0:
+            return x @ self.w[blk + "attn_output.weight"].T
+        return super().attention(blk, x, layer)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for i, (heads, _) in enumerate(self.counts):
+            blk = f"blk.{i}."
+            if heads > 0:
+                x = x + self.attention(blk, self.norm(x, blk + "attn_norm.weight"), i)
+            if self.m["feed_forward_length"][i] > 0:
+                x = x + self.feed_forward(blk, self.norm(x, blk + "ffn_norm.weight"))
+        return self.logits(self.norm(x, "output_norm.weight"))
+
+
+class MuseGlimmer(Reference):
+    HALVES = False
+    norm_last = True
+    qk_norm = "heads"
+
+    def window(self, layer):
+        return self.m["attention.sliding_window"] if self.m["attention.sliding_window_pattern"][layer] else 0
+
+    def rotated(self, x, layer):
+        return super().rotated(x, layer) if self.window(layer) else x
+
+    def norm(self, x, name):
+        return rms_norm(x, self.w[name], 1e-8 if "post" in name else self.eps)
+
+    def embed(self, ids):
+        return rms_norm(super().embed(ids), torch.ones(()), self.eps)
+
+    def logits(self, x):
+        cap = self.m["final_logit_softcapping"]
+        return cap * torch.tanh(super().logits(x) * self.m["logit_scale"] / cap)
+
+
 FAMILIES = {
     "llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3, "gemma": Gemma, "gemma2": Gemma2, "gemma3": Gemma3,
+    "gemma3n": Gemma3n, "gemma4": Gemma4,
     "phi3": Phi3, "granite": Granite, "smollm3": SmolLm3, "olmo2": Olmo2, "qwen3moe": Qwen3Moe, "olmoe": Olmoe,
     "granitemoe": GraniteMoe, "gpt-oss": GptOss, "glm4": Glm4, "glm4moe": Glm4Moe, "qwen2moe": Qwen2Moe,
     "ernie4_5": Llama, "ernie4_5-moe": Ernie45Moe, "seed_oss": SeedOss, "exaone4": Exaone4,
     "hunyuan-dense": Hunyuan, "internlm2": Llama, "minimax-m2": MiniMaxM2, "deepseek2": DeepSeek2,
+    "mistral4": DeepSeek2, "cohere2": Cohere2, "starcoder2": StarCoder2, "mistral3": Mistral3, "deci": Deci,
+    "muse-glimmer": MuseGlimmer,
 }
 
 

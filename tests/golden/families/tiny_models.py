@@ -95,6 +95,11 @@ class Builder:
             self.model.metadata["attention.value_length"] = head_dim
         self.model.metadata.update({key.replace("__", "."): value for key, value in metadata.items()})
 
+    def layer_norm(self, name: str, biased: bool) -> None:
+        self.vector(f"{name}.weight", WIDTH)
+        if biased:
+            self.vector(f"{name}.bias", WIDTH, 0.0, 0.25)
+
     def matrix(self, name: str, cols: int, rows: int, gain: float = 1.0, experts: int = 0) -> None:
         amplitude = power_of_two(gain * math.sqrt(3.0 / cols))
         self.model.tensors.append(Tensor(name, [cols, rows] + ([experts] if experts else []), 0.0, amplitude))
@@ -103,14 +108,15 @@ class Builder:
         self.model.tensors.append(Tensor(name, [size], mean, amplitude))
 
     def build(self, *, tied=False, embedding=1.0, norm_first=True, norm_last=False, qk_norm=None, biases=False,
-              fused=False, fused_ffn=False, experts=0, expert_ffn=0, shared_ffn=0, qk_gain=2.0, ffn_norm="ffn_norm",
-              sinks=False, expert_biases=False, selection_bias=0.0, shared_gate=False, dense=0, latent=None) -> TinyModel:
+              fused=False, fused_ffn=False, experts=0, expert_ffn=0, shared_ffn=0, qk_gain=2.0, qk_mean=1.5, ffn_norm="ffn_norm",
+              sinks=False, expert_biases=False, selection_bias=0.0, shared_gate=False, dense=0, latent=None,
+              norm_biases=False, attn_gate=False, ffn_biases=False, gated=True, joined_experts=False) -> TinyModel:
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         self.model.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, embedding))
         for i in range(self.layers):
             blk = f"blk.{i}."
             if norm_first:
-                self.vector(blk + "attn_norm.weight", WIDTH)
+                self.layer_norm(blk + "attn_norm", norm_biases)
             if latent:
                 rank, heads = latent["kv_rank"], self.heads
                 if latent.get("q_rank"):
@@ -136,17 +142,19 @@ class Builder:
                 self.vector(blk + "attn_v.bias", kv, 0.0, 0.5)
             if qk_norm is not None:
                 # Means above 1: normed heads would make attention nearly uniform.
-                self.vector(blk + "attn_q_norm.weight", self.head_dim if qk_norm == "heads" else q, 1.5, 0.5)
-                self.vector(blk + "attn_k_norm.weight", self.head_dim if qk_norm == "heads" else kv, 1.5, 0.5)
+                self.vector(blk + "attn_q_norm.weight", self.head_dim if qk_norm == "heads" else q, qk_mean, 0.5)
+                self.vector(blk + "attn_k_norm.weight", self.head_dim if qk_norm == "heads" else kv, qk_mean, 0.5)
+            if attn_gate:
+                self.matrix(blk + "attn_gate.weight", WIDTH, q)
             self.matrix(blk + "attn_output.weight", q, WIDTH, 2.0)
-            if expert_biases:
+            if expert_biases or ffn_biases:
                 self.vector(blk + "attn_output.bias", WIDTH, 0.0, 0.5)
             if sinks:
                 self.vector(blk + "attn_sinks.weight", self.heads, 1.0, 2.0)
             if norm_last:
                 self.vector(blk + "post_attention_norm.weight", WIDTH)
-            if norm_first:
-                self.vector(f"{blk}{ffn_norm}.weight", WIDTH)
+            if norm_first and ffn_norm:
+                self.layer_norm(blk + ffn_norm, norm_biases)
             if experts and i >= dense:
                 self.matrix(blk + "ffn_gate_inp.weight", WIDTH, experts, 2.0)
                 if expert_biases:
@@ -158,8 +166,11 @@ class Builder:
                     self.vector(blk + "exp_probs_b.bias", experts, 0.0, selection_bias)
                 if shared_gate:
                     self.vector(blk + "ffn_gate_inp_shexp.weight", WIDTH, 0.0, 0.25)
-                self.matrix(blk + "ffn_gate_exps.weight", WIDTH, expert_ffn, 1.0, experts)
-                self.matrix(blk + "ffn_up_exps.weight", WIDTH, expert_ffn, 1.0, experts)
+                if joined_experts:
+                    self.matrix(blk + "ffn_gate_up_exps.weight", WIDTH, 2 * expert_ffn, 1.0, experts)
+                else:
+                    self.matrix(blk + "ffn_gate_exps.weight", WIDTH, expert_ffn, 1.0, experts)
+                    self.matrix(blk + "ffn_up_exps.weight", WIDTH, expert_ffn, 1.0, experts)
                 self.matrix(blk + "ffn_down_exps.weight", expert_ffn, WIDTH, 2.0, experts)
                 if shared_ffn:
                     self.matrix(blk + "ffn_gate_shexp.weight", WIDTH, shared_ffn)
@@ -169,15 +180,111 @@ class Builder:
                 self.matrix(blk + "ffn_up.weight", WIDTH, 2 * self.ffn)
                 self.matrix(blk + "ffn_down.weight", self.ffn, WIDTH, 2.0)
             else:
-                self.matrix(blk + "ffn_gate.weight", WIDTH, self.ffn)
+                if gated:
+                    self.matrix(blk + "ffn_gate.weight", WIDTH, self.ffn)
                 self.matrix(blk + "ffn_up.weight", WIDTH, self.ffn)
                 self.matrix(blk + "ffn_down.weight", self.ffn, WIDTH, 2.0)
+                if ffn_biases:
+                    self.vector(blk + "ffn_up.bias", self.ffn, 0.0, 0.5)
+                    self.vector(blk + "ffn_down.bias", WIDTH, 0.0, 0.5)
             if norm_last:
                 self.vector(blk + "post_ffw_norm.weight", WIDTH)
-        self.vector("output_norm.weight", WIDTH)
+        self.layer_norm("output_norm", norm_biases)
         if not tied:
             self.matrix("output.weight", WIDTH, VOCAB, 4.0)
         return self.model
+
+
+def gemma3n(name: str, pattern, layers: int, shared: int, sparse: int, *, per_layer: int, rank: int) -> TinyModel:
+    """The sharing layers have the tensors of keys and values too, as published files do."""
+    b = Builder(name, "gemma3n", layers, rope__freq_base=1000000.0)
+    streams = 4
+    b.model.metadata.update({
+        "attention.sliding_window": 20, "attention.sliding_window_pattern": pattern,
+        "attention.shared_kv_layers": shared, "altup.active_idx": 0, "altup.num_inputs": streams,
+        "embedding_length_per_layer_input": per_layer,
+        "attention.key_length": 16, "attention.value_length": 16,
+        "activation_sparsity_scale": [1.6448533535003662 if i < sparse else -math.inf for i in range(layers)],
+    })
+    for part in ("altup_proj", "altup_unembd_proj"):
+        b.matrix(f"{part}.weight", WIDTH, WIDTH, 1.0, streams - 1)
+    b.model.tensors.append(Tensor("per_layer_token_embd.weight", [per_layer * layers, VOCAB], 0.0, 0.125))
+    b.matrix("per_layer_model_proj.weight", WIDTH, per_layer * layers)
+    b.vector("per_layer_proj_norm.weight", per_layer)
+    for i in range(layers):
+        blk = f"blk.{i}."
+        b.matrix(blk + "inp_gate.weight", WIDTH, per_layer)
+        b.matrix(blk + "proj.weight", per_layer, WIDTH)
+        b.vector(blk + "post_norm.weight", WIDTH)
+        b.vector(blk + "altup_router_norm.weight", WIDTH)
+        b.matrix(blk + "altup_router.weight", WIDTH, streams, 32.0)  # its product is divided by the width
+        b.matrix(blk + "altup_predict_coef.weight", streams, streams * streams, 0.25)
+        b.matrix(blk + "altup_correct_coef.weight", streams, streams, 0.5)
+        b.vector(blk + "altup_correct_scale.weight", WIDTH)
+        b.matrix(blk + "laurel_l.weight", WIDTH, rank)
+        b.matrix(blk + "laurel_r.weight", rank, WIDTH)
+        b.vector(blk + "laurel_post_norm.weight", WIDTH)
+    # Scores are not divided by the root of the heads' size.
+    return b.build(norm_last=True, qk_norm="heads", qk_gain=1.0, qk_mean=0.75, tied=True, embedding=0.125)
+
+
+def gemma4(name: str, *, pattern, shared=0, per_layer=0, kv_heads=(2, 2), v_is_k=False, wide_ffn=False,
+           experts=0) -> TinyModel:
+    """Full layers have heads of 32 and sliding ones of 16; `kv_heads` of sliding and of full layers."""
+    layers, expert_ffn, ffn = len(pattern), 32, 96
+    storing = layers - shared
+    widths = [2 * ffn if wide_ffn and i >= storing else ffn for i in range(layers)]
+    b = Builder(name, "gemma4", layers, rope__freq_base=1000000.0)
+    m = b.model
+    m.metadata.update({
+        "attention.sliding_window": 20, "attention.sliding_window_pattern": pattern,
+        "attention.shared_kv_layers": shared, "embedding_length_per_layer_input": per_layer,
+        "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16,
+        "attention.value_length_swa": 16, "rope.dimension_count": 32, "rope.dimension_count_swa": 16,
+        "rope.freq_base_swa": 10000.0, "final_logit_softcapping": 30.0,
+        "attention.head_count_kv": [kv_heads[0 if slides else 1] for slides in pattern],
+        "feed_forward_length": widths,
+    })
+    if experts:
+        m.metadata.update({"expert_count": experts, "expert_used_count": 2, "expert_feed_forward_length": expert_ffn})
+    m.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, 0.125))
+    m.tensors.append(Tensor("rope_freqs.weight", [16], 2.0, 1.0))
+    if per_layer:
+        m.tensors.append(Tensor("per_layer_token_embd.weight", [per_layer * layers, VOCAB], 0.0, 0.125))
+        b.matrix("per_layer_model_proj.weight", WIDTH, per_layer * layers)
+        b.vector("per_layer_proj_norm.weight", per_layer)
+    for i, slides in enumerate(pattern):
+        blk, dim, kv = f"blk.{i}.", 16 if slides else 32, kv_heads[0 if slides else 1]
+        b.vector(blk + "attn_norm.weight", WIDTH)
+        b.matrix(blk + "attn_q.weight", WIDTH, 4 * dim)
+        b.vector(blk + "attn_q_norm.weight", dim, 0.75, 0.5)
+        if i < storing:
+            b.matrix(blk + "attn_k.weight", WIDTH, kv * dim)
+            b.vector(blk + "attn_k_norm.weight", dim, 0.75, 0.5)
+            if slides or not v_is_k:
+                b.matrix(blk + "attn_v.weight", WIDTH, kv * dim)
+        b.matrix(blk + "attn_output.weight", 4 * dim, WIDTH, 2.0)
+        b.vector(blk + "post_attention_norm.weight", WIDTH)
+        b.vector(blk + "ffn_norm.weight", WIDTH)
+        b.matrix(blk + "ffn_gate.weight", WIDTH, widths[i])
+        b.matrix(blk + "ffn_up.weight", WIDTH, widths[i])
+        b.matrix(blk + "ffn_down.weight", widths[i], WIDTH, 2.0)
+        b.vector(blk + "post_ffw_norm.weight", WIDTH)
+        b.vector(blk + "layer_output_scale.weight", 1, 0.75, 0.125)
+        if experts:
+            b.matrix(blk + "ffn_gate_inp.weight", WIDTH, experts, 4.0)
+            b.vector(blk + "ffn_gate_inp.scale", WIDTH, 4.0)
+            for part in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+                b.vector(f"{blk}{part}.weight", WIDTH)
+            b.matrix(blk + "ffn_gate_up_exps.weight", WIDTH, 2 * expert_ffn, 1.0, experts)
+            b.matrix(blk + "ffn_down_exps.weight", expert_ffn, WIDTH, 2.0, experts)
+            b.vector(blk + "ffn_down_exps.scale", experts, 1.0, 0.5)
+        if per_layer:
+            b.matrix(blk + "inp_gate.weight", WIDTH, per_layer)
+            b.matrix(blk + "proj.weight", per_layer, WIDTH)
+            b.vector(blk + "post_norm.weight", WIDTH)
+    b.vector("output_norm.weight", WIDTH)
+    return m
 
 
 def phi3(name: str, context: int, seed: int) -> TinyModel:
@@ -191,6 +298,38 @@ def phi3(name: str, context: int, seed: int) -> TinyModel:
     b.vector("rope_factors_short.weight", 6, 1.25, 0.25)
     b.vector("rope_factors_long.weight", 6, 2.5, 1.0)
     return b.build(tied=False, fused=True)
+
+
+def layer_norms(builder: Builder) -> Builder:
+    eps = builder.model.metadata.pop("attention.layer_norm_rms_epsilon")
+    builder.model.metadata["attention.layer_norm_epsilon"] = eps
+    return builder
+
+
+def deci(name: str, heads: list[int], kv_heads: list[int], ffn: list[int]) -> TinyModel:
+    b = Builder(name, "deci", len(heads))
+    b.model.metadata.update({
+        "attention.head_count": heads, "attention.head_count_kv": kv_heads, "feed_forward_length": ffn,
+        "attention.key_length": 16, "attention.value_length": 16})
+    b.model.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, 1.0))
+    for i, (q, kv, width) in enumerate(zip(heads, kv_heads, ffn)):
+        blk = f"blk.{i}."
+        if q:
+            b.vector(blk + "attn_norm.weight", WIDTH)
+        if kv:
+            b.matrix(blk + "attn_q.weight", WIDTH, 16 * q, 2.0)
+            b.matrix(blk + "attn_k.weight", WIDTH, 16 * kv, 2.0)
+            b.matrix(blk + "attn_v.weight", WIDTH, 16 * kv)
+        if q:
+            b.matrix(blk + "attn_output.weight", WIDTH, WIDTH, 2.0 if kv else 1.0)
+        if width:
+            b.vector(blk + "ffn_norm.weight", WIDTH)
+            b.matrix(blk + "ffn_gate.weight", WIDTH, width)
+            b.matrix(blk + "ffn_up.weight", WIDTH, width)
+            b.matrix(blk + "ffn_down.weight", width, WIDTH, 2.0)
+    b.vector("output_norm.weight", WIDTH)
+    b.matrix("output.weight", WIDTH, VOCAB, 4.0)
+    return b.model
 
 
 def all_models() -> list[TinyModel]:
@@ -220,6 +359,9 @@ def all_models() -> list[TinyModel]:
         with_keys(Builder("gemma3", "gemma3", 7, head_dim=32, rope__freq_base=1000000.0),
                   {**window, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}).build(
                       norm_last=True, qk_norm="heads", **gemma),
+        gemma3n("gemma3n", [True, False, True, True, False, True, False], 7, 2, 3, per_layer=32, rank=32),
+        gemma4("gemma4", pattern=[True, False, True, False, True, True, False], shared=3, per_layer=32, wide_ffn=True),
+        gemma4("gemma4_moe", pattern=[True, True, False], kv_heads=(2, 1), v_is_k=True, experts=8),
         phi3("phi3_long", 1024, 1),
         phi3("phi3_short", 512, 1),
         with_keys(Builder("granite", "granite", 2), scales).build(embedding=0.25),
@@ -283,4 +425,27 @@ def all_models() -> list[TinyModel]:
             "expert_group_used_count": 2}).build(
                 experts=8, expert_ffn=32, shared_ffn=32, dense=1, selection_bias=0.25,
                 latent={**latent, "q_rank": 32}),
+        # Queries grow within the recorded text: at 16, 32, 48 and 64 positions.
+        with_keys(Builder("mistral4", "mistral4", 3, kv_heads=1), {
+            **experts, **latent_keys, "attention.q_lora_rank": 32, "expert_feed_forward_length": 32,
+            "expert_shared_count": 1, "leading_dense_block_count": 0, "expert_weights_norm": True,
+            "expert_weights_scale": 1.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 0.1,
+            "attention.temperature_scale": 0.25, "attention.temperature_length": 16}).build(
+                experts=8, expert_ffn=32, shared_ffn=32, joined_experts=True, latent={**latent, "q_rank": 32}),
+        layer_norms(with_keys(Builder("cohere2", "cohere2", 5), {
+            **window, "logit_scale": 0.25, "rope.scaling.type": "none"})).build(
+                tied=True, embedding=1.0, ffn_norm=""),
+        layer_norms(Builder("starcoder2", "starcoder2", 2, rope__freq_base=100000.0)).build(
+            biases=True, norm_biases=True, ffn_biases=True, gated=False),
+        with_keys(Builder("mistral3", "mistral3", 2, head_dim=32), {
+            "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16,
+            "rope.scaling.yarn_log_multiplier": 0.5, "attention.temperature_scale": 0.25}).build(),
+        # The fourth layer has no part at all.
+        deci("deci", [4, 0, 4, 0, 4], [2, 0, 0, 0, 1], [96, 96, 160, 0, 64]),
+        deci("deci_no_ffn", [4, 4, 4], [2, 2, 0], [96, 0, 0]),
+        with_keys(Builder("muse_glimmer", "muse-glimmer", 5, head_dim=32, rope__freq_base=500000.0), {
+            **window, "attention.sliding_window_pattern": [True, True, False, True, True],
+            "logit_scale": 0.5, "final_logit_softcapping": 10.0}).build(
+                norm_last=True, qk_norm="heads", attn_gate=True),
     ]

@@ -87,7 +87,7 @@ void check(const CallGrammar& wanted, std::mt19937& random, int times) {
   shape.tools = wanted.format;
   shape.channels = wanted.format->style == models::CallStyle::kChannels;
   for (const CallableFunction& function : wanted.functions)
-    shape.functions.push_back(function.name);
+    shape.functions.push_back({function.name, string_parameters(function.schema)});
   shape.reasoning = wanted.reasoning;
   shape.reasoning_open = wanted.reasoning_open;
   int ended = 0;

@@ -1,12 +1,14 @@
 """Writes cases.json: templates of our own, with the text that Python's jinja2 renders.
 
     python tests/golden/templates/make_cases.py
+    python tests/golden/templates/make_cases.py FOLDER    the chat templates of FOLDER, into FOLDER/cases.json
 
 `pieces` cover the language construct by construct; `chats` are whole chat templates in the manner of the public
 families, each over several conversations. A case whose text is null is one that jinja2 refuses.
 """
 
 import json
+import sys
 from pathlib import Path
 
 from oracle import render
@@ -44,6 +46,7 @@ PIECES = r"""
 {{ 'one</think>two'.split('</think>')[-1].lstrip('\n') }} {{ 'x<y>z'.split('<')[1].split('>')[0] }}
 {{ name.startswith('A') }} {{ name.endswith(('x', 'a')) }} {{ name.startswith('') }} {{ 'aXbX'.replace('X', '-') }} {{ 'aXbX'.replace('X', '-', 1) }}
 {{ 'banana'.find('an') }} {{ 'banana'.rfind('an') }} {{ 'banana'.find('z') }} {{ 'banana'.count('a') }} {{ ','.join(words) }} {{ uni.find('世') }}
+{{ '<{}|{}>'.format(name, n) }} {{ '{1}{0}{{}}'.format('a', 'b') }} {{ '{k}-{}'.format(1.5, k='v') }} {{ 'x'.format() }}
 {{ '12'.isdigit() }} {{ 'ab'.isalpha() }} {{ ' '.isspace() }} {{ 'AB'.isupper() }} {{ 'ab1'.isalnum() }} {{ ''.isdigit() }} {{ '7'.zfill(3) }}
 {{ lines.splitlines() }} {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition('=') }} {{ 'unhappy'.removeprefix('un') }} {{ 'a.py'.removesuffix('.py') }}
 {{ nested.get('a').get('zz', 'dflt') }} {{ nested.get('zz') }} {{ nested.keys() | list }} {{ schema.properties.keys() | list }} {{ nested.values() | list | length }}
@@ -130,7 +133,7 @@ REFUSED = [
     "{% for a, b in [(1, 2, 3)] %}{% endfor %}", "{% set n.x = 1 %}", "{{ [1, 2 }}", "{{ n[ }}", "{% endif %}",
     "{% include 'x' %}", "{% import 'x' as y %}", "{% extends 'x' %}", "{{ none + 1 }}", "{{ 1 in 5 }}", "{# open",
     "{% raw %}x", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a) %}{% endmacro %}{{ m(b=1) }}",
-    "{{ {[1]: 2} }}", "{{ 'x' is in 5 }}", "{% break %}", "{{ -'a' }}", "{% do 1 %}", "{{ n.foo.bar }}", "{{ words.x.y }}",
+    "{{ '{}'.format() }}", "{{ '{'.format(1) }}", "{{ '{x}'.format(1) }}", "{{ {[1]: 2} }}", "{{ 'x' is in 5 }}", "{% break %}", "{{ -'a' }}", "{% do 1 %}", "{{ n.foo.bar }}", "{{ words.x.y }}",
     "{{ 'a'.nonesuch() }}", "{{ people | sort }}", "{{ [1, 'a'] | sort }}", "{{ 5 | length }}", "{% for x in 5 %}{% endfor %}",
 ]
 
@@ -168,7 +171,23 @@ CONVERSATIONS = {
 }
 
 
+def chats_of(folder):
+    chats = []
+    for file in sorted(folder.glob("*.jinja")):
+        source = file.read_text()
+        chats.append({"template": file.name, "expected": {
+            name: render(source, {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>",
+                                  "add_generation_prompt": True} | conversation)
+            for name, conversation in CONVERSATIONS.items()}})
+    return chats
+
+
 def main():
+    if len(sys.argv) > 1:
+        folder = Path(sys.argv[1])
+        cases = {"conversations": CONVERSATIONS, "chats": chats_of(folder)}
+        (folder / "cases.json").write_text(json.dumps(cases, ensure_ascii=False) + "\n")
+        return
     pieces = [{"template": line, "expected": render(line, CONTEXT)} for line in PIECES.split("\n")]
     pieces += [{"template": t, "expected": render(t, CONTEXT)} for t in MULTILINE]
     pieces += [{"template": t, "expected": render(t, CONTEXT, mutable=True)} for t in MUTABLE]
@@ -177,13 +196,7 @@ def main():
             print("refused by jinja2:", piece["template"][:100])
     for template in REFUSED:
         assert render(template, CONTEXT) is None, template
-    chats = []
-    for file in sorted(HERE.glob("*.jinja")):
-        source = file.read_text()
-        chats.append({"template": file.name, "expected": {
-            name: render(source, {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>",
-                                  "add_generation_prompt": True} | conversation)
-            for name, conversation in CONVERSATIONS.items()}})
+    chats = chats_of(HERE)
     cases = {"context": CONTEXT, "pieces": pieces, "refused": REFUSED, "conversations": CONVERSATIONS, "chats": chats}
     (HERE / "cases.json").write_text(json.dumps(cases, ensure_ascii=False, indent=1) + "\n")
     refused = sum(text is None for chat in chats for text in chat["expected"].values())

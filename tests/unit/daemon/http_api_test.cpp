@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 Call good(Api api, std::string_view body) {
-  Result<Call> call = parse_call(api, body);
+  Result<Call> call = parse_call(api, std::string(body));
   REQUIRE_MESSAGE(call.ok(), (call.ok() ? "" : call.error().message));
   return std::move(call).value();
 }
@@ -496,7 +496,7 @@ TEST_CASE("models, health and metrics") {
 
 TEST_CASE("embeddings: texts and tokens, and unsupported options by name") {
   const auto parsed = [](std::string_view body) {
-    Result<EmbeddingsCall> call = parse_embeddings(body);
+    Result<EmbeddingsCall> call = parse_embeddings(std::string(body));
     REQUIRE_MESSAGE(call.ok(), body);
     return std::move(call).value();
   };
@@ -512,7 +512,7 @@ TEST_CASE("embeddings: texts and tokens, and unsupported options by name") {
   CHECK(parsed(R"({"input":[[1],[2,3]]})").request.ids == Ids{{1}, {2, 3}});
   CHECK(parsed(R"({"input":"a","pooling":"mean","normalize":false})").request.pooling == "mean");
   const auto refused = [](std::string_view body, std::string_view field, ErrorCode code) {
-    const Result<EmbeddingsCall> call = parse_embeddings(body);
+    const Result<EmbeddingsCall> call = parse_embeddings(std::string(body));
     REQUIRE_FALSE_MESSAGE(call.ok(), body);
     CHECK_MESSAGE(call.error().field == field, body);
     CHECK_MESSAGE(call.error().code == code, body);

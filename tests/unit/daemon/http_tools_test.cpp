@@ -175,6 +175,64 @@ TEST_CASE("a conversation with tool calls and results is the same from every API
   CHECK(Json::parse(by_messages.request.messages.text) == want);
 }
 
+/// `levels` lists in an object, as the text of a call's arguments.
+std::string nested(size_t levels) {
+  return R"({"a":)" + std::string(levels, '[') + std::string(levels, ']') + "}";
+}
+
+/// A conversation with a call of these arguments, in the form of each API that has them as text.
+std::string chat_with(const std::string& arguments) {
+  return R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","tool_calls":[
+      {"id":"a1","type":"function","function":{"name":"f","arguments":)" +
+         Json(arguments).dump() + "}}]}]}";
+}
+std::string response_with(const std::string& arguments) {
+  return R"({"input":[{"role":"user","content":"Hi"},
+      {"type":"function_call","call_id":"a1","name":"f","arguments":)" +
+         Json(arguments).dump() + "}]}";
+}
+
+TEST_CASE("arguments given as text may be nested as deep as those given as an object") {
+  // Six levels of a conversation are around them, and 30 are allowed.
+  constexpr size_t kMost = 23;
+  for (const std::string& whole : {nested(kMost), nested(kMost).substr(5, 2 * kMost)}) {
+    good(Api::kChat, chat_with(whole));
+    good(Api::kResponses, response_with(whole));
+  }
+  for (const size_t levels : {kMost + 1, size_t{100}, size_t{100'000}, size_t{3'000'000}}) {
+    const std::string deep = nested(levels);
+    for (const std::string& each : {deep, std::string(levels + 1, '[')}) {
+      const Error by_chat = bad(Api::kChat, chat_with(each));
+      CHECK(by_chat.code == ErrorCode::kInvalidArgument);
+      CHECK(by_chat.field == "messages[1].tool_calls[0].function.arguments");
+      const Error by_responses = bad(Api::kResponses, response_with(each));
+      CHECK(by_responses.code == ErrorCode::kInvalidArgument);
+      CHECK(by_responses.field == "input[1].arguments");
+      if (each == deep) CHECK(by_chat.message.ends_with("arguments: a: nested deeper than 24"));
+    }
+  }
+  // The Anthropic API has an object there, within the bounds on the body.
+  const auto by_messages = [](size_t levels) {
+    return R"({"max_tokens":9,"messages":[{"role":"user","content":"Hi"},{"role":"assistant",
+        "content":[{"type":"tool_use","id":"a1","name":"f","input":)" +
+           nested(levels) +
+           R"(}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a1"}]}]})";
+  };
+  good(Api::kMessages, by_messages(kMost));
+  bad(Api::kMessages, by_messages(100'000));
+}
+
+TEST_CASE("arguments that are not a JSON object stay text, and of equal keys the last applies") {
+  const auto arguments = [](const std::string& text) {
+    const Call call = good(Api::kChat, chat_with(text));
+    return Json::parse(call.request.messages.text)[1]["tool_calls"][0]["function"]["arguments"];
+  };
+  for (const char* text : {"", "{", "7", "[1]", R"({"a":1e400})", "{\"a\":1}x"}) {
+    CHECK(arguments(text) == text);
+  }
+  CHECK(arguments(R"({"a":1,"b":2,"a":{"c":3}})") == Json::parse(R"({"a":{"c":3},"b":2})"));
+}
+
 /// An answer of reasoning, text and two calls.
 std::string answer_of(const Call& call, bool with_text = true) {
   const auto writer = make_answer_writer(call, "1-2", 1700000000);
@@ -239,6 +297,21 @@ TEST_CASE("whole answers separate tool calls and reasoning from text") {
       {"type":"thinking","thinking":"Hmm\"","signature":""},{"type":"text","text":"Yes"},
       {"type":"tool_use","id":"a1B2c3D4e","name":"f","input":{"x":1}},
       {"type":"tool_use","id":"b1B2c3D4e","name":"g","input":{}}])"));
+}
+
+TEST_CASE("a whole answer survives arguments nested without bound") {
+  for (const size_t levels : {size_t{60}, size_t{100}, size_t{1'000'000}}) {
+    const auto writer = make_answer_writer(good(Api::kMessages, message("")), "1-2", 1700000000);
+    std::string out;
+    writer->started({"m", 12, 8, 0.5}, &out);
+    writer->call(0, {0, "a1", "f"}, &out);
+    writer->arguments(0, nested(levels), &out);
+    writer->sample_done({0, "tool_calls", 9, ""}, &out);
+    ipc::DoneEvent done;
+    done.finish_reasons = {"tool_calls"};
+    writer->done(done, &out);
+    CHECK(Json::parse(out)["content"][0]["input"].empty() == (levels > 60));
+  }
 }
 
 TEST_CASE("a stream of chunks adds up to the same") {

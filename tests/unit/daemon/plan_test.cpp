@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "daemon/worker/tools/bench/bench_model.h"
@@ -11,6 +12,8 @@
 #include "daemon/worker/tools/plan/serving_plan.h"
 #include "engine/engine.h"
 #include "kernels/base/clock.h"
+#include "tests/golden/family_model.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::worker {
 namespace {
@@ -91,6 +94,38 @@ TEST_CASE("the engine allocates what was planned, to the byte") {
       CAPTURE(kernels::info(type).name);
       check_against_engine(shaped("tiny", type), config);
     }
+  }
+}
+
+TEST_CASE("layers that share KV take none: planned, allocated and loaded to the byte") {
+  struct Case {
+    const char* name;
+    int32_t sharing;
+  };
+  for (const Case& each : {Case{"gemma3n", 2}, Case{"gemma4", 3}}) {
+    CAPTURE(std::string(each.name));
+    const tests::TempDir dir;
+    const auto path = dir.path() / "shared.gguf";
+    std::ofstream out(path, std::ios::binary);
+    const auto bytes = golden::read_family(each.name).file_bytes(kernels::DType::kF32);
+    out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    out.close();
+    const auto source = BenchModel::open(path);
+    REQUIRE_MESSAGE(source.ok(), (source.ok() ? "" : source.error().message));
+    const models::ModelInfo& info = source->measured().info();
+    int32_t storing = 0;
+    int32_t sharing = 0;
+    for (const models::LayerGroup& group : info.groups) {
+      storing += group.num_layers;
+      sharing += group.num_sharing;
+    }
+    CHECK(sharing == each.sharing);
+    CHECK(storing == info.num_layers - each.sharing);
+    engine::EngineConfig config;
+    config.kv_type = kernels::DType::kF16;
+    config.scheduler.max_seqs = 3;
+    config.scheduler.max_step_tokens = 64;
+    check_against_engine(*source, config);
   }
 }
 

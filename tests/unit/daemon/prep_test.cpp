@@ -400,7 +400,7 @@ TEST_CASE("a conversation with tools: how its answer is parsed and constrained")
   out = prepared();
   REQUIRE(out.reading->shape.tools != nullptr);
   CHECK(out.reading->shape.tools->id == "hermes");
-  CHECK(out.reading->shape.functions == std::vector<std::string>{"f", "g"});
+  CHECK(out.reading->shape.functions == std::vector<models::OfferedFunction>{{"f"}, {"g"}});
   CHECK(out.request.constraint == nullptr);
   const uint64_t key = out.reading->call_key;
   CHECK(prepared().reading->call_key == key);

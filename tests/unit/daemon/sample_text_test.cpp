@@ -53,7 +53,7 @@ TEST_CASE("an answer's parts are sent with its tokens, also when it is replayed"
   const Fixture f;
   auto reading = std::make_shared<AnswerReading>();
   reading->shape.tools = models::find_tool_format("hermes");
-  reading->shape.functions = {"f"};
+  reading->shape.functions = {{"f"}};
   reading->shape.reasoning = {"<think>", "</think>"};
   reading->marks = {{2, "<think>"}};  // as if </s> were the mark
   reading->call_key = 7;

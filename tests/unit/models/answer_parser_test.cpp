@@ -57,7 +57,7 @@ AnswerShape calls(const char* id) {
   shape.tools = find_tool_format(id);
   REQUIRE_MESSAGE(shape.tools != nullptr, id);
   shape.channels = shape.tools->style == CallStyle::kChannels;
-  shape.functions = {"f", "get_weather"};
+  shape.functions = {{"f"}, {"get_weather", {"city"}}};
   return shape;
 }
 
@@ -171,6 +171,14 @@ TEST_CASE("calls with their name outside of the JSON") {
   check(calls("mistral-named"), "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]get_weather[ARGS]{}",
         {call("f"), arguments("{\"a\": 1}"), call("get_weather"), arguments("{}")});
   check(calls("mistral-named"), "[TOOL_CALLS]other[ARGS]{}", {text("[TOOL_CALLS]other[ARGS]{}")});
+  check(calls("mistral-ids"), "[TOOL_CALLS]f[CALL_ID]a1b2c3d4e[ARGS]{\"a\": 1}",
+        {call("f"), arguments("{\"a\": 1}")});
+  check(calls("mistral-ids"), "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}",
+        {text("[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}")});
+  check(calls("kimi"),
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+        "{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>",
+        {call("f"), arguments("{\"a\": 1}")});
   check(calls("deepseek"),
         "Yes.\n" + kDsBegin + kDsCall + "function" + kDsSep + "f\n```json\n{\"a\": 1}\n```" +
             kDsCallEnd + "\n" + kDsCall + "function" + kDsSep + "f\n```json\n{}\n```" + kDsCallEnd +
@@ -178,6 +186,81 @@ TEST_CASE("calls with their name outside of the JSON") {
         {text("Yes."), call("f"), arguments("{\"a\": 1}"), call("f"), arguments("{}")});
   check(calls("deepseek-named"), kDsBegin + kDsCall + "f" + kDsSep + "{}" + kDsCallEnd + kDsEnd,
         {call("f"), arguments("{}")});
+}
+
+TEST_CASE("arguments between marks of their own") {
+  const AnswerShape qwen = calls("qwen-coder");
+  check(qwen,
+        "So:\n<tool_call>\n<function=get_weather>\n<parameter=city>\n7\n</parameter>\n"
+        "<parameter=days>\n7\n</parameter>\n</function>\n</tool_call>\nNow.",
+        {text("So:"), call("get_weather"), arguments("{\"city\":\"7\",\"days\":7}"), text("Now.")});
+  check(qwen,
+        "<tool_call><function=f><parameter=a>\nif a < b:\n\t\"x\"\\\n\n</parameter></function>"
+        "</tool_call><tool_call><function=f></function></tool_call>",
+        {call("f"), arguments("{\"a\":\"if a < b:\\n\\t\\\"x\\\"\\\\\\n\"}"), call("f"),
+         arguments("{}")});
+  // What is not valid JSON is a string, unless the parameter is a string in any case.
+  check(calls("seed"),
+        "<seed:tool_call>\n<function=get_weather>\n<parameter=city>[1]</parameter>\n"
+        "<parameter=days>[1, 2]</parameter>\n<parameter=x>one "
+        "two</parameter><parameter=y>True</parameter>"
+        "<parameter=z>[1, 'a \\'\\n\"', {'k': None}]</parameter><parameter=w>[1, "
+        "'a</parameter>\n</function>\n"
+        "</seed:tool_call>",
+        {call("get_weather"),
+         arguments("{\"city\":\"[1]\",\"days\":[1, 2],\"x\":\"one two\",\"y\":true,"
+                   "\"z\":[1,\"a '\\n\\\"\",{\"k\":null}],\"w\":\"[1, 'a\"}")});
+  check(calls("glm"),
+        "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>{\"b\": null}</arg_value>\n</tool_call>"
+        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>P</a</arg_value></tool_call>",
+        {call("f"), arguments("{\"a\":{\"b\": null}}"), call("get_weather"),
+         arguments("{\"city\":\"P</a\"}")});
+  check(calls("minimax"),
+        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">true</parameter>\n"
+        "</invoke>\n<invoke name=\"f\">\n</invoke>\n</minimax:tool_call>",
+        {call("f"), arguments("{\"a\":true}"), call("f"), arguments("{}")});
+  const std::string dsml =
+      "\xEF\xBD\x9C"
+      "DSML"
+      "\xEF\xBD\x9C";
+  check(calls("deepseek-tags"),
+        "<" + dsml + "function_calls>\n<" + dsml + "invoke name=\"f\">\n<" + dsml +
+            "parameter name=\"a\" string=\"true\">7</" + dsml + "parameter>\n<" + dsml +
+            "parameter name=\"b\" string=\"false\">7</" + dsml + "parameter>\n</" + dsml +
+            "invoke>\n</" + dsml + "function_calls>",
+        {call("f"), arguments("{\"a\":\"7\",\"b\":7}")});
+  // Not a call, or not offered: text.
+  for (const char* plain :
+       {"<tool_call>g<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
+        "<tool_call>f and more", "<tool_call>f<arg_key>a</arg_key> x", "<tool_call>f<arg_ke"}) {
+    check(calls("glm"), plain, {text(plain)});
+  }
+  // Once it was emitted it stays, with its object complete where only marks are missing.
+  check(calls("glm"), "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value>",
+        {call("f"), arguments("{\"a\":1}")});
+  check(calls("glm"), "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value> and",
+        {call("f"), arguments("{\"a\":1}"), text("and")});
+  check(calls("glm"), "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Par",
+        {call("get_weather"), arguments("{\"city\":\"Par")});
+}
+
+TEST_CASE("arguments with marks around their strings") {
+  const AnswerShape gemma = calls("gemma");
+  check(gemma,
+        "<|tool_call>call:f{city:<|\"|>Par\"is\n<|\"|>,days:[1,-2.5,{a:true,b:None}],<|\"|>c "
+        "d<|\"|>:{}}"
+        "<tool_call|><|tool_call>call:get_weather{}<tool_call|>",
+        {call("f"),
+         arguments(
+             "{\"city\":\"Par\\\"is\\n\",\"days\":[1,-2.5,{\"a\":true,\"b\":null}],\"c d\":{}}"),
+         call("get_weather"), arguments("{}")});
+  check(gemma, "<|tool_call>call:f{\"a\": \"x\", \"b\": [\"y}\"]}<tool_call|>",
+        {call("f"), arguments("{\"a\":\"x\",\"b\":[\"y}\"]}")});
+  for (const char* plain : {"<|tool_call>call:g{}<tool_call|>", "<|tool_call>f{}<tool_call|>",
+                            "<|tool_call>call:f[]<tool_call|>"}) {
+    check(gemma, plain, {text(plain)});
+  }
+  check(gemma, "<|tool_call>call:f{a:x}", {call("f"), arguments("{\"a\":"), text("x}")});
 }
 
 TEST_CASE("messages in channels") {

@@ -144,6 +144,55 @@ TEST_CASE("layers of equal window and KV shape form a group") {
   CHECK(bytes == 16 * 2 * (2 * 2 * 2 * 8 + 2 * 2 * 4 * 16));
 }
 
+TEST_CASE("layers that share KV are in their owner's place and take none of their own") {
+  DecoderConfig c;
+  c.context_length = 100;
+  c.num_layers = 6;
+  LayerSpec layer;
+  layer.num_heads = 4;
+  layer.kv = kernels::KvShape::even(2, 8);
+  c.layers.assign(6, layer);
+  for (const int32_t i : {0, 2, 4}) c.layers[i].window = 16;
+  c.layers[4].kv_owner = 2;
+  c.layers[5].kv_owner = 3;
+  c.group_layers();
+  REQUIRE(c.groups.size() == 2);
+  for (const LayerGroup& group : c.groups) {
+    CHECK(group.num_layers == 2);
+    CHECK(group.num_sharing == 1);
+    CHECK(group.block_bytes(kernels::DType::kF16, 16) == 2 * 16 * 2 * 2 * 8 * 2);
+  }
+  CHECK(c.layers[4].group == 1);
+  CHECK(c.layers[4].index == c.layers[2].index);
+  CHECK(c.layers[5].group == 0);
+  CHECK(c.layers[5].index == c.layers[3].index);
+  CHECK(c.layers[5].qkv_width() == c.layers[5].q_width());
+}
+
+TEST_CASE("KV bytes per token of published shapes") {
+  const auto per_token = [](int32_t layers, kernels::KvShape kv, int32_t sharing = 0) {
+    DecoderConfig c;
+    c.num_layers = layers;
+    LayerSpec layer;
+    layer.num_heads = 16;
+    layer.kv = kv;
+    c.layers.assign(layers, layer);
+    for (int32_t i = layers - sharing; i < layers; ++i) c.layers[i].kv_owner = 0;
+    c.group_layers();
+    int64_t bytes = 0;
+    for (const LayerGroup& group : c.groups) bytes += group.block_bytes(kernels::DType::kF16, 16);
+    return bytes / 16;
+  };
+  CHECK(per_token(32, kernels::KvShape::even(8, 128)) == 131'072);  // Llama 3 8B
+  kernels::KvShape latent{1, 512 + 64, 512};
+  latent.v_in_k = true;
+  CHECK(per_token(1, latent) == 1'152);
+  CHECK(per_token(27, latent) == 31'104);  // DeepSeek V2 Lite
+  // Gemma 3n E4B: 15 of its 35 layers share.
+  const auto gemma = kernels::KvShape::even(2, 256);
+  CHECK(per_token(35, gemma, 15) == per_token(20, gemma));
+}
+
 TEST_CASE("a file may give one number for all layers, or one for each") {
   const auto each = [&](const char* key, std::vector<int32_t> values) {
     GgufWriter changed;

@@ -63,6 +63,48 @@ TEST_CASE("pairs merge by score, the leftmost first on ties") {
   CHECK(encode(*loaded.value(), "xxx", {.add_bos = false}) == Strings{kSpace, "xx", "x"});
 }
 
+/// A file of the kind "gemma4".
+GgufWriter listed_file(const TestVocab& v, const std::vector<std::string>& merges) {
+  GgufWriter w;
+  w.set_string("general.architecture", "gemma4");
+  w.set_string("tokenizer.ggml.model", "gemma4");
+  w.set_strings("tokenizer.ggml.tokens", v.tokens);
+  w.set_i32s("tokenizer.ggml.token_type", v.types);
+  w.set_strings("tokenizer.ggml.merges", merges);
+  w.set_u32("tokenizer.ggml.bos_token_id", 1);
+  w.set_u32("tokenizer.ggml.eos_token_id", 2);
+  return w;
+}
+
+TEST_CASE(
+    "gemma4: pairs merge in the order of the list, over spaces and newlines as over letters") {
+  TestVocab v = small_vocab();
+  v.add("\n", 0, 1);
+  v.add("\n\n\n", 0, 1);
+  v.add(kSpace + "b", 0, 1);
+  v.add("a" + kSpace + "b", 0, 1);
+  const auto loaded =
+      load(listed_file(v, {"b c", "a bc", "a b", kSpace + " b", "a " + kSpace + "b"}));
+  REQUIRE_MESSAGE(loaded.ok(), (loaded.ok() ? "" : loaded.error().message));
+  const Tokenizer& t = *loaded.value();
+  CHECK(t.kind() == "gemma4");
+  CHECK(encode(t, "abcab") == Strings{"<s>", "abc", "ab"});
+  CHECK(encode(t, "a b", {.add_bos = false}) == Strings{"a" + kSpace + "b"});
+  CHECK(encode(t, "th", {.add_bos = false}) ==
+        Strings{"t", "h"});  // a token, but no merge makes it
+  // Merges of newlines may be missing; a run without a token is its parts.
+  CHECK(encode(t, "\n\n\n", {.add_bos = false}) == Strings{"\n\n\n"});
+  CHECK(encode(t, "a\n\n", {.add_bos = false}) == Strings{"a", "\n", "\n"});
+  CHECK(encode(t, "\xE2\x82\xAC", {.add_bos = false}) == Strings{"<0xE2>", "<0x82>", "<0xAC>"});
+
+  const auto bare = load(listed_file(v, {"ab"}));
+  CHECK(bare.error().message ==
+        "tokenizer.ggml.merges: merge 0 is \"ab\", want two tokens with a space between");
+  const auto unknown = load(listed_file(v, {"b c", "z z"}));
+  CHECK(unknown.error().message ==
+        "tokenizer.ggml.merges: merge 1 is \"z z\", but its parts or \"zz\" are not tokens");
+}
+
 TEST_CASE("an empty text is BOS alone, and no space is put before nothing") {
   const auto t = small();
   CHECK(encode(*t, "") == Strings{"<s>"});

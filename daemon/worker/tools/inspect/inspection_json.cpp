@@ -35,6 +35,7 @@ Json kv_of(const models::ModelInfo& model) {
     out["kind"] = sliding ? "sliding" : "full";
     if (sliding) out["window"] = group.window;
     out["layers"] = group.num_layers;
+    if (group.num_sharing > 0) out["sharing_layers"] = group.num_sharing;
     out["kv_heads"] = group.kv.num_kv_heads;
     out["k_dim"] = group.kv.k_dim;
     out["v_dim"] = group.kv.v_dim;

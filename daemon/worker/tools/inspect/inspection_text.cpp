@@ -77,10 +77,9 @@ void model(Table& out, const models::ModelInfo& info) {
   for (const models::LayerGroup& group : info.groups) {
     const int64_t bytes = kv_bytes_per_token(group, kernels::DType::kF16);
     total += bytes;
-    out.line(
-        "KV " + describe(group),
-        fmt::format("{} layers, {}: {} bytes per token as f16, {} as f32", group.num_layers,
-                    describe(group.kv), bytes, kv_bytes_per_token(group, kernels::DType::kF32)));
+    out.line("KV " + describe(group), fmt::format("{}, {}: {} bytes per token as f16, {} as f32",
+                                                  layers_of(group), describe(group.kv), bytes,
+                                                  kv_bytes_per_token(group, kernels::DType::kF32)));
   }
   out.line("KV in all", fmt::format("{} bytes per token as f16", total));
 }

@@ -26,11 +26,10 @@ std::string ms_of(const StepTime& step) {
 std::string kv_lines(const models::ModelInfo& info) {
   std::string out;
   for (const models::LayerGroup& group : info.groups) {
-    out +=
-        fmt::format("  KV {:<14} {} layers, {}: {} bytes per token as f16, {} as q8_0, {} as f32\n",
-                    describe(group), group.num_layers, describe(group.kv),
-                    kv_bytes_per_token(group, DType::kF16), kv_bytes_per_token(group, DType::kQ8_0),
-                    kv_bytes_per_token(group, DType::kF32));
+    out += fmt::format(
+        "  KV {:<14} {}, {}: {} bytes per token as f16, {} as q8_0, {} as f32\n", describe(group),
+        layers_of(group), describe(group.kv), kv_bytes_per_token(group, DType::kF16),
+        kv_bytes_per_token(group, DType::kQ8_0), kv_bytes_per_token(group, DType::kF32));
   }
   return out;
 }
@@ -155,6 +154,7 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
     Json each = Json::object();
     each["kind"] = describe(group);
     each["layers"] = group.num_layers;
+    if (group.num_sharing > 0) each["sharing_layers"] = group.num_sharing;
     each["kv_bytes_per_token_f16"] = kv_bytes_per_token(group, DType::kF16);
     each["kv_bytes_per_token_q8_0"] = kv_bytes_per_token(group, DType::kQ8_0);
     groups.push_back(std::move(each));

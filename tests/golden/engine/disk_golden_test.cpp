@@ -1,0 +1,114 @@
+// Every family's prefixes on disk: a restarted engine that reads them gives the tokens of one that
+// computes everything.
+
+#include <doctest/doctest.h>
+
+#include <memory>
+
+#include "engine/engine.h"
+#include "engine/store/sqlite_store.h"
+#include "engine/store/store_thread.h"
+#include "models/model.h"
+#include "tests/golden/family_model.h"
+#include "tests/golden/random_llama.h"
+#include "tests/golden/step_runner.h"
+#include "tests/temp_dir.h"
+
+namespace hearth::golden {
+namespace {
+
+using namespace engine;
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  int32_t restored = 0;  ///< tokens of the prompt that were read from disk
+  bool ended = false;
+};
+
+/// An engine whose store runs after each step.
+class DiskRun {
+ public:
+  DiskRun(const models::GgufFile& file, const kernels::OpTable& ops,
+          const std::filesystem::path& folder) {
+    EngineConfig config;
+    config.kv_bytes = 8 << 20;
+    config.context_length = 256;
+    config.speculation.enabled = false;
+    config.always_restore = true;
+    auto model = models::load_model(file, ops, nullptr);
+    REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
+    auto made = Engine::create(config, ops, std::move(model).value(), clock_, nullptr, &commands_);
+    REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
+    engine_ = std::move(made).value();
+    SqliteStoreConfig store;
+    store.folder = folder;
+    store.min_free_bytes = 0;
+    store.now_ms = [] { return int64_t{1'700'000'000'000}; };
+    worker_ = std::make_unique<StoreWorker>(
+        std::make_unique<SqliteStore>(std::move(store), engine_->kv_layout()),
+        [this](StoreReply reply) { engine_->inbox().post(std::move(reply)); });
+    worker_->tick();
+  }
+
+  /// Runs the request to its end, and until its blocks are on disk.
+  Answer ask(const std::vector<int32_t>& prompt) {
+    Request request;
+    request.id = 1;
+    request.owner = request.cache_salt = "uid:1000";
+    request.prompt = prompt;
+    request.max_tokens = 20;
+    engine_->inbox().post(request);
+    Answer answer;
+    for (int idle = 0, i = 0; idle < 20; ++i) {
+      REQUIRE(i < 10'000);
+      bool busy = engine_->step();
+      engine_->check_integrity();
+      for (StoreCommand& command : commands_.drain()) {
+        worker_->handle(std::move(command));
+        busy = true;
+      }
+      busy = worker_->write_some() || busy;
+      for (const std::vector<EngineEvent>& events : engine_->outbox().drain()) {
+        for (const EngineEvent& event : events) take(event, &answer);
+      }
+      idle = busy || !answer.ended ? 0 : idle + 1;
+    }
+    return answer;
+  }
+
+ private:
+  static void take(const EngineEvent& event, Answer* answer) {
+    if (const auto* token = std::get_if<TokenEvent>(&event)) {
+      answer->tokens.push_back(token->token);
+    } else if (const auto* done = std::get_if<RequestDoneEvent>(&event)) {
+      answer->restored = done->cached_disk_tokens;
+      answer->ended = true;
+    }
+    REQUIRE_FALSE(std::holds_alternative<RequestFailedEvent>(event));
+  }
+
+  SteadyClock clock_;
+  Mailbox<StoreCommand> commands_{1 << 12};
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StoreWorker> worker_;
+};
+
+TEST_CASE("every family: a prefix from disk after a restart gives the same tokens") {
+  const NamedTable table = all_tables().back();
+  const auto prompt = random_tokens(90, 128, 3);
+  for (const std::string& name : family_names()) {
+    CAPTURE(name);
+    OwnedFile owned(read_family(name).file_bytes(kernels::DType::kQ8_0));
+    owned.file.set_fingerprint(name);
+    const tests::TempDir folder;
+    const Answer cold = DiskRun(owned.file, table.ops, folder.path()).ask(prompt);
+    CHECK(cold.tokens.size() == 20);
+    CHECK(cold.restored == 0);
+    const Answer again = DiskRun(owned.file, table.ops, folder.path()).ask(prompt);
+    CHECK(again.restored >= 64);
+    CHECK(again.tokens == cold.tokens);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::golden
