@@ -1,13 +1,16 @@
 // Mixture of experts: a router's logits choose a few feed-forwards for each token.
 //
-//   shares = softmax or sigmoid(h W_router), the largest `used` of them (kernels/ops.h,
-//   MoeRouteArgs) x += sum of share_e * (act(gate_e) * up_e) W_down_e,  gate_e, up_e = h
-//   W_gate_up_e x += sigmoid(h w_gate) * (act(gate) * up) W_down, of an expert that all tokens use,
-//   where it has
-//        a gate
-//   x += norm(norm(feed-forward(norm(x))) + norm(experts(norm(x)))), where experts compute next to
-//        a dense feed-forward (Gemma 4), with a router that has a norm of its own and with a scale
-//        for each expert
+//   shares = softmax or sigmoid(h W_router), the largest `used` of them (MoeRouteArgs)
+//   x += sum of share_e * (act(gate_e) * up_e) W_down_e,  gate_e, up_e = h W_gate_up_e
+//
+// An expert that all tokens use may have a gate:
+//
+//   x += sigmoid(h w_gate) * (act(gate) * up) W_down
+//
+// Experts next to a dense feed-forward (Gemma 4) have a router with a norm of its own and a scale
+// for each expert:
+//
+//   x += norm(norm(feed-forward(norm(x))) + norm(experts(norm(x))))
 //
 // Source: Shazeer et al. 2017 section 2; Jiang et al. 2024 (Mixtral) section 2.1; Qwen Team 2024
 // (Qwen1.5-MoE) on the shared expert's gate.
