@@ -2,18 +2,19 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/chars.h"
-#include "kernels/base/numbers.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_merges.h"
 #include "models/tokenizer/byte_alphabet.h"
 #include "models/tokenizer/char_classes.h"
 #include "models/tokenizer/compose.h"
+#include "models/tokenizer/load_merges.h"
 #include "models/tokenizer/pretokenizer/pretokenizer.h"
 #include "models/tokenizer/token_index.h"
 #include "models/tokenizer/utf8.h"
@@ -21,8 +22,6 @@
 
 namespace hearth::models {
 namespace {
-
-constexpr size_t kMaxMerges = 1 << 23;  // far above real lists (450 000)
 
 class BpeTokenizer final : public VocabularyTokenizer {
  public:
@@ -91,12 +90,6 @@ void BpeTokenizer::index_tokens() {
 }
 
 Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
-  constexpr std::string_view kKey = "tokenizer.ggml.merges";
-  HEARTH_ASSIGN_OR_RETURN(const auto merges, file.get<GgufStrings>(kKey));
-  if (merges.size() > kMaxMerges) {
-    return Error::corrupt(
-        fmt::format("{}: {} merges, want at most {}", kKey, merges.size(), kMaxMerges));
-  }
   // Merges name tokens by their entries. If two tokens have the same entry, the one that plain text
   // may encode to counts.
   TokenIndex by_entry;
@@ -107,33 +100,12 @@ Result<void> BpeTokenizer::load_merges(const GgufFile& file) {
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (may_be_spelled(id)) by_entry.insert(entry(id), id);
   }
-  merges_.reserve(merges.size());
-  size_t index = 0;
-  std::string joined;
-  for (const std::string_view merge : merges) {
-    const size_t space = merge.find(' ', 1);
-    if (space == std::string_view::npos || space + 1 == merge.size()) {
-      return Error::corrupt(
-          fmt::format("{}: merge {} is \"{}\", want two tokens with a space between", kKey, index,
-                      printable(merge)));
-    }
-    const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
-    joined.assign(left).append(right);
-    std::array<int32_t, 3> ids = {};
-    const std::array<std::string_view, 3> texts = {left, right, joined};
-    for (size_t i = 0; i < texts.size(); ++i) {
-      ids[i] = by_entry.find(texts[i]);
-      if (ids[i] < 0) {
-        return Error::corrupt(fmt::format("{}: merge {} is \"{}\", but \"{}\" is not a token", kKey,
-                                          index, printable(merge), printable(texts[i])));
-      }
-    }
-    if (may_be_spelled(ids[0]) && may_be_spelled(ids[1]) && may_be_spelled(ids[2])) {
-      merges_.add(ids[0], ids[1], ids[2], narrow<uint32_t>(index));
-    }
-    ++index;
-  }
-  return {};
+  return models::load_merges(
+      file, [&](std::string_view text) { return by_entry.find(text); },
+      [&](const std::array<int32_t, 3>& ids) {
+        return std::ranges::all_of(ids, [&](int32_t id) { return may_be_spelled(id); });
+      },
+      &merges_);
 }
 
 Result<void> BpeTokenizer::index_bytes() {

@@ -16,6 +16,7 @@
 #include "kernels/base/sizes.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_merges.h"
+#include "models/tokenizer/load_merges.h"
 #include "models/tokenizer/token_index.h"
 #include "models/tokenizer/utf8.h"
 #include "models/tokenizer/vocabulary_tokenizer.h"
@@ -176,34 +177,9 @@ void SpmTokenizer::index_merges() {
 }
 
 Result<void> SpmTokenizer::load_merges(const GgufFile& file) {
-  constexpr std::string_view kKey = "tokenizer.ggml.merges";
-  constexpr size_t kMaxMerges = 1 << 23;  // far above real lists (515 000)
-  HEARTH_ASSIGN_OR_RETURN(const auto merges, file.get<GgufStrings>(kKey));
-  if (merges.size() > kMaxMerges) {
-    return Error::corrupt(
-        fmt::format("{}: {} merges, want at most {}", kKey, merges.size(), kMaxMerges));
-  }
-  merges_.reserve(merges.size());
-  uint32_t rank = 0;
-  for (const std::string_view merge : merges) {
-    const size_t space = merge.find(' ', 1);
-    if (space == std::string_view::npos || space + 1 == merge.size()) {
-      return Error::corrupt(
-          fmt::format("{}: merge {} is \"{}\", want two tokens with a space between", kKey, rank,
-                      printable(merge)));
-    }
-    const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
-    const std::string joined = std::string(left).append(right);
-    const std::array<int32_t, 3> ids = {symbol_id(left), symbol_id(right), ids_.find(joined)};
-    if (std::ranges::count(ids, kNoToken) > 0) {
-      return Error::corrupt(
-          fmt::format("{}: merge {} is \"{}\", but its parts or \"{}\" are not "
-                      "tokens",
-                      kKey, rank, printable(merge), printable(joined)));
-    }
-    merges_.add(ids[0], ids[1], ids[2], rank++);
-  }
-  return {};
+  return models::load_merges(
+      file, [this](std::string_view text) { return symbol_id(text); },
+      [this](const std::array<int32_t, 3>& ids) { return ids[2] < vocab_size(); }, &merges_);
 }
 
 void SpmTokenizer::find_whole_pieces() {

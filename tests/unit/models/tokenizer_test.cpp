@@ -102,7 +102,7 @@ TEST_CASE(
         "tokenizer.ggml.merges: merge 0 is \"ab\", want two tokens with a space between");
   const auto unknown = load(listed_file(v, {"b c", "z z"}));
   CHECK(unknown.error().message ==
-        "tokenizer.ggml.merges: merge 1 is \"z z\", but its parts or \"zz\" are not tokens");
+        "tokenizer.ggml.merges: merge 1 is \"z z\", but \"zz\" is not a token");
 }
 
 TEST_CASE("an empty text is BOS alone, and no space is put before nothing") {
