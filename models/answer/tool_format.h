@@ -22,8 +22,8 @@ enum class CallStyle {
 struct ArgumentTags {
   std::string_view key_begin;  ///< before an argument's name
   std::string_view key_end;    ///< after it
-  std::string_view
-      json_key_end;              ///< in place of key_end if the value is not a string; "": unmarked
+  /// In place of key_end if the value is not a string; "": strings are not marked.
+  std::string_view json_key_end;
   std::string_view value_begin;  ///< "": the value follows key_end
   std::string_view value_end;
   std::string_view end;  ///< after the arguments
