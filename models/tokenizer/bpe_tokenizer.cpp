@@ -26,13 +26,10 @@ namespace {
 class BpeTokenizer final : public VocabularyTokenizer {
  public:
   Result<void> load(const GgufFile& file);
-  std::string_view kind() const override { return "gpt2"; }
-
- protected:
-  void encode_plain(std::string_view text, EncodePace& pace,
-                    std::vector<int32_t>* ids) const override;
 
  private:
+  void encode_plain(std::string_view text, EncodePace& pace, Ids* ids) const override;
+
   Result<void> load_rule(const GgufFile& file);
   void index_tokens();
   Result<void> load_merges(const GgufFile& file);

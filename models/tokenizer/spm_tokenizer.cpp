@@ -34,12 +34,8 @@ uint32_t key_of(std::string_view character) {
 class SpmTokenizer : public VocabularyTokenizer {
  public:
   Result<void> load(const GgufFile& file);
-  std::string_view kind() const override { return "llama"; }
 
  protected:
-  void encode_plain(std::string_view text, EncodePace& pace,
-                    std::vector<int32_t>* ids) const override;
-
   /// Reads tokenizer.ggml.merges, whose order ranks the merges in place of the tokens' scores.
   Result<void> load_merges(const GgufFile& file);
   Result<void> index_tokens();
@@ -47,6 +43,7 @@ class SpmTokenizer : public VocabularyTokenizer {
   void find_whole_pieces();
 
  private:
+  void encode_plain(std::string_view text, EncodePace& pace, Ids* ids) const override;
   Result<void> load_scores(const GgufFile& file);
   void index_merges();
 
@@ -88,16 +85,8 @@ Result<void> SpmTokenizer::load(const GgufFile& file) {
 }
 
 Result<void> SpmTokenizer::load_scores(const GgufFile& file) {
-  constexpr std::string_view kKey = "tokenizer.ggml.scores";
-  HEARTH_ASSIGN_OR_RETURN(const auto scores, file.get<GgufNumbers<float>>(kKey));
-  const size_t wanted = vocab_size();
-  if (scores.size() != wanted) {
-    return Error::corrupt(
-        fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted));
-  }
+  HEARTH_ASSIGN_OR_RETURN(scores_, read_scores(file));
   has_scores_ = true;
-  scores_.resize(wanted);
-  for (size_t i = 0; i < wanted; ++i) scores_[i] = scores[i];
   return {};
 }
 
@@ -215,7 +204,6 @@ class ListedTokenizer final : public SpmTokenizer {
     find_whole_pieces();
     return {};
   }
-  std::string_view kind() const override { return "gemma4"; }
 };
 
 // ---- Encoding -------------------------------------------------------------------------------

@@ -24,13 +24,10 @@ constexpr double kUnknownPenalty = 10;
 class UnigramTokenizer final : public VocabularyTokenizer {
  public:
   Result<void> load(const GgufFile& file);
-  std::string_view kind() const override { return "t5"; }
-
- protected:
-  void encode_plain(std::string_view text, EncodePace& pace,
-                    std::vector<int32_t>* ids) const override;
 
  private:
+  void encode_plain(std::string_view text, EncodePace& pace, Ids* ids) const override;
+
   /// The best segmentation of the text up to a place: its last token and where that begins.
   struct Best {
     double score = -std::numeric_limits<double>::infinity();
@@ -66,18 +63,11 @@ Result<void> UnigramTokenizer::load(const GgufFile& file) {
 }
 
 Result<void> UnigramTokenizer::load_scores(const GgufFile& file) {
-  constexpr std::string_view kKey = "tokenizer.ggml.scores";
-  HEARTH_ASSIGN_OR_RETURN(const auto scores, file.get<GgufNumbers<float>>(kKey));
-  const size_t wanted = vocab_size();
-  if (scores.size() != wanted) {
-    return Error::corrupt(
-        fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted));
-  }
+  HEARTH_ASSIGN_OR_RETURN(scores_, read_scores(file));
   double worst = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < wanted; ++i) {
-    scores_.push_back(scores[i]);
+  for (size_t i = 0; i < scores_.size(); ++i) {
     if (vocabulary().type(narrow<int32_t>(i)) == TokenType::kNormal)
-      worst = std::min<double>(worst, scores[i]);
+      worst = std::min<double>(worst, scores_[i]);
   }
   if (std::isinf(worst)) worst = 0;  // no normal token at all
   unknown_score_ = worst - kUnknownPenalty;

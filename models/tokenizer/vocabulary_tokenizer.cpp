@@ -20,8 +20,22 @@ void VocabularyTokenizer::set_defaults(bool add_bos, bool add_space_prefix) {
   add_space_prefix_ = add_space_prefix;
 }
 
+Result<std::vector<float>> VocabularyTokenizer::read_scores(const GgufFile& file) const {
+  constexpr std::string_view kKey = "tokenizer.ggml.scores";
+  HEARTH_ASSIGN_OR_RETURN(const auto scores, file.get<GgufNumbers<float>>(kKey));
+  const size_t wanted = vocab_size();
+  if (scores.size() != wanted) {
+    return Error::corrupt(
+        fmt::format("{}: {} scores, want one for each of {} tokens", kKey, scores.size(), wanted));
+  }
+  std::vector<float> out(wanted);
+  for (size_t i = 0; i < wanted; ++i) out[i] = scores[i];
+  return out;
+}
+
 Result<void> VocabularyTokenizer::load_vocabulary(const GgufFile& file) {
   constexpr std::string_view kAddBos = "tokenizer.ggml.add_bos_token";
+  HEARTH_ASSIGN_OR_RETURN(kind_, file.get<std::string_view>("tokenizer.ggml.model"));
   HEARTH_ASSIGN_OR_RETURN(vocabulary_, Vocabulary::load(file));
   HEARTH_ASSIGN_OR_RETURN(add_bos_, file.get_or(kAddBos, add_bos_ && bos().has_value()));
   HEARTH_ASSIGN_OR_RETURN(add_space_prefix_,

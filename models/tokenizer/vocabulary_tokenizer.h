@@ -34,6 +34,7 @@ class EncodePace {
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override;
+  std::string_view kind() const override { return kind_; }
   std::string_view piece(int32_t id) const override { return pieces_[id]; }
   std::string_view entry(int32_t id) const override { return vocabulary_.entry(id); }
   int32_t vocab_size() const override { return vocabulary_.size(); }
@@ -47,17 +48,20 @@ class VocabularyTokenizer : public Tokenizer {
   size_t max_piece_bytes() const override { return max_piece_bytes_; }
 
  protected:
+  using Ids = std::vector<int32_t>;
   static constexpr int32_t kNoToken = -1;
   /// U+2581, which stands for a space in the entries of some kinds.
   static constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
   /// Ids of a run of text without special tokens, never empty and at most kMaxTextBytes.
   /// Calls `pace` after each piece.
-  virtual void encode_plain(std::string_view text, EncodePace& pace,
-                            std::vector<int32_t>* ids) const = 0;
+  virtual void encode_plain(std::string_view text, EncodePace& pace, Ids* ids) const = 0;
 
-  /// Reads the vocabulary, tokenizer.ggml.add_bos_token and tokenizer.ggml.add_space_prefix.
+  /// Reads the kind, the vocabulary, tokenizer.ggml.add_bos_token and
+  /// tokenizer.ggml.add_space_prefix.
   Result<void> load_vocabulary(const GgufFile& file);
+  /// tokenizer.ggml.scores, one for each token.
+  Result<std::vector<float>> read_scores(const GgufFile& file) const;
   /// Sets the flags for metadata that does not define them. Call before load_vocabulary(). BOS is
   /// added by default only if the vocabulary has one.
   void set_defaults(bool add_bos, bool add_space_prefix);
@@ -101,6 +105,7 @@ class VocabularyTokenizer : public Tokenizer {
  private:
   void add_piece(std::string_view text);
 
+  std::string kind_;
   Vocabulary vocabulary_;
   StringPool pieces_;
   SpecialTokens special_;

@@ -42,13 +42,10 @@ bool is_punctuation(uint32_t code) {
 class WordPieceTokenizer final : public VocabularyTokenizer {
  public:
   Result<void> load(const GgufFile& file);
-  std::string_view kind() const override { return "bert"; }
-
- protected:
-  void encode_plain(std::string_view text, EncodePace& pace,
-                    std::vector<int32_t>* ids) const override;
 
  private:
+  void encode_plain(std::string_view text, EncodePace& pace, Ids* ids) const override;
+
   /// The current word: kSpaceMark and its characters.
   struct Word {
     std::string text{kSpaceMark};
