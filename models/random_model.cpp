@@ -13,7 +13,6 @@
 #include "kernels/base/random.h"
 #include "kernels/base/sizes.h"
 #include "kernels/host/thread_pool.h"
-#include "models/part_file.h"
 #include "models/quantize/mix.h"
 #include "models/quantize/quantize_rows.h"
 
@@ -152,14 +151,18 @@ uint64_t padded(uint64_t bytes) {
 
 std::span<const ModelShape> named_shapes() { return kShapes; }
 
-Result<ModelShape> find_shape(std::string_view name) {
+std::string shape_names() {
   std::vector<std::string_view> names;
+  for (const ModelShape& shape : kShapes) names.push_back(shape.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Result<ModelShape> find_shape(std::string_view name) {
   for (const ModelShape& shape : kShapes) {
     if (shape.name == name) return shape;
-    names.push_back(shape.name);
   }
-  return Error::not_found(
-      fmt::format("no shape is called {}, want one of {}", name, fmt::join(names, ", ")), "shape");
+  return Error::not_found(fmt::format("no shape is called {}, want one of {}", name, shape_names()),
+                          "shape");
 }
 
 std::span<const DType> weight_types() {
@@ -302,18 +305,14 @@ Result<void> write_random_model(const RandomModel& model, const std::filesystem:
                                 int32_t num_threads, const WriteProgressFn& progress) {
   constexpr int64_t kElements = 1 << 18;  // that one thread fills per turn
   kernels::ThreadPool pool(num_threads);
-  HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(path));
+  HEARTH_ASSIGN_OR_RETURN(GgufOutput file, GgufOutput::create(path, model.file_bytes(), progress));
   HEARTH_TRY(file.append(model.header()));
-  uint64_t done = model.header().size();
   std::vector<std::byte> buffer;
   for (const RandomModel::Tensor& tensor : model.tensors()) {
     const auto row_bytes = tensor.bytes / tensor.rows;
     const int64_t turn = std::max<int64_t>(1, kElements / tensor.cols);
     const int64_t batch = turn * num_threads * 4;
     for (int64_t first = 0; first < tensor.rows; first += batch) {
-      if (progress && !progress(done, model.file_bytes())) {
-        return Error::cancelled("interrupted; nothing was written");
-      }
       const int64_t rows = std::min(batch, tensor.rows - first);
       buffer.resize(rows * row_bytes);
       pool.run((rows + turn - 1) / turn, [&](int64_t item, int32_t) {
@@ -322,15 +321,10 @@ Result<void> write_random_model(const RandomModel& model, const std::filesystem:
                    std::span(buffer).subspan(from * row_bytes, count * row_bytes));
       });
       HEARTH_TRY(file.append(buffer));
-      done += buffer.size();
     }
-    constexpr std::byte kZeros[kGgufAlignment] = {};
-    HEARTH_TRY(file.append({kZeros, padded(tensor.bytes) - tensor.bytes}));
-    done += padded(tensor.bytes) - tensor.bytes;
+    HEARTH_TRY(file.pad());
   }
-  HEARTH_TRY(file.finish());
-  if (progress) progress(done, model.file_bytes());
-  return {};
+  return file.finish();
 }
 
 }  // namespace hearth::models

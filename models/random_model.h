@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops/dtype.h"
+#include "models/gguf/gguf_output.h"
 #include "models/gguf/gguf_writer.h"
 
 namespace hearth::models {
@@ -35,6 +35,8 @@ struct ModelShape {
 /// tiny, 0.1B, 0.5B (a draft of the larger ones: same vocabulary), S (1.2 B parameters, as Llama
 /// 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2).
 std::span<const ModelShape> named_shapes();
+/// "tiny, 0.1B, ..."
+std::string shape_names();
 /// kNotFound lists the names.
 Result<ModelShape> find_shape(std::string_view name);
 
@@ -88,9 +90,6 @@ class RandomModel {
 
   static Result<RandomModel> create(std::vector<Tensor> tensors, GgufWriter writer, uint64_t seed);
 };
-
-/// Reports progress; returning false stops the work.
-using WriteProgressFn = std::function<bool(uint64_t bytes_done, uint64_t bytes_total)>;
 
 /// Writes the model as a GGUF file (PartFile) on `num_threads` threads. kCancelled if `progress`
 /// returned false. No file is left then, nor after an error.

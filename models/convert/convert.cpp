@@ -17,7 +17,6 @@
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_writer.h"
-#include "models/part_file.h"
 
 namespace hearth::models {
 namespace {
@@ -65,30 +64,18 @@ uint64_t swapped(const PlannedTensor& tensor, uint64_t i) {
   return from * cols + i % cols;
 }
 
-class Writer {
+class TensorWriter {
  public:
-  Writer(const Checkpoint& in, PartFile file, const WriteProgressFn& progress, uint64_t total)
-      : in_(in), file_(std::move(file)), progress_(progress), total_(total) {}
-
-  Result<void> append(std::span<const std::byte> bytes) {
-    if (progress_ && !progress_(written_, total_)) {
-      return Error::cancelled("interrupted; nothing was written");
-    }
-    written_ += bytes.size();
-    return file_.append(bytes);
-  }
+  TensorWriter(const Checkpoint& in, GgufOutput& out) : in_(in), out_(out) {}
 
   Result<void> tensor(const PlannedTensor& tensor, DType type) {
-    if (tensor.parts.empty()) HEARTH_TRY(append(std::as_bytes(std::span(tensor.values))));
+    if (tensor.parts.empty()) HEARTH_TRY(out_.append(std::as_bytes(std::span(tensor.values))));
     for (const PlannedTensor::Part& part : tensor.parts) {
       HEARTH_TRY(write_part(tensor, part, type));
       in_.drop_pages(*part.tensor);
     }
-    constexpr std::byte kZeros[kGgufAlignment] = {};
-    return append({kZeros, (kGgufAlignment - written_ % kGgufAlignment) % kGgufAlignment});
+    return out_.pad();
   }
-
-  Result<void> finish() { return file_.finish(); }
 
  private:
   Result<void> write_part(const PlannedTensor& tensor, const PlannedTensor::Part& part,
@@ -102,7 +89,7 @@ class Writer {
     for (uint64_t first = 0; first < part.count; first += kElementsAtOnce) {
       const uint64_t count = std::min(kElementsAtOnce, part.count - first);
       if (as_it_is) {
-        HEARTH_TRY(append({bytes + first * from_bytes, count * from_bytes}));
+        HEARTH_TRY(out_.append({bytes + first * from_bytes, count * from_bytes}));
         continue;
       }
       buffer_.resize(count * to_bytes);
@@ -116,17 +103,14 @@ class Writer {
         }
         encode(type, value, buffer_.data() + i * to_bytes);
       }
-      HEARTH_TRY(append(buffer_));
+      HEARTH_TRY(out_.append(buffer_));
     }
     return {};
   }
 
   const Checkpoint& in_;
-  PartFile file_;
-  const WriteProgressFn& progress_;
+  GgufOutput& out_;
   std::vector<std::byte> buffer_;
-  uint64_t total_;
-  uint64_t written_ = 0;
 };
 
 void set(GgufWriter& writer, const std::string& key, const FamilyKeys::Value& value) {
@@ -176,13 +160,14 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
     report.bytes += kernels::bytes_of(type, num_elements(tensor));
   }
   const std::vector<std::byte> header = writer.header();
-  HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(out));
-  Writer to(checkpoint, std::move(file), progress, header.size() + report.bytes);
-  HEARTH_TRY(to.append(header));
+  HEARTH_ASSIGN_OR_RETURN(GgufOutput file,
+                          GgufOutput::create(out, header.size() + report.bytes, progress));
+  HEARTH_TRY(file.append(header));
+  TensorWriter to(checkpoint, file);
   for (const PlannedTensor& tensor : tensors) {
     HEARTH_TRY(to.tensor(tensor, type_for(tensor, options)));
   }
-  HEARTH_TRY(to.finish());
+  HEARTH_TRY(file.finish());
   return report;
 }
 

@@ -8,7 +8,7 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops/dtype.h"
-#include "models/random_model.h"
+#include "models/gguf/gguf_output.h"
 
 namespace hearth::models {
 

@@ -10,7 +10,6 @@
 #include "kernels/host/thread_pool.h"
 #include "kernels/quant/quant_types.h"
 #include "models/gguf/gguf_writer.h"
-#include "models/part_file.h"
 #include "models/quantize/quantize_rows.h"
 
 namespace hearth::models {
@@ -57,19 +56,13 @@ class FirstError {
 
 class Requantizer {
  public:
-  Requantizer(const GgufFile& in, PartFile file, const QuantizeOptions& options,
-              const WriteProgressFn& progress, uint64_t total)
-      : in_(in),
-        file_(std::move(file)),
-        progress_(progress),
-        pool_(options.num_threads),
-        threads_(options.num_threads),
-        total_(total) {}
+  Requantizer(const GgufFile& in, GgufOutput& out, int32_t num_threads)
+      : in_(in), out_(out), pool_(num_threads), threads_(num_threads) {}
 
   Result<void> copy(std::span<const std::byte> bytes) {
     constexpr size_t kPiece = 8 << 20;
     for (size_t at = 0; at < bytes.size(); at += kPiece) {
-      HEARTH_TRY(append(bytes.subspan(at, std::min(kPiece, bytes.size() - at))));
+      HEARTH_TRY(out_.append(bytes.subspan(at, std::min(kPiece, bytes.size() - at))));
     }
     return {};
   }
@@ -81,21 +74,10 @@ class Requantizer {
       HEARTH_TRY(convert(tensor, to));
     }
     in_.drop_pages(tensor.bytes);
-    constexpr std::byte kZeros[kGgufAlignment] = {};
-    return append({kZeros, (kGgufAlignment - written_ % kGgufAlignment) % kGgufAlignment});
+    return out_.pad();
   }
-
-  Result<void> finish() { return file_.finish(); }
 
  private:
-  Result<void> append(std::span<const std::byte> bytes) {
-    if (progress_ && !progress_(written_, total_)) {
-      return Error::cancelled("interrupted; nothing was written");
-    }
-    written_ += bytes.size();
-    return file_.append(bytes);
-  }
-
   Result<void> convert(const GgufTensor& tensor, DType to) {
     const int64_t cols = tensor.dims[0];
     const int64_t rows = tensor.num_elements() / tensor.dims[0];
@@ -122,18 +104,15 @@ class Requantizer {
         error.message = fmt::format("{}: {}", printable(tensor.name), error.message);
         return error;
       }
-      HEARTH_TRY(append(out));
+      HEARTH_TRY(out_.append(out));
     }
     return {};
   }
 
   const GgufFile& in_;
-  PartFile file_;
-  const WriteProgressFn& progress_;
+  GgufOutput& out_;
   kernels::ThreadPool pool_;
   int32_t threads_;
-  uint64_t total_;
-  uint64_t written_ = 0;
 };
 
 }  // namespace
@@ -164,14 +143,14 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
     report.bytes_after += kernels::bytes_of(type, tensor.num_elements());
   }
   const std::vector<std::byte> header = writer.header();
-  HEARTH_ASSIGN_OR_RETURN(PartFile file, PartFile::create(out));
-  Requantizer requantizer(in, std::move(file), options, progress,
-                          header.size() + report.bytes_after);
-  HEARTH_TRY(requantizer.copy(header));
+  HEARTH_ASSIGN_OR_RETURN(GgufOutput file,
+                          GgufOutput::create(out, header.size() + report.bytes_after, progress));
+  HEARTH_TRY(file.append(header));
+  Requantizer requantizer(in, file, options.num_threads);
   for (size_t i = 0; i < types.size(); ++i) {
     HEARTH_TRY(requantizer.tensor(in.tensors()[i], types[i]));
   }
-  HEARTH_TRY(requantizer.finish());
+  HEARTH_TRY(file.finish());
   return report;
 }
 

@@ -5,8 +5,8 @@
 
 #include "kernels/base/result.h"
 #include "models/gguf/gguf_file.h"
+#include "models/gguf/gguf_output.h"
 #include "models/quantize/mix.h"
-#include "models/random_model.h"
 
 namespace hearth::models {
 
