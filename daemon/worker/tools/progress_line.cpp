@@ -1,10 +1,12 @@
 #include "daemon/worker/tools/progress_line.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>
 
 #include "ipc/text/shown_text.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -29,6 +31,10 @@ void ProgressLine::stage(std::string_view text) {
 
 void ProgressLine::detail(std::string_view text) {
   if (terminal_) write("\r\x1b[2K" + stage_ + ": " + ipc::one_line(text, 0));
+}
+
+void ProgressLine::percent(uint64_t done, uint64_t total) {
+  detail(fmt::format("{:.0f} %", 100.0 * as_double(done) / as_double(total)));
 }
 
 }  // namespace hearth::worker

@@ -2,6 +2,7 @@
 // A verb's progress on stderr: on a terminal one line that is overwritten, otherwise a line per
 // stage.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,8 @@ class ProgressLine {
   void stage(std::string_view text);
   /// A detail of the stage, shown on a terminal only.
   void detail(std::string_view text);
+  /// The detail "42 %".
+  void percent(uint64_t done, uint64_t total);
 
  private:
   bool terminal_;

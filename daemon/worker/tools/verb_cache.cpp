@@ -105,12 +105,7 @@ Result<void> print_tree(const Shown& shown, std::string& out) {
   return {};
 }
 
-std::vector<StoredEntry> of_owner(std::vector<StoredEntry> entries, const std::string& owner) {
-  if (!owner.empty()) {
-    std::erase_if(entries, [&](const StoredEntry& entry) { return entry.owner != owner; });
-  }
-  return entries;
-}
+using Entries = std::vector<StoredEntry>;
 
 Result<fs::path> folder_of(const CacheVerb& options) {
   if (!options.state_dir.empty()) return fs::path(options.state_dir) / "prefix";
@@ -138,14 +133,26 @@ Result<bool> for_each_store(const CacheVerb& options, const Fn& fn) {
   return good;
 }
 
+/// Calls fn(admin, entries) for each selected database, with the entries of the selected owner.
+template <typename Fn>
+Result<bool> for_each_listing(const CacheVerb& options, const Fn& fn) {
+  return for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
+    HEARTH_ASSIGN_OR_RETURN(Entries entries, admin.entries());
+    if (!options.owner.empty()) {
+      std::erase_if(entries,
+                    [&](const StoredEntry& entry) { return entry.owner != options.owner; });
+    }
+    return fn(admin, entries);
+  });
+}
+
 Result<bool> list(const CacheVerb& options) {
   StoredText text(options.model_dirs);
   nlohmann::json all = nlohmann::json::array();
   std::string out;
   HEARTH_ASSIGN_OR_RETURN(
-      const bool good, for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
-        HEARTH_ASSIGN_OR_RETURN(std::vector<StoredEntry> entries, admin.entries());
-        entries = of_owner(std::move(entries), options.owner);
+      const bool good,
+      for_each_listing(options, [&](StoreAdmin& admin, const Entries& entries) -> Result<void> {
         if (options.json) {
           for (const StoredEntry& entry : entries) {
             const int64_t first = int64_t{entry.index} * admin.layout().chunk_blocks();
@@ -175,9 +182,8 @@ Result<bool> stats(const CacheVerb& options) {
   nlohmann::json all = nlohmann::json::array();
   std::string out;
   HEARTH_ASSIGN_OR_RETURN(
-      const bool good, for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
-        HEARTH_ASSIGN_OR_RETURN(std::vector<StoredEntry> entries, admin.entries());
-        entries = of_owner(std::move(entries), options.owner);
+      const bool good,
+      for_each_listing(options, [&](StoreAdmin& admin, const Entries& entries) -> Result<void> {
         uint64_t bytes = 0;
         int64_t hits = 0;
         std::map<std::string, uint64_t> owners;
@@ -223,9 +229,8 @@ Result<bool> for_each_named(const CacheVerb& options,
                             const Fn& fn) {
   std::set<std::string> unknown(options.names.begin(), options.names.end());
   HEARTH_ASSIGN_OR_RETURN(
-      const bool good, for_each_store(options, [&](StoreAdmin& admin) -> Result<void> {
-        HEARTH_ASSIGN_OR_RETURN(std::vector<StoredEntry> entries, admin.entries());
-        entries = of_owner(std::move(entries), options.owner);
+      const bool good,
+      for_each_listing(options, [&](StoreAdmin& admin, const Entries& entries) -> Result<void> {
         const Tree tree = tree_of(entries);
         std::vector<size_t> runs;
         if (options.names.empty()) runs = tree.roots;

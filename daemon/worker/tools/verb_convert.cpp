@@ -12,7 +12,6 @@
 #include "daemon/worker/tools/stop_flag.h"
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/text/shown_text.h"
-#include "kernels/base/numbers.h"
 #include "models/convert/convert.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
@@ -44,13 +43,12 @@ Result<models::ConvertReport> run_convert(const ConvertVerb& options) {
   if (options.type == "BF16") convert.type = kernels::DType::kBF16;
   ProgressLine progress;
   progress.stage(fmt::format("writing {}", options.out));
-  HEARTH_ASSIGN_OR_RETURN(
-      models::ConvertReport report,
-      models::convert_folder(
-          options.folder, options.out, convert, [&](uint64_t done, uint64_t total) {
-            progress.detail(fmt::format("{:.0f} %", 100.0 * as_double(done) / as_double(total)));
-            return !stop_wanted();
-          }));
+  HEARTH_ASSIGN_OR_RETURN(models::ConvertReport report,
+                          models::convert_folder(options.folder, options.out, convert,
+                                                 [&](uint64_t done, uint64_t total) {
+                                                   progress.percent(done, total);
+                                                   return !stop_wanted();
+                                                 }));
   if (Result<void> fine = check(options); !fine.ok()) {
     std::error_code ignored;
     std::filesystem::remove(options.out, ignored);
@@ -62,10 +60,7 @@ Result<models::ConvertReport> run_convert(const ConvertVerb& options) {
 int convert(const ConvertVerb& options) {
   catch_stop_signals();
   const Result<models::ConvertReport> done = run_convert(options);
-  if (!done.ok()) {
-    report_failure(done.error());
-    return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
-  }
+  if (!done.ok()) return report_failure(done.error());
   const std::string report =
       fmt::format("{}: {} tensors, {}; try: hearth inspect {}\n", done->architecture,
                   done->num_tensors, ipc::human_bytes(done->bytes), options.out);

@@ -12,7 +12,6 @@
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/files/model_file.h"
 #include "ipc/text/shown_text.h"
-#include "kernels/base/numbers.h"
 #include "models/quantize/quantize_file.h"
 
 namespace hearth::worker {
@@ -46,7 +45,7 @@ Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
   ProgressLine progress;
   progress.stage(fmt::format("writing {} as {}", options.out, quantize.mix.name));
   return models::quantize_file(file, options.out, quantize, [&](uint64_t done, uint64_t total) {
-    progress.detail(fmt::format("{:.0f} %", 100.0 * as_double(done) / as_double(total)));
+    progress.percent(done, total);
     return !stop_wanted();
   });
 }
@@ -54,10 +53,7 @@ Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
 int quantize(const QuantizeVerb& options) {
   catch_stop_signals();
   const Result<models::QuantizeReport> done = run_quantize(options);
-  if (!done.ok()) {
-    report_failure(done.error());
-    return done.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
-  }
+  if (!done.ok()) return report_failure(done.error());
   const std::string report = fmt::format(
       "{} of {} tensors stored anew: {} instead of {}\n", done->num_changed, done->num_tensors,
       ipc::human_bytes(done->bytes_after), ipc::human_bytes(done->bytes_before));

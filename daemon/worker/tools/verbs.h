@@ -9,6 +9,7 @@
 
 namespace hearth::worker {
 
+struct DeviceOptions;
 class Verb;
 
 inline constexpr int kFailed = 1;
@@ -27,7 +28,10 @@ void add_quantize(Verb program);
 void add_render(Verb program);
 void add_tokenize(Verb program);
 
-/// "hearth: MESSAGE [code]" on stderr; kFailed.
+/// --device, --numerics and --threads.
+void add_compute_options(Verb verb, DeviceOptions& device);
+
+/// "hearth: MESSAGE [code]" on stderr; kInterrupted after kCancelled, else kFailed.
 int report_failure(const Error& error);
 /// Writes to stdout and flushes; false if the reader has gone.
 bool write_stdout(std::string_view text);

@@ -11,6 +11,7 @@
 #include "daemon/worker/load/fingerprint_cache.h"
 #include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/tools/stop_flag.h"
+#include "ipc/files/model_file.h"
 #include "kernels/host/thread_pool.h"
 
 namespace hearth::worker {
@@ -79,6 +80,18 @@ thread_local Packer* t_packer = nullptr;
 thread_local decltype(kernels::OpTable::pack_weights) t_pack_weights = nullptr;
 
 }  // namespace
+
+Result<BenchModel> BenchModel::find(const std::string& file, const std::string& shape,
+                                    const std::string& type, uint64_t seed) {
+  if (shape.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(file));
+    return open(path);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape found, models::find_shape(shape));
+  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
+                          models::RandomModel::create(found, type, seed));
+  return make(std::move(random));
+}
 
 Result<BenchModel> BenchModel::open(const std::filesystem::path& path) {
   BenchModel out;

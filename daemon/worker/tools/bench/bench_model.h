@@ -17,6 +17,9 @@ namespace hearth::worker {
 
 class BenchModel {
  public:
+  /// The file or model called `file`, or if `shape` is given, random weights of that shape.
+  static Result<BenchModel> find(const std::string& file, const std::string& shape,
+                                 const std::string& type, uint64_t seed);
   static Result<BenchModel> open(const std::filesystem::path& path);
   /// Takes address space for the whole file, but no memory.
   static Result<BenchModel> make(models::RandomModel random);

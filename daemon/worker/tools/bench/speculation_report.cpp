@@ -68,27 +68,26 @@ std::string as_text(const SpeculationReport& report) {
 
 std::string as_json(const SpeculationReport& report) {
   const engine::SpeculationCounts& counts = report.counts;
-  Json out = Json::object();
-  out["model"] = report.model;
-  out["type"] = report.type;
-  out["device"] = report.device;
-  out["threads"] = report.threads;
-  out["proposer"] = report.proposer;
-  out["sequences"] = report.sequences;
-  out["tokens"] = report.tokens;
-  out["width"] = report.width;
-  out["temperature"] = report.temperature;
-  out["plain_tokens_per_s"] = report.plain_tokens_per_s;
-  out["drafted_tokens_per_s"] = report.drafted_tokens_per_s;
-  out["ratios"] = report.ratios;
-  out["ratio"] = median(report.ratios);
-  out["verifications"] = counts.verifications;
-  out["drafted_tokens"] = counts.drafted_tokens;
-  out["accepted_tokens"] = counts.accepted_tokens;
-  out["acceptance_by_place"] = by_place(counts);
-  out["mean_accepted"] = mean_accepted(counts);
-  out["saved_s"] = report.saved_s;
-  out["draft_step_us"] = report.draft_step_us;
+  const Json out = {{"model", report.model},
+                    {"type", report.type},
+                    {"device", report.device},
+                    {"threads", report.threads},
+                    {"proposer", report.proposer},
+                    {"sequences", report.sequences},
+                    {"tokens", report.tokens},
+                    {"width", report.width},
+                    {"temperature", report.temperature},
+                    {"plain_tokens_per_s", report.plain_tokens_per_s},
+                    {"drafted_tokens_per_s", report.drafted_tokens_per_s},
+                    {"ratios", report.ratios},
+                    {"ratio", median(report.ratios)},
+                    {"verifications", counts.verifications},
+                    {"drafted_tokens", counts.drafted_tokens},
+                    {"accepted_tokens", counts.accepted_tokens},
+                    {"acceptance_by_place", by_place(counts)},
+                    {"mean_accepted", mean_accepted(counts)},
+                    {"saved_s", report.saved_s},
+                    {"draft_step_us", report.draft_step_us}};
   return ipc::dump_json(out) + "\n";
 }
 

@@ -16,24 +16,11 @@
 #include "daemon/worker/tools/progress_line.h"
 #include "daemon/worker/tools/stop_flag.h"
 #include "daemon/worker/tools/verbs.h"
-#include "ipc/files/model_file.h"
 #include "ipc/text/shown_text.h"
-#include "kernels/base/numbers.h"
 #include "kernels/host/ceilings.h"
 #include "models/random_model.h"
 
 namespace hearth::worker {
-
-Result<BenchModel> open_model(const BenchOptions& options) {
-  if (options.shape.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
-    return BenchModel::open(path);
-  }
-  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.shape));
-  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
-                          models::RandomModel::create(shape, options.type, options.seed));
-  return BenchModel::make(std::move(random));
-}
 
 namespace {
 
@@ -46,11 +33,11 @@ Result<void> write_shape(const BenchOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   ProgressLine progress;
   progress.stage(fmt::format("writing {}, {}", options.file, ipc::human_bytes(model.file_bytes())));
-  return models::write_random_model(
-      model, options.file, ops.device.num_threads, [&](uint64_t done, uint64_t total) {
-        progress.detail(fmt::format("{:.0f} %", 100.0 * as_double(done) / as_double(total)));
-        return !stop_wanted();
-      });
+  return models::write_random_model(model, options.file, ops.device.num_threads,
+                                    [&](uint64_t done, uint64_t total) {
+                                      progress.percent(done, total);
+                                      return !stop_wanted();
+                                    });
 }
 
 void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
@@ -69,7 +56,8 @@ Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const BenchOp
 Result<BenchReport> run(const BenchOptions& options) {
   ProgressLine progress;
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
-  HEARTH_ASSIGN_OR_RETURN(const BenchModel source, open_model(options));
+  HEARTH_ASSIGN_OR_RETURN(const BenchModel source, BenchModel::find(options.file, options.shape,
+                                                                    options.type, options.seed));
   const models::ModelInfo& info = source.measured().info();
   if (!info.generates) {
     return Error::unsupported(fmt::format(
@@ -95,11 +83,10 @@ Result<BenchReport> run(const BenchOptions& options) {
   progress.stage("measuring the ceilings");
   HEARTH_ASSIGN_OR_RETURN(report.ceilings, ceilings_of(ops, options));
   progress.stage(fmt::format("loading {}", ipc::human_bytes(source.weight_bytes())));
-  HEARTH_ASSIGN_OR_RETURN(
-      std::unique_ptr<models::Model> model, source.load(ops, [&](const models::LoadProgress& at) {
-        progress.detail(
-            fmt::format("{:.0f} %", 100.0 * as_double(at.bytes_done) / as_double(at.bytes_total)));
-      }));
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
+                          source.load(ops, [&](const models::LoadProgress& at) {
+                            progress.percent(at.bytes_done, at.bytes_total);
+                          }));
   if (stop_wanted()) return Error::cancelled("interrupted");
   report.model = options.shape.empty() ? source.name() : "random " + options.shape;
   report.type = info.file_type;
@@ -136,11 +123,6 @@ Result<BenchReport> run(const BenchOptions& options) {
   return report;
 }
 
-int report_end(const Error& error) {
-  report_failure(error);
-  return error.code == ErrorCode::kCancelled ? kInterrupted : kFailed;
-}
-
 int bench(const BenchOptions& options) {
   const int sources = !options.write_shape.empty()
                           ? (options.file.empty() ? 0 : 1)
@@ -155,17 +137,17 @@ int bench(const BenchOptions& options) {
   catch_stop_signals();
   if (!options.write_shape.empty()) {
     const Result<void> written = write_shape(options);
-    return written.ok() ? 0 : report_end(written.error());
+    return written.ok() ? 0 : report_failure(written.error());
   }
   if (options.speculate || !options.replay.empty()) {
     const Result<kernels::OpTable> ops = open_device(options.device);
-    if (!ops.ok()) return report_end(ops.error());
+    if (!ops.ok()) return report_failure(ops.error());
     const Result<SpeculationReport> report = run_speculation(options, *ops);
-    if (!report.ok()) return report_end(report.error());
+    if (!report.ok()) return report_failure(report.error());
     return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
   }
   const Result<BenchReport> report = run(options);
-  if (!report.ok()) return report_end(report.error());
+  if (!report.ok()) return report_failure(report.error());
   return write_stdout(options.json ? as_json(*report) : as_text(*report)) ? 0 : kFailed;
 }
 
@@ -201,11 +183,8 @@ void add_bench(Verb program) {
   const auto options = std::make_shared<BenchOptions>();
   Verb verb = program.verb("bench", "Measure a model's speed here, and its share of the ceiling");
   verb.option("FILE", options->file, "a .gguf file, or a model's name");
-  std::string shapes;
-  for (const models::ModelShape& shape : models::named_shapes()) {
-    shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
-  }
-  verb.option("--shape", options->shape, "use random weights of this shape: " + shapes)
+  verb.option("--shape", options->shape,
+              "use random weights of this shape: " + models::shape_names())
       .type_name("NAME");
   verb.option("--write-shape", options->write_shape,
               "write random weights of this shape to FILE, a GGUF file that any engine loads")
@@ -220,13 +199,7 @@ void add_bench(Verb program) {
   verb.option("--read-mib", options->read_mib,
               "MiB to read for measuring the bandwidth; several times the cache, default 256")
       .range(1, 1 << 16);
-  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
-      .type_name("NAME");
-  verb.option("--numerics", options->device.numerics,
-              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
-      .type_name("MODE");
-  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
-      .range(0, 4096);
+  add_compute_options(verb, options->device);
   verb.option("--cpu-variant", options->device.cpu_variant, "code path; default: the best");
   verb.flag("--json", options->json, "one JSON object");
   add_speculation_options(verb, *options);

@@ -34,8 +34,6 @@ struct BenchOptions {
   int32_t tokens = 128;
   float temperature = -1;  ///< -1: 0 for a file, 0.8 for random weights (repetitive)
 };
-/// Opens the file or the shape to measure.
-Result<BenchModel> open_model(const BenchOptions& options);
 
 /// hearth bench --speculate.
 Result<SpeculationReport> run_speculation(const BenchOptions& options, const kernels::OpTable& ops);

@@ -112,7 +112,8 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
     HEARTH_ASSIGN_OR_RETURN(pattern, engine::ReplayPattern::parse(options.replay));
   }
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
-  HEARTH_ASSIGN_OR_RETURN(const BenchModel source, open_model(options));
+  HEARTH_ASSIGN_OR_RETURN(const BenchModel source, BenchModel::find(options.file, options.shape,
+                                                                    options.type, options.seed));
   const models::ModelInfo& info = source.measured().info();
 
   Draft draft;

@@ -1,7 +1,9 @@
 #include <limits>
+#include <vector>
 
 #include "daemon/worker/load/inspection.h"
 #include "daemon/worker/tools/inspect/metadata_value.h"
+#include "daemon/worker/tools/json_rows.h"
 #include "ipc/wire/json.h"
 
 namespace hearth::worker {
@@ -52,14 +54,12 @@ Json kv_of(const models::ModelInfo& model) {
 }
 
 Json model_of(const models::ModelInfo& model) {
-  Json out = Json::object();
-  out["context_length"] = model.context_length;
-  out["vocab_size"] = model.vocab_size;
-  out["width"] = model.width;
-  out["layers"] = model.num_layers;
-  out["heads"] = model.num_heads;
-  out["kv"] = kv_of(model);
-  return out;
+  return {{"context_length", model.context_length},
+          {"vocab_size", model.vocab_size},
+          {"width", model.width},
+          {"layers", model.num_layers},
+          {"heads", model.num_heads},
+          {"kv", kv_of(model)}};
 }
 
 Json tokenizer_of(const TokenizerSummary& tokenizer) {
@@ -74,16 +74,18 @@ Json tokenizer_of(const TokenizerSummary& tokenizer) {
   } else {
     out["problem"] = tokenizer.problem;
   }
-  Json special = Json::array();
-  for (const SpecialToken& token : tokenizer.special) {
-    Json each = Json::object();
-    each["role"] = token.role;
-    each["id"] = token.id;
-    each["entry"] = std::string(token.entry);
-    special.push_back(std::move(each));
-  }
-  out["special"] = std::move(special);
+  out["special"] = json_rows(tokenizer.special, [](const SpecialToken& token) {
+    return Json{{"role", token.role}, {"id", token.id}, {"entry", std::string(token.entry)}};
+  });
   return out;
+}
+
+Json tensor_of(const models::GgufTensor& tensor) {
+  return {
+      {"name", std::string(tensor.name)},
+      {"type", tensor.type_name()},
+      {"shape", std::vector<uint64_t>(tensor.dims.begin(), tensor.dims.begin() + tensor.num_dims)},
+      {"bytes", tensor.bytes.size()}};
 }
 
 }  // namespace
@@ -101,43 +103,20 @@ std::string as_json(const Inspection& in, const InspectionFormat& format) {
   out["runs"] = in.refused.empty();
   if (!in.refused.empty()) out["refused"] = in.refused;
   if (in.model) out["model"] = model_of(*in.model);
-  Json types = Json::array();
-  for (const TypeShare& share : in.types) {
-    Json each = Json::object();
-    each["type"] = share.type;
-    each["tensors"] = share.tensors;
-    each["parameters"] = share.parameters;
-    each["bytes"] = share.bytes;
-    types.push_back(std::move(each));
-  }
-  out["types"] = std::move(types);
+  out["types"] = json_rows(in.types, [](const TypeShare& share) {
+    return Json{{"type", share.type},
+                {"tensors", share.tensors},
+                {"parameters", share.parameters},
+                {"bytes", share.bytes}};
+  });
   if (!in.tokenizer.kind.empty()) out["tokenizer"] = tokenizer_of(in.tokenizer);
-  Json templates = Json::array();
-  for (const ChatTemplate& chat : in.templates) {
-    Json each = Json::object();
-    each["name"] = chat.name;
-    each["bytes"] = chat.text.size();
-    each["mentions"] = chat.mentions;
-    templates.push_back(std::move(each));
-  }
-  out["chat_templates"] = std::move(templates);
-  Json metadata = Json::array();
-  for (const models::GgufEntry& entry : in.gguf->metadata()) {
-    metadata.push_back(metadata_entry(entry, format.all));
-  }
-  out["metadata"] = std::move(metadata);
-  Json tensors = Json::array();
-  for (const models::GgufTensor& tensor : in.gguf->tensors()) {
-    Json each = Json::object();
-    each["name"] = std::string(tensor.name);
-    each["type"] = tensor.type_name();
-    Json shape = Json::array();
-    for (uint32_t d = 0; d < tensor.num_dims; ++d) shape.push_back(tensor.dims[d]);
-    each["shape"] = std::move(shape);
-    each["bytes"] = tensor.bytes.size();
-    tensors.push_back(std::move(each));
-  }
-  out["tensors"] = std::move(tensors);
+  out["chat_templates"] = json_rows(in.templates, [](const ChatTemplate& chat) {
+    return Json{{"name", chat.name}, {"bytes", chat.text.size()}, {"mentions", chat.mentions}};
+  });
+  out["metadata"] = json_rows(in.gguf->metadata(), [&](const models::GgufEntry& entry) {
+    return metadata_entry(entry, format.all);
+  });
+  out["tensors"] = json_rows(in.gguf->tensors(), tensor_of);
   return ipc::dump_json(out) + "\n";
 }
 

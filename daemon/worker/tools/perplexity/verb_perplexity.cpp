@@ -139,10 +139,7 @@ Result<TextScore> run_perplexity(const PerplexityVerb& options) {
 int perplexity(const PerplexityVerb& options) {
   catch_stop_signals();
   const Result<TextScore> score = run_perplexity(options);
-  if (!score.ok()) {
-    report_failure(score.error());
-    return score.error().code == ErrorCode::kCancelled ? kInterrupted : kFailed;
-  }
+  if (!score.ok()) return report_failure(score.error());
   return write_stdout(options.json ? as_json(*score) : as_text(*score)) ? 0 : kFailed;
 }
 
@@ -167,13 +164,7 @@ void add_perplexity(Verb program) {
               "use at most this many tokens of the text; default all")
       .range(int64_t{1}, int64_t{1} << 40);
   verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
-  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
-      .type_name("NAME");
-  verb.option("--numerics", options->device.numerics,
-              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
-      .type_name("MODE");
-  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
-      .range(0, 4096);
+  add_compute_options(verb, options->device);
   verb.flag("--json", options->json, "one JSON object");
   verb.run([options] { return perplexity(*options); });
 }

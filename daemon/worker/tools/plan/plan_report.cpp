@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "daemon/worker/load/inspection.h"
+#include "daemon/worker/tools/json_rows.h"
 #include "daemon/worker/tools/plan/serving_plan.h"
 #include "ipc/text/shown_text.h"
 #include "ipc/wire/json.h"
@@ -160,26 +161,20 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
     groups.push_back(std::move(each));
   }
   out["groups"] = std::move(groups);
-  Json contexts = Json::array();
-  for (const ContextFit& fit : plan.contexts) {
-    Json each = Json::object();
-    each["context"] = fit.context;
-    each["sequence_bytes"] = fit.sequence_bytes;
-    each["sequences"] = fit.sequences;
-    each["sequences_q8_0"] = fit.sequences_q8;
-    contexts.push_back(std::move(each));
-  }
-  out["contexts"] = std::move(contexts);
+  out["contexts"] = json_rows(plan.contexts, [](const ContextFit& fit) {
+    return Json{{"context", fit.context},
+                {"sequence_bytes", fit.sequence_bytes},
+                {"sequences", fit.sequences},
+                {"sequences_q8_0", fit.sequences_q8}};
+  });
   out["context"] = question.context;
-  Json decode = Json::array();
-  for (const DecodeForecast& forecast : plan.decode) {
+  out["decode"] = json_rows(plan.decode, [](const DecodeForecast& forecast) {
     Json each = as_json(forecast.step);
     each["sequences"] = forecast.sequences;
     each["fits"] = forecast.fits;
     each["with_kv_q8_0"] = as_json(forecast.with_q8_kv);
-    decode.push_back(std::move(each));
-  }
-  out["decode"] = std::move(decode);
+    return each;
+  });
   out["prefill"] = as_json(plan.prefill);
   if (plan.ridge > 0) out["ridge_ops_per_byte"] = plan.ridge;
   Json drafts = Json::object();

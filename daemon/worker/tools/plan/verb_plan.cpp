@@ -33,17 +33,6 @@ struct PlanVerb {
   PlanQuestion question;
 };
 
-Result<BenchModel> open_model(const PlanVerb& options) {
-  if (options.shape.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
-    return BenchModel::open(path);
-  }
-  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.shape));
-  HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
-                          models::RandomModel::create(shape, options.type, 1));
-  return BenchModel::make(std::move(random));
-}
-
 /// The given rates, or if none was given, this machine's.
 Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) {
   kernels::Ceilings& ceilings = question->ceilings;
@@ -76,7 +65,8 @@ Result<std::string> run_plan(const PlanVerb& options) {
     HEARTH_ASSIGN_OR_RETURN(const double bytes, parse_quantity("kv-bytes", options.kv_bytes));
     question.engine.kv_bytes = static_cast<uint64_t>(bytes);
   }
-  HEARTH_ASSIGN_OR_RETURN(const BenchModel target, open_model(options));
+  HEARTH_ASSIGN_OR_RETURN(const BenchModel target,
+                          BenchModel::find(options.file, options.shape, options.type, 1));
   std::optional<BenchModel> draft;
   if (!options.draft.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.draft));
@@ -125,11 +115,7 @@ void add_plan(Verb program) {
   engine::EngineConfig& engine = options->question.engine;
   Verb verb = program.verb("plan", "Estimate memory and speed of a model without loading it");
   verb.option("FILE", options->file, "a .gguf file, or a model's name");
-  std::string shapes;
-  for (const models::ModelShape& shape : models::named_shapes()) {
-    shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", shape.name);
-  }
-  verb.option("--shape", options->shape, "a model of this shape instead: " + shapes)
+  verb.option("--shape", options->shape, "a model of this shape instead: " + models::shape_names())
       .type_name("NAME");
   verb.option("--type", options->type,
               "weight type of the shape, or a mix such as Q4_K_M; default Q8_0")
@@ -162,13 +148,7 @@ void add_plan(Verb program) {
   verb.option("--context-length", engine.context_length, "context to serve; default: the model's");
   verb.option("--read-mib", options->read_mib, "MiB to read for measuring the bandwidth")
       .range(1, 1 << 16);
-  verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
-      .type_name("NAME");
-  verb.option("--numerics", options->device.numerics,
-              "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
-      .type_name("MODE");
-  verb.option("--threads", options->device.threads, "compute threads; 0: one per core")
-      .range(0, 4096);
+  add_compute_options(verb, options->device);
   verb.flag("--json", options->json, "one JSON object");
   verb.run([options] { return plan(*options); });
 }
