@@ -33,6 +33,16 @@ void append_title(std::string& out, uint32_t code) {
 }
 void append_lower(std::string& out, uint32_t code) { append_char(out, utf8proc_tolower(code)); }
 
+std::string mapped(std::string_view text, void (*append)(std::string&, uint32_t)) {
+  std::string out;
+  while (!text.empty()) {
+    const Char c = first_char(text);
+    append(out, c.code);
+    text.remove_prefix(c.bytes);
+  }
+  return out;
+}
+
 }  // namespace
 
 Char first_char(std::string_view text) {
@@ -95,25 +105,8 @@ bool is_digit(uint32_t code) { return category(code) == UTF8PROC_CATEGORY_ND; }
 bool is_upper(uint32_t code) { return category(code) == UTF8PROC_CATEGORY_LU; }
 bool is_lower(uint32_t code) { return category(code) == UTF8PROC_CATEGORY_LL; }
 
-std::string to_upper(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const Char c = first_char(text);
-    append_upper(out, c.code);
-    text.remove_prefix(c.bytes);
-  }
-  return out;
-}
-
-std::string to_lower(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const Char c = first_char(text);
-    append_lower(out, c.code);
-    text.remove_prefix(c.bytes);
-  }
-  return out;
-}
+std::string to_upper(std::string_view text) { return mapped(text, append_upper); }
+std::string to_lower(std::string_view text) { return mapped(text, append_lower); }
 
 std::string to_title(std::string_view text) {
   std::string out;
