@@ -154,15 +154,10 @@ Result<Delta> decode_delta(const Answer& answer) {
 }
 
 Result<ToolCall> decode_tool_call(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
-  return read_members<ToolCall>(object);
+  return decode_members<ToolCall>(json, kEventLimits);
 }
 
-std::string encode_tool_call(const ToolCall& call) {
-  Json object = Json::object();
-  write_members(object, call);
-  return dump_json(object);
-}
+std::string encode_tool_call(const ToolCall& call) { return encode_members(call); }
 
 std::string encode_logprobs(std::span<const TokenLogprobs> logprobs) {
   std::string out = "[";
@@ -250,14 +245,9 @@ std::string encode_worker_event(const WorkerEvent& event) {
 }
 
 Result<FileFacts> decode_file_facts(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
-  return read_members<FileFacts>(object);
+  return decode_members<FileFacts>(json, kEventLimits);
 }
 
-std::string encode_file_facts(const FileFacts& facts) {
-  Json object = Json::object();
-  write_members(object, facts);
-  return dump_json(object);
-}
+std::string encode_file_facts(const FileFacts& facts) { return encode_members(facts); }
 
 }  // namespace hearth::ipc

@@ -234,19 +234,15 @@ Result<void> check_together(const Json& object, const EmbedRequest&) {
   }
   return {};
 }
-Result<void> check_together(const Json& object, const AttachRequest&) {
-  if (!object.contains("id")) return required("id", "a request id");
-  return {};
-}
-Result<void> check_together(const Json& object, const ForkRequest&) {
-  if (!object.contains("id")) return required("id", "a request id");
-  return {};
-}
 Result<void> check_together(const Json& object, const SwapRequest&) {
   if (!object.contains("model")) return required("model", "a model's name");
   return {};
 }
-Result<void> check_together(const Json& object, const CancelRequest&) {
+/// Requests about another request.
+template <class T>
+requires std::same_as<T, AttachRequest> || std::same_as<T, ForkRequest> ||
+    std::same_as<T, CancelRequest>
+        Result<void> check_together(const Json& object, const T&) {
   if (!object.contains("id")) return required("id", "a request id");
   return {};
 }
@@ -388,14 +384,11 @@ std::string encode_worker_request(const WorkerEnvelope& envelope, const ComputeR
 }
 
 Result<ServeSettings> decode_serve_settings(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kRequestLimits));
-  return read_members<ServeSettings>(object);
+  return decode_members<ServeSettings>(json, kRequestLimits);
 }
 
 std::string encode_serve_settings(const ServeSettings& settings) {
-  Json object = Json::object();
-  write_members(object, settings);
-  return dump_json(object);
+  return encode_members(settings);
 }
 
 }  // namespace hearth::ipc

@@ -197,4 +197,17 @@ Result<T> read_members(const Json& object) {
   return value;
 }
 
+/// A struct as the text of one JSON object, and back.
+template <class T>
+std::string encode_members(const T& value) {
+  Json object = Json::object();
+  write_members(object, value);
+  return dump_json(object);
+}
+template <class T>
+Result<T> decode_members(std::string_view json, const JsonLimits& limits) {
+  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, limits));
+  return read_members<T>(object);
+}
+
 }  // namespace hearth::ipc

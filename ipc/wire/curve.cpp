@@ -44,6 +44,15 @@ std::optional<uint32_t> user_id(const std::string& user) {
   return entry->pw_uid;
 }
 
+/// kForbidden if the file's mode has one of the bits `refused`.
+Result<void> check_mode(const fs::path& file, mode_t refused, std::string_view why) {
+  struct stat found {};
+  if (::stat(file.c_str(), &found) != 0) return io_error(file, "stat");
+  if ((found.st_mode & refused) == 0) return {};
+  return Error::forbidden(
+      fmt::format("{}: mode {:04o}{}", file.string(), found.st_mode & 07777, why));
+}
+
 }  // namespace
 
 bool is_curve_key(std::string_view text) {
@@ -88,12 +97,7 @@ Result<void> write_secret_key(const fs::path& file, const CurveKeys& keys) {
 }
 
 Result<CurveKeys> read_secret_key(const fs::path& file) {
-  struct stat found {};
-  if (::stat(file.c_str(), &found) != 0) return io_error(file, "stat");
-  if ((found.st_mode & 077) != 0) {
-    return Error::forbidden(fmt::format("{}: mode {:04o}, want 0600: others could read the key",
-                                        file.string(), found.st_mode & 07777));
-  }
+  HEARTH_TRY(check_mode(file, 077, ", want 0600: others could read the key"));
   std::ifstream in(file);
   CurveKeys keys;
   in >> keys.secret_key;
@@ -107,12 +111,7 @@ Result<CurveKeys> read_secret_key(const fs::path& file) {
 }
 
 Result<std::map<std::string, uint32_t>> read_client_keys(const fs::path& file) {
-  struct stat found {};
-  if (::stat(file.c_str(), &found) != 0) return io_error(file, "stat");
-  if ((found.st_mode & 022) != 0) {
-    return Error::forbidden(fmt::format("{}: mode {:04o}: others could let themselves in",
-                                        file.string(), found.st_mode & 07777));
-  }
+  HEARTH_TRY(check_mode(file, 022, ": others could let themselves in"));
   std::ifstream in(file);
   std::map<std::string, uint32_t> keys;
   std::string line;

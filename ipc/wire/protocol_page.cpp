@@ -183,6 +183,17 @@ std::string_view meaning(ErrorCode code) {
   return "";
 }
 
+WorkerStats ready_worker(const char* model, const char* device, int32_t pid,
+                         int64_t heartbeat_age_ms) {
+  WorkerStats out;
+  out.model = model;
+  out.device = device;
+  out.state = "ready";
+  out.pid = pid;
+  out.heartbeat_age_ms = heartbeat_age_ms;
+  return out;
+}
+
 /// One of each event, encoded by the codec: the page cannot show another form.
 std::vector<Event> example_events() {
   ModelEntry model;
@@ -218,21 +229,11 @@ std::vector<Event> example_events() {
   stats.requests_total = 10;
   stats.requests_done = 9;
   stats.output_tokens_total = 1800;
-  WorkerStats worker;
-  worker.model = "stories";
-  worker.device = "cpu avx512-vnni";
-  worker.state = "ready";
-  worker.pid = 4243;
-  worker.heartbeat_age_ms = 90;
+  WorkerStats worker = ready_worker("stories", "cpu avx512-vnni", 4243, 90);
   worker.snapshot.kv_blocks_total = {512};
   worker.snapshot.kv_blocks_used = {12};
   worker.snapshot.kv_blocks_cached = {40};
-  WorkerStats on_gpu;
-  on_gpu.model = "large";
-  on_gpu.device = "cuda sm_90";
-  on_gpu.state = "ready";
-  on_gpu.pid = 4244;
-  on_gpu.heartbeat_age_ms = 120;
+  WorkerStats on_gpu = ready_worker("large", "cuda sm_90", 4244, 120);
   on_gpu.snapshot.store.ram_budget_bytes = 4'294'967'296;
   on_gpu.snapshot.store.ram_bytes = 1'073'741'824;
   on_gpu.snapshot.device_memory = {88'000'000'000, 201'326'592, 100'663'296, 50'331'648};
