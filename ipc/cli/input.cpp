@@ -89,6 +89,14 @@ Result<std::string> read_text(const std::vector<std::string>& words, const std::
   return check_utf8(std::move(text));
 }
 
+std::optional<std::string> text_of_verb(const std::vector<std::string>& words,
+                                        const std::string& file) {
+  Result<std::string> text = read_text(words, file);
+  if (text.ok()) return std::move(*text);
+  complain("text: " + text.error().message);
+  return std::nullopt;
+}
+
 Result<std::string> read_prompt(const std::vector<std::string>& words, const std::string& file) {
   if (words.empty()) return read_text({}, file);
   std::string out = fmt::format("{}", fmt::join(words, " "));

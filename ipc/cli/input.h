@@ -1,6 +1,7 @@
 #pragma once
 // Reads the text of a verb from its words, a file or standard input.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,12 @@ namespace hearth::cli {
 /// kInvalidArgument for both words and a file, or for text that is not UTF-8.
 Result<std::string> read_text(const std::vector<std::string>& words, const std::string& file);
 
-/// The same, but words, a file's text and piped or redirected input are all used, in this order,
-/// with a blank line between them.
+/// The same for a verb: without a text, the reason is on stderr and the verb returns kUsage.
+std::optional<std::string> text_of_verb(const std::vector<std::string>& words,
+                                        const std::string& file);
+
+/// As read_text(), but words, a file's text and piped or redirected input are all used, in this
+/// order, with a blank line between them.
 Result<std::string> read_prompt(const std::vector<std::string>& words, const std::string& file);
 
 bool stdin_is_terminal();

@@ -38,11 +38,8 @@ std::string json_of(const ipc::EmbedReply& reply) {
 }  // namespace
 
 int embed(const EmbedOptions& options) {
-  Result<std::string> text = read_text(options.text_words, options.file);
-  if (!text.ok()) {
-    complain("text: " + text.error().message);
-    return kUsage;
-  }
+  std::optional<std::string> text = text_of_verb(options.text_words, options.file);
+  if (!text) return kUsage;
   ipc::EmbedRequest request;
   request.model = options.model;
   request.pooling = options.pooling;

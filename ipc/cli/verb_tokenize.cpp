@@ -70,11 +70,8 @@ int ask_daemon(const TokenizeOptions& options, std::string text) {
 }  // namespace
 
 int tokenize(const TokenizeOptions& options) {
-  Result<std::string> text = read_text(options.text_words, options.file);
-  if (!text.ok()) {
-    complain("text: " + text.error().message);
-    return kUsage;
-  }
+  std::optional<std::string> text = text_of_verb(options.text_words, options.file);
+  if (!text) return kUsage;
   const Result<std::filesystem::path> file = ipc::find_model_file(options.model);
   if (file.ok()) return tokenize_here(file->string(), options, *text);
   const bool written_as_path =
