@@ -47,6 +47,7 @@
 #include "kernels/base/check.h"
 #include "models/random_model.h"
 #include "tests/bench/bench_daemon.h"
+#include "tests/bench/tiny_shape.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::bench {
@@ -437,18 +438,9 @@ int run(Part part, const std::string& shape_name) {
   const tests::TempDir temp;
   const fs::path& dir = temp.path();
   fs::create_directories(dir / "models");
-  const models::ModelShape tiny{.name = "one",
-                                .layers = 2,
-                                .width = 64,
-                                .ffn = 128,
-                                .heads = 4,
-                                .kv_heads = 2,
-                                .head_dim = 16,
-                                .vocab = 512,
-                                .context = 8192};
-  write_model(dir / "models/one.gguf", tiny, 1);
-  write_model(dir / "models/two.gguf", tiny, 2);
-  write_model(dir / "models/large.gguf", smoke ? tiny : *large, 3);
+  write_model(dir / "models/one.gguf", kTinyShape, 1);
+  write_model(dir / "models/two.gguf", kTinyShape, 2);
+  write_model(dir / "models/large.gguf", smoke ? kTinyShape : *large, 3);
   {
     const Daemon daemon(dir, {"limits.max_requests=256", "limits.max_requests_per_owner=256",
                               "worker.kv_bytes=67108864", "limits.max_resident=3",
@@ -485,26 +477,21 @@ int run(Part part, const std::string& shape_name) {
 }  // namespace hearth::bench
 
 int main(int argc, char** argv) {
-  const std::string_view option = argc > 1 ? argv[1] : "";
-  const bool smoke = argc == 2 && option == "--smoke";
-  const bool shape = argc == 3 && option == "--shape";
-  const bool tokens = argc == 2 && option == "--tokens";
-  const bool sse = argc == 2 && option == "--sse";
-  const bool stall = argc == 2 && option == "--stall";
-  const bool flood = argc == 2 && option == "--flood";
-  if (argc > 1 && !smoke && !shape && !tokens && !sse && !stall && !flood) {
+  using hearth::bench::Part;
+  const std::map<std::string_view, Part> parts = {{"--smoke", Part::kSmoke},
+                                                  {"--tokens", Part::kTokens},
+                                                  {"--sse", Part::kSse},
+                                                  {"--stall", Part::kStall},
+                                                  {"--flood", Part::kFlood}};
+  const auto part = argc == 2 ? parts.find(argv[1]) : parts.end();
+  const bool shape = argc == 3 && std::string_view(argv[1]) == "--shape";
+  if (argc > 1 && !shape && part == parts.end()) {
     std::fputs(
         "usage: hearth-broker-bench [--shape NAME | --smoke | --tokens | --sse | --stall | "
         "--flood]\n",
         stderr);
     return 2;
   }
-  using hearth::bench::Part;
-  const Part part = smoke    ? Part::kSmoke
-                    : tokens ? Part::kTokens
-                    : sse    ? Part::kSse
-                    : stall  ? Part::kStall
-                    : flood  ? Part::kFlood
-                             : Part::kAll;
-  return hearth::bench::run(part, shape ? argv[2] : "0.1B");
+  return hearth::bench::run(part == parts.end() ? Part::kAll : part->second,
+                            shape ? argv[2] : "0.1B");
 }

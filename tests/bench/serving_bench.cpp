@@ -24,6 +24,7 @@
 #include "kernels/base/check.h"
 #include "models/gguf/gguf_file.h"
 #include "models/random_model.h"
+#include "tests/bench/tiny_shape.h"
 
 namespace hearth::bench {
 namespace {
@@ -222,32 +223,19 @@ void measure_sharing(Rig& rig, int rounds, int32_t tokens) {
 int run(bool smoke, std::string_view name) {
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / fmt::format("hearth-bench-{}.gguf", ::getpid());
-  models::ModelShape shape;
-  if (!smoke) {
-    const auto found = models::find_shape(name);
-    if (!found.ok()) {
-      fmt::print(stderr, "{}\n", found.error().message);
-      return 2;
-    }
-    shape = *found;
-  } else {
-    shape = {.name = "serving",
-             .layers = 2,
-             .width = 64,
-             .ffn = 128,
-             .heads = 4,
-             .kv_heads = 2,
-             .head_dim = 16,
-             .vocab = 512,
-             .context = 8192};
+  const Result<models::ModelShape> shape =
+      smoke ? Result<models::ModelShape>(kTinyShape) : models::find_shape(name);
+  if (!shape) {
+    fmt::print(stderr, "{}\n", shape.error().message);
+    return 2;
   }
-  const auto model = models::RandomModel::create(shape, kernels::DType::kQ8_0, 1);
+  const auto model = models::RandomModel::create(*shape, kernels::DType::kQ8_0, 1);
   HEARTH_CHECK(model.ok(), "{}", model.error().message);
   const auto written = models::write_random_model(*model, file, 2, nullptr);
   HEARTH_CHECK(written.ok(), "{}", written.error().message);
   const int rounds = smoke ? 1 : 5;
   {
-    Rig rig(file, shape.vocab);
+    Rig rig(file, shape->vocab);
     measure_sharing(rig, rounds, smoke ? 8 : 128);
     measure_stretch(rig, 4000, rounds);
     measure_cancel(rig, 4000, rounds);

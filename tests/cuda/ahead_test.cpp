@@ -13,11 +13,9 @@
 #include "tests/golden/random_llama.h"
 #include "tests/op/op_testing.h"
 
-using namespace hearth;          // NOLINT
-using namespace hearth::golden;  // NOLINT
-using namespace hearth::tests;   // NOLINT
-using kernels::DType;
-using kernels::OpTable;
+namespace hearth::tests {
+
+using namespace golden;  // NOLINT
 
 namespace {
 
@@ -262,3 +260,5 @@ TEST_CASE("gaps: the device's idle time between two steps, launched ahead or not
   on_host.ask(request(1, 3, 4));
   CHECK(on_host.engine().take_gaps().empty());
 }
+
+}  // namespace hearth::tests

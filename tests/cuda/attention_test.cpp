@@ -9,12 +9,7 @@
 #include "tests/cuda/rig.h"
 #include "tests/op/op_testing.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
-using kernels::DType;
-using kernels::OpTable;
-using kernels::WeightRole;
-
+namespace hearth::tests {
 namespace {
 
 struct Case {
@@ -291,3 +286,5 @@ TEST_CASE("kv_store: a slot of -1 stores nothing") {
   ops.copy_to_host(ops.state.get(), bytes.data(), pool.kv().base, bytes.size());
   CHECK(bytes == std::vector<unsigned char>(bytes.size(), 0xff));
 }
+
+}  // namespace hearth::tests

@@ -9,11 +9,10 @@
 #include "tests/cuda/rig.h"
 #include "tests/op/op_testing.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
+namespace hearth::tests {
+
 using kernels::BestLogits;
 using kernels::DrawRow;
-using kernels::OpTable;
 
 namespace {
 
@@ -198,3 +197,5 @@ TEST_CASE("device clock: stamps ascend in time, with more stamps than events") {
     last = next;
   }
 }
+
+}  // namespace hearth::tests

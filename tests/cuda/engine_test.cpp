@@ -10,11 +10,9 @@
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/random_llama.h"
 
-using namespace hearth;          // NOLINT
-using namespace hearth::golden;  // NOLINT
-using namespace hearth::tests;   // NOLINT
-using kernels::DType;
-using kernels::OpTable;
+namespace hearth::tests {
+
+using namespace golden;  // NOLINT
 
 namespace {
 
@@ -323,3 +321,5 @@ TEST_CASE("engine: drafts are verified with tokens drawn on the device") {
     CHECK(drafted > 0);
   }
 }
+
+}  // namespace hearth::tests

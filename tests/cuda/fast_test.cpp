@@ -16,13 +16,9 @@
 #include "tests/cuda/shim/last_words.h"
 #include "tests/cuda/shim/shim.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
-using kernels::DType;
+namespace hearth::tests {
+
 using kernels::Numerics;
-using kernels::OpTable;
-using kernels::Rows;
-using kernels::WeightRole;
 
 namespace {
 
@@ -527,3 +523,5 @@ TEST_CASE("fast: any failing call is an error at start and ends the process in a
     CHECK(shim::bytes_in_use() == before);
   }
 }
+
+}  // namespace hearth::tests

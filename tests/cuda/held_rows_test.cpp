@@ -11,13 +11,9 @@
 #include "tests/cuda/shim/fake_cublaslt.h"
 #include "tests/cuda/shim/shim.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
-using kernels::DType;
-using kernels::OpTable;
-using kernels::Rows;
+namespace hearth::tests {
+
 using kernels::Weight;
-using kernels::WeightRole;
 
 namespace {
 
@@ -334,3 +330,5 @@ TEST_CASE("held rows: two models alternate on one table") {
   b.product(b.weight.get());
   CHECK(b.read() == want_b);
 }
+
+}  // namespace hearth::tests

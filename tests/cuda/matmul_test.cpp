@@ -6,13 +6,7 @@
 #include "kernels/cuda/host/state.h"
 #include "tests/cuda/rig.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
-using kernels::DType;
-using kernels::OpTable;
-using kernels::Rows;
-using kernels::WeightRole;
-
+namespace hearth::tests {
 namespace {
 
 struct Case {
@@ -213,3 +207,5 @@ TEST_CASE("pack_weights: what cannot be packed is an error that names the tensor
   unknown.dtype = DType::kIQ1_S;
   CHECK(refused({unknown}).code == ErrorCode::kUnsupported);
 }
+
+}  // namespace hearth::tests

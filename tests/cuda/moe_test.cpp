@@ -5,12 +5,7 @@
 
 #include "tests/cuda/rig.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
-using kernels::DType;
-using kernels::OpTable;
-using kernels::WeightRole;
-
+namespace hearth::tests {
 namespace {
 
 /// Expert ids in device memory: choice j of token t is (3 t + 5 j) % experts.
@@ -174,3 +169,5 @@ TEST_CASE("moe_route and moe_combine") {
     }
   }
 }
+
+}  // namespace hearth::tests

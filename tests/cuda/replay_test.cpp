@@ -5,11 +5,7 @@
 
 #include "tests/cuda/rig.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
-using kernels::DType;
-using kernels::Rows;
-using kernels::WeightRole;
+namespace hearth::tests {
 
 TEST_CASE("a captured step replays with other counts") {
   HEARTH_CUDA_TABLE(ops);
@@ -81,3 +77,5 @@ TEST_CASE("a captured step replays with other counts") {
     CHECK(std::equal(all.begin() + written, all.end(), untouched.begin() + written));
   }
 }
+
+}  // namespace hearth::tests

@@ -21,6 +21,11 @@
 
 namespace hearth::tests {
 
+using kernels::DType;
+using kernels::OpTable;
+using kernels::Rows;
+using kernels::WeightRole;
+
 Result<kernels::OpTable> table_under_test();
 /// Runs `test` once per thread order of the shim, or once on a device.
 void in_every_order(const std::function<void()>& test);

@@ -5,13 +5,7 @@
 #include "kernels/ops/encoder_ops.h"
 #include "tests/cuda/rig.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
-using kernels::DType;
-using kernels::OpTable;
-using kernels::Rows;
-using kernels::WeightRole;
-
+namespace hearth::tests {
 namespace {
 
 using RunOp = std::function<std::vector<float>(const OpTable&)>;
@@ -262,3 +256,5 @@ TEST_CASE("memory is zeroed, and an allocation that is too large is refused") {
   CHECK(too_much.error().code == ErrorCode::kOutOfMemory);
   ops.synchronize(ops.state.get());  // and the device still works
 }
+
+}  // namespace hearth::tests

@@ -6,8 +6,8 @@
 
 #include "tests/cuda/rig.h"
 
-using namespace hearth;         // NOLINT
-using namespace hearth::tests;  // NOLINT
+namespace hearth::tests {
+
 using kernels::DeviceBuffer;
 using kernels::HostBuffer;
 
@@ -87,3 +87,5 @@ TEST_CASE("side copies: marks ascend and complete in order, with more marks than
   side.wait(state, first);
   side.wait(state, last);
 }
+
+}  // namespace hearth::tests

@@ -14,12 +14,10 @@
 #include "tests/cuda/shim/shim.h"
 #include "tests/golden/random_llama.h"
 
-using namespace hearth;          // NOLINT
-using namespace hearth::engine;  // NOLINT
-using namespace hearth::golden;  // NOLINT
-using namespace hearth::tests;   // NOLINT
-using kernels::DType;
-using kernels::OpTable;
+namespace hearth::tests {
+
+using namespace engine;  // NOLINT
+using namespace golden;  // NOLINT
 
 namespace {
 
@@ -188,3 +186,5 @@ TEST_CASE("tiers: the same without page-locked memory, and without copies during
   }
   CHECK(said[0] == said[1]);
 }
+
+}  // namespace hearth::tests

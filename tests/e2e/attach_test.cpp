@@ -96,6 +96,22 @@ TEST_CASE("a detached request can be attached while it runs and after its end, f
   CHECK(refused.error->code == ErrorCode::kNotFound);
 }
 
+/// A fork of the request "parent", read to its end.
+Answer fork_of_parent(ipc::Client& client, int32_t from, int32_t n, int32_t max_tokens,
+                      std::optional<uint64_t> seed) {
+  const auto id = client.fork({.id = "parent",
+                               .sample = 0,
+                               .from = from,
+                               .n = n,
+                               .max_tokens = max_tokens,
+                               .seed = seed,
+                               .detach = false});
+  REQUIRE(id.ok());
+  Answer fork = follow(client, *id);
+  REQUIRE_MESSAGE(fork.done, why(fork));
+  return fork;
+}
+
 TEST_CASE("a fork gives the text of a request of its own and shares the existing blocks") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.speculation=lookup"});
@@ -114,16 +130,7 @@ TEST_CASE("a fork gives the text of a request of its own and shares the existing
   for (const int32_t from : {1, 24, 41, 60}) {
     CAPTURE(from);
     ipc::Client other = daemon.connect();
-    const auto id = other.fork({.id = "parent",
-                                .sample = 0,
-                                .from = from,
-                                .n = 2,
-                                .max_tokens = 50,
-                                .seed = 77,
-                                .detach = false});
-    REQUIRE(id.ok());
-    const Answer fork = follow(other, *id);
-    REQUIRE_MESSAGE(fork.done, why(fork));
+    const Answer fork = fork_of_parent(other, from, 2, 50, 77);
     const auto size = static_cast<int32_t>(prompt.size()) + from;
     CHECK(fork.done->usage.prompt_tokens == size);
     CHECK(fork.done->usage.cached_tokens == size - 1);
@@ -139,31 +146,13 @@ TEST_CASE("a fork gives the text of a request of its own and shares the existing
   }
   // Of the current state, and of a request that has ended.
   ipc::Client other = daemon.connect();
-  const auto now = other.fork({.id = "parent",
-                               .sample = 0,
-                               .from = -1,
-                               .n = 1,
-                               .max_tokens = 8,
-                               .seed = {},
-                               .detach = false});
-  REQUIRE(now.ok());
-  const Answer present = follow(other, *now);
-  REQUIRE_MESSAGE(present.done, why(present));
+  const Answer present = fork_of_parent(other, -1, 1, 8, {});
   CHECK(present.done->usage.prompt_tokens >= static_cast<int32_t>(prompt.size()) + 60);
   CHECK(present.ids[0].size() == 8);
   REQUIRE(client.cancel("parent").ok());
   const Answer parent = follow(client, "parent");
   REQUIRE(parent.done);
-  const auto after = other.fork({.id = "parent",
-                                 .sample = 0,
-                                 .from = 24,
-                                 .n = 1,
-                                 .max_tokens = 50,
-                                 .seed = 78,
-                                 .detach = false});
-  REQUIRE(after.ok());
-  const Answer ended = follow(other, *after);
-  REQUIRE_MESSAGE(ended.done, why(ended));
+  const Answer ended = fork_of_parent(other, 24, 1, 50, 78);
   std::vector<int32_t> whole = prompt;
   whole.insert(whole.end(), written.begin(), written.begin() + 24);
   ipc::GenerateRequest own = with_ids(whole, 78, 50);
@@ -184,16 +173,7 @@ TEST_CASE("a fork continues inside the grammar that its parent began") {
   REQUIRE_MESSAGE(parent.done, why(parent));
   CHECK(parent.done->finish_reasons == std::vector<std::string>{"stop"});
   const auto half = static_cast<int32_t>(parent.ids[0].size() / 2);
-  const auto id = client.fork({.id = "parent",
-                               .sample = 0,
-                               .from = half,
-                               .n = 1,
-                               .max_tokens = 100,
-                               .seed = 99,
-                               .detach = false});
-  REQUIRE(id.ok());
-  const Answer fork = follow(client, *id);
-  REQUIRE_MESSAGE(fork.done, why(fork));
+  const Answer fork = fork_of_parent(client, half, 1, 100, 99);
   CHECK(fork.done->finish_reasons == std::vector<std::string>{"stop"});
   // The beginning of the parent's text, up to where the fork's differs.
   const std::string& whole = parent.texts[0];

@@ -3,22 +3,20 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "ipc/files/paths.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/notify_socket.h"
 #include "tests/e2e/tiny_model.h"
 
 namespace hearth::e2e {
@@ -394,39 +392,19 @@ TEST_CASE("a worker stopped while it starts leaves no request waiting") {
 
 TEST_CASE("systemd is notified when the daemon is ready, alive and stopping") {
   const Sandbox sandbox;
-  const std::string path = (sandbox.path() / "notify").string();
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  REQUIRE(fd >= 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  REQUIRE(path.size() < sizeof address.sun_path);
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  std::string heard;
-  const auto hears = [&](const std::string& word) {
-    return eventually([&] {
-      char message[512];
-      for (ssize_t n; (n = ::recv(fd, message, sizeof message, MSG_DONTWAIT)) > 0;) {
-        heard.append(message, static_cast<size_t>(n)).push_back('\n');
-      }
-      return heard.find(word) != std::string::npos;
-    });
-  };
-  ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  NotifySocket manager(sandbox.path());
   ::setenv("WATCHDOG_USEC", "100000", 1);
   Daemon daemon(sandbox);
-  ::unsetenv("NOTIFY_SOCKET");
   ::unsetenv("WATCHDOG_USEC");
-  CHECK(hears("READY=1\nSTATUS="));
-  CHECK(hears("WATCHDOG=1"));
+  CHECK(manager.hears("READY=1\nSTATUS="));
+  CHECK(manager.hears("WATCHDOG=1"));
   ipc::Client client = daemon.connect();
   REQUIRE(run(client, seeded(1, 5)).done);
-  CHECK(hears("models: tiny"));
-  CHECK(heard.find("STOPPING=1") == std::string::npos);
+  CHECK(manager.hears("models: tiny"));
+  CHECK(manager.heard().find("STOPPING=1") == std::string::npos);
   daemon.signal(SIGTERM);
-  CHECK(hears("STOPPING=1"));
+  CHECK(manager.hears("STOPPING=1"));
   CHECK(WIFEXITED(daemon.wait_for_exit()));
-  ::close(fd);
 }
 
 TEST_CASE("a second daemon on the same directory is refused and names the first") {

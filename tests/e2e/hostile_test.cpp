@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "ipc/files/paths.h"
+#include "tests/e2e/baseline.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/raw_client.h"
@@ -242,20 +242,6 @@ bool ended_before(int fd, const std::string& again, size_t most_bytes) {
   return false;
 }
 
-/// For freed memory that AddressSanitizer keeps, and what it adds to live memory.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kSanitizerBytes = 400u << 20;
-#else
-constexpr size_t kSanitizerBytes = 0;
-#endif
-
-size_t resident_bytes(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/statm");
-  size_t pages = 0, resident = 0;
-  in >> pages >> resident;
-  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-}
-
 TEST_CASE(
     "a routing id chosen by a client reaches no other client's request, over HTTP or api.sock") {
   const Sandbox sandbox;
@@ -325,9 +311,7 @@ TEST_CASE("connections beyond the descriptor limit are refused, and the daemon c
 TEST_CASE("no message and no subscription grows the daemon's memory without bound") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
-  ipc::Client client = daemon.connect();
-  const Answer want = run(client, seeded(4, 300));
-  const size_t idle = resident_bytes(daemon.pid());
+  Baseline before(daemon);
   constexpr size_t kMost = 64 << 20;
   const std::string more_frame = std::string("\1\xFA", 2) + std::string(250, 'x');
   std::string tiny_frames;
@@ -339,7 +323,7 @@ TEST_CASE("no message and no subscription grows the daemon's memory without boun
     CHECK(ended_before(fd, flood, size_t{256} << 20));
     ::close(fd);
   }
-  CHECK(resident_bytes(daemon.pid()) < idle + kMost + kSanitizerBytes);
+  CHECK(before.grown_bytes() < kMost);
   std::vector<int> open;
   const std::string hello = hands("SUB");
   for (int connection = 0; connection < 16; ++connection) {
@@ -358,18 +342,15 @@ TEST_CASE("no message and no subscription grows the daemon's memory without boun
     }
     open.push_back(fd);
   }
-  CHECK(resident_bytes(daemon.pid()) < idle + kMost + kSanitizerBytes);
+  CHECK(before.grown_bytes() < kMost);
   for (const int fd : open) ::close(fd);
-  const Answer after = run(client, seeded(4, 300));
-  CHECK(after.ids == want.ids);
+  CHECK(before.same_tokens());
 }
 
 TEST_CASE("unread answers are bounded, and their client gets no more work") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.output_buffer_bytes=262144"});
-  ipc::Client client = daemon.connect();
-  const Answer want = run(client, seeded(4, 300));
-  const size_t idle = resident_bytes(daemon.pid());
+  Baseline before(daemon);
   const int fd = connect_raw(ipc::api_socket(daemon.runtime()));
   std::string bytes = hands("DEALER");
   const std::string text(2000, 'a');
@@ -388,9 +369,8 @@ TEST_CASE("unread answers are bounded, and their client gets no more work") {
     if (n > 0) sent += static_cast<size_t>(n);
     if (n < 0) ::usleep(1000);
   }
-  CHECK(resident_bytes(daemon.pid()) < idle + (64 << 20) + kSanitizerBytes);
-  const Answer meanwhile = run(client, seeded(4, 300));
-  CHECK(meanwhile.ids == want.ids);
+  CHECK(before.grown_bytes() < 64u << 20);
+  CHECK(before.same_tokens());
   ::close(fd);
   CHECK(daemon.wait_until_idle());
 }
@@ -411,9 +391,7 @@ TEST_CASE("a log that is not read, or whose reader has left, blocks nothing") {
 TEST_CASE("half-sent HTTP bodies, and idle connections, take a bounded share") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
-  ipc::Client client = daemon.connect();
-  const Answer want = run(client, seeded(4, 300));
-  const size_t idle = resident_bytes(daemon.pid());
+  Baseline before(daemon);
   const std::string head =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Content-Length: 32000000\r\n\r\n";
@@ -433,11 +411,11 @@ TEST_CASE("half-sent HTTP bodies, and idle connections, take a bounded share") {
     }
     open.push_back(fd);
   }
-  CHECK(resident_bytes(daemon.pid()) < idle + (64 << 20) + kSanitizerBytes);
+  CHECK(before.grown_bytes() < 64u << 20);
   for (int i = 0; i < 300; ++i) {
     if (const int fd = connect_raw(daemon.runtime() / "http.sock"); fd >= 0) open.push_back(fd);
   }
-  CHECK(run(client, seeded(4, 300)).ids == want.ids);
+  CHECK(before.same_tokens());
   for (const int fd : open) ::close(fd);
 }
 

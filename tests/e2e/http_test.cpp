@@ -12,6 +12,7 @@
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/skip.h"
+#include "tests/sse_events.h"
 
 namespace hearth::e2e {
 namespace {
@@ -34,21 +35,9 @@ ipc::GenerateRequest same(uint64_t seed, int32_t tokens) {
   return request;
 }
 
-std::vector<Json> events_of(const std::string& stream) {
-  std::vector<Json> out;
-  for (size_t at = 0; at < stream.size();) {
-    const size_t end = stream.find("\n\n", at);
-    REQUIRE(end != std::string::npos);
-    const std::string text = stream.substr(at + 6, end - at - 6);
-    out.push_back(text == "[DONE]" ? Json(text) : Json::parse(text));
-    at = end + 2;
-  }
-  return out;
-}
-
 std::string text_of_stream(const std::string& stream, std::string* reason) {
   std::string text;
-  const std::vector<Json> events = events_of(stream);
+  const std::vector<Json> events = tests::sse_events(stream);
   REQUIRE_FALSE(events.empty());
   CHECK(events.back() == "[DONE]");
   for (const Json& event : events) {
@@ -150,7 +139,7 @@ TEST_CASE("conversations are rendered by the model's own template, in every API"
   CHECK(Json::parse(whole.body)["choices"][0]["message"]["content"] == plain.texts.at(0));
   const HttpAnswer streamed = http.ask("POST", "/v1/chat/completions", ask + R"(,"stream":true})");
   std::string text;
-  for (const Json& event : events_of(streamed.body)) {
+  for (const Json& event : tests::sse_events(streamed.body)) {
     if (event.is_object()) text += event["choices"][0]["delta"].value("content", "");
   }
   CHECK(text == plain.texts.at(0));

@@ -2,18 +2,16 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/notify_socket.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/skip.h"
 
@@ -268,30 +266,14 @@ TEST_CASE(
 
 TEST_CASE("under a service manager, ready means that a token can be generated") {
   Sandbox sandbox;
-  const std::string path = (sandbox.path() / "notify").string();
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  REQUIRE(fd >= 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  REQUIRE(path.size() < sizeof address.sun_path);
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  ::setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  NotifySocket manager(sandbox.path());
   const Daemon daemon(with_models(sandbox), {"roles.default=two"});
-  ::unsetenv("NOTIFY_SOCKET");
   ipc::Client client = daemon.connect();
-  std::string heard;
-  CHECK(eventually([&] {
-    char message[512];
-    for (ssize_t n; (n = ::recv(fd, message, sizeof message, MSG_DONTWAIT)) > 0;) {
-      heard.append(message, static_cast<size_t>(n)).push_back('\n');
-    }
-    return heard.find("READY=1") != std::string::npos;
-  }));
+  CHECK(manager.hears("READY=1"));
   CHECK(state_of(client, "two") == "resident");
+  const std::string& heard = manager.heard();
   CHECK(heard.find("EXTEND_TIMEOUT_USEC=30000000") < heard.find("READY=1"));
   CHECK(heard.find("two (loading, ") < heard.find("READY=1"));
-  ::close(fd);
 }
 
 TEST_CASE("a flood above the limit: the surplus gets `busy`, accepted requests end well") {

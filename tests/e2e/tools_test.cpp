@@ -9,6 +9,7 @@
 #include "ipc/wire/codec.h"
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/tiny_model.h"
+#include "tests/sse_events.h"
 
 namespace hearth::e2e {
 namespace {
@@ -194,18 +195,6 @@ TEST_CASE("unsupported requests with tools are refused by name") {
   CHECK(ask(client, both).error->field == "tools");
 }
 
-std::vector<Json> events_of(const std::string& stream) {
-  std::vector<Json> out;
-  for (size_t at = 0; at < stream.size();) {
-    const size_t end = stream.find("\n\n", at), data = stream.find("data: ", at);
-    REQUIRE(end != std::string::npos);
-    const std::string text = stream.substr(data + 6, end - data - 6);
-    if (text != "[DONE]") out.push_back(Json::parse(text));
-    at = end + 2;
-  }
-  return out;
-}
-
 TEST_CASE("tool calls over HTTP, in every API, whole and streamed") {
   const Sandbox sandbox;
   write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
@@ -226,7 +215,7 @@ TEST_CASE("tool calls over HTTP, in every API, whole and streamed") {
 
   const HttpAnswer streamed = http.ask("POST", "/v1/chat/completions", ask + R"(,"stream":true})");
   std::string id, arguments, reason;
-  for (const Json& event : events_of(streamed.body)) {
+  for (const Json& event : tests::sse_objects(streamed.body)) {
     const Json& each = event["choices"][0];
     for (const Json& part : each["delta"].value("tool_calls", Json::array())) {
       if (part.contains("id")) id = part["id"];
@@ -273,7 +262,7 @@ TEST_CASE("reasoning that the prompt has opened is separated from the answer") {
   CHECK(body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 30);
   const HttpAnswer streamed = http.ask("POST", "/v1/chat/completions", ask + R"(,"stream":true})");
   std::string told;
-  for (const Json& event : events_of(streamed.body)) {
+  for (const Json& event : tests::sse_objects(streamed.body)) {
     told += event["choices"][0]["delta"].value("reasoning_content", "");
   }
   CHECK(told == reasoning);

@@ -81,8 +81,8 @@ void gguf(Folder out) {
   out.add(every_type(2).bytes());
   GgufWriter no_vocabulary;
   no_vocabulary.set_string("general.architecture", "llama");
-  set_llama_metadata(&no_vocabulary, {});
-  add_llama_tensors(&no_vocabulary, {}, 16);
+  set_llama_metadata(&no_vocabulary);
+  add_llama_tensors(&no_vocabulary, 16);
   out.add(no_vocabulary.bytes());
   out.add(tiny_model().bytes());
   out.add(vocab_file(small_vocab()).bytes());

@@ -27,11 +27,7 @@ std::unique_ptr<Tokenizer> load(const GgufWriter& writer) {
 GgufWriter words_file(const char* kind) {
   TestVocab v = small_vocab();
   v.types[0] = 2;
-  GgufWriter w;
-  w.set_string("tokenizer.ggml.model", kind);
-  w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_i32s("tokenizer.ggml.token_type", v.types);
-  w.set_f32s("tokenizer.ggml.scores", v.scores);
+  GgufWriter w = vocab_file(kind, v);
   w.set_u32("tokenizer.ggml.unknown_token_id", 0);
   w.set_u32("tokenizer.ggml.bos_token_id", 1);
   return w;

@@ -249,6 +249,26 @@ TEST_CASE("a hostile recording is drawn, and none of its control characters act"
   CHECK(drawn.text("requests/1/Request").find("%s%n") == 0);
 }
 
+/// Presses a character's key; draws a frame.
+void type(Drawn& drawn, char c) {
+  ImGui::GetIO().AddInputCharacter(static_cast<unsigned char>(c));
+  drawn.frame();
+}
+
+/// Clicks the middle of the text at this place, and draws what follows.
+void click(Drawn& drawn, const std::string& place) {
+  const auto found = std::ranges::find(drawn.texts, place, &DrawnText::place);
+  REQUIRE_MESSAGE(found != drawn.texts.end(), place);
+  ImGuiIO& io = ImGui::GetIO();
+  io.MousePos = {(found->min.x + found->max.x) / 2, (found->min.y + found->max.y) / 2};
+  drawn.frame();
+  io.MouseDown[0] = true;
+  drawn.frame();
+  io.MouseDown[0] = false;
+  drawn.frame();
+  drawn.frame();
+}
+
 TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmation") {
   HEARTH_SCREEN(offscreen);
   Drawn drawn(*offscreen, recording());
@@ -256,58 +276,38 @@ TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmatio
   drawn.app.view().ask = [&cancelled](const Command& command) {
     if (command.kind == Command::Kind::kCancel) cancelled = command.target;
   };
-  ImGuiIO& io = ImGui::GetIO();
-  const auto frame = [&] { drawn.picture = offscreen->draw([&] { drawn.app.frame(); }, 1); };
-  const auto type = [&](ImWchar c) {
-    io.AddInputCharacter(c);
-    frame();
-  };
-  const auto click = [&](ImVec2 at) {
-    io.MousePos = at;
-    frame();
-    io.MouseDown[0] = true;
-    frame();
-    io.MouseDown[0] = false;
-    frame();
-    frame();
-  };
-  const auto middle = [&](const std::string& place) {
-    const auto found = std::ranges::find(drawn.texts, place, &DrawnText::place);
-    REQUIRE_MESSAGE(found != drawn.texts.end(), place);
-    return ImVec2{(found->min.x + found->max.x) / 2, (found->min.y + found->max.y) / 2};
-  };
-  frame();
-  type('3');
+  drawn.frame();
+  type(drawn, '3');
   CHECK(drawn.app.view().panel == Panel::kBlocks);
-  type('c');
+  type(drawn, 'c');
   CHECK(drawn.app.view().blocks_by_request);
-  type('t');
+  type(drawn, 't');
   CHECK_FALSE(drawn.app.view().theme.dark);
-  type('2');
-  type(' ');
+  type(drawn, '2');
+  type(drawn, ' ');
   CHECK(drawn.app.view().paused);
-  click(middle("side/requests"));
+  click(drawn, "side/requests");
   CHECK(drawn.app.view().panel == Panel::kRequests);
-  click(middle("requests/118/Owner"));
+  click(drawn, "requests/118/Owner");
   CHECK(drawn.app.view().selected == 118);
   CHECK(drawn.text("requests/life/what").find("story-118") == 0);
-  click(middle("requests/cancel"));
+  click(drawn, "requests/cancel");
   CHECK(cancelled.empty());  // asks for confirmation first
   CHECK(drawn.text("confirm/what") == "cancel story-118");
-  click(middle("confirm/no"));
+  click(drawn, "confirm/no");
   CHECK(cancelled.empty());
   CHECK_FALSE(drawn.app.view().confirm);
-  click(middle("requests/cancel"));
-  click(middle("confirm/yes"));
+  click(drawn, "requests/cancel");
+  click(drawn, "confirm/yes");
   CHECK(cancelled == "story-118");
-  type('?');
-  frame();
+  type(drawn, '?');
+  drawn.frame();
   CHECK_FALSE(drawn.text("help/1 to 9").empty());
-  click(middle("side/log"));  // beside it: it closes
+  click(drawn, "side/log");  // beside it: it closes
   CHECK(drawn.text("help/1 to 9").empty());
-  type('q');
+  type(drawn, 'q');
   CHECK(drawn.app.quit());
-  io.MousePos = {-1e6f, -1e6f};
+  ImGui::GetIO().MousePos = {-1e6f, -1e6f};
 }
 
 TEST_CASE("models and prefixes: actions and their results") {
@@ -315,50 +315,37 @@ TEST_CASE("models and prefixes: actions and their results") {
   Drawn drawn(*offscreen, recording());
   std::vector<Command> asked;
   drawn.app.view().ask = [&asked](const Command& command) { asked.push_back(command); };
-  ImGuiIO& io = ImGui::GetIO();
-  const auto frame = [&] { drawn.picture = offscreen->draw([&] { drawn.app.frame(); }, 1); };
-  const auto click = [&](const std::string& place) {
-    const auto found = std::ranges::find(drawn.texts, place, &DrawnText::place);
-    REQUIRE_MESSAGE(found != drawn.texts.end(), place);
-    io.MousePos = {(found->min.x + found->max.x) / 2, (found->min.y + found->max.y) / 2};
-    frame();
-    io.MouseDown[0] = true;
-    frame();
-    io.MouseDown[0] = false;
-    frame();
-    frame();
-  };
   using Kind = Command::Kind;
   drawn.show(Panel::kModels);
-  click("models/granite-3.3-2b/File");
+  click(drawn, "models/granite-3.3-2b/File");
   CHECK(drawn.text("models/chosen") == "granite-3.3-2b");
-  click("models/load");
+  click(drawn, "models/load");
   REQUIRE(asked.size() == 1);
   CHECK(asked[0].kind == Kind::kLoad);
   CHECK(asked[0].target == "granite-3.3-2b");
-  click("models/swap/default");
+  click(drawn, "models/swap/default");
   CHECK(asked.size() == 1);  // asks for confirmation first
-  click("confirm/yes");
+  click(drawn, "confirm/yes");
   REQUIRE(asked.size() == 2);
   CHECK(asked[1].kind == Kind::kSwap);
   CHECK(asked[1].role == "default");
-  click("models/plan");
+  click(drawn, "models/plan");
   REQUIRE(asked.size() == 3);
   CHECK(asked[2].kind == Kind::kPlan);
   CHECK_FALSE(drawn.text("models/planning").empty());
   drawn.app.answer({asked[2], true,
                     R"({"model":"granite-3.3-2b","memory":{"weight_bytes":1048576,"fits":true},
                         "ceilings":{"read_bytes_per_s":44.4e9,"f32_ops_per_s":2e12}})"});
-  frame();
+  drawn.frame();
   CHECK(drawn.text("models/plan/Weights") == "1.0 MiB");
   CHECK(drawn.app.view().ceilings.read_gb_per_s == doctest::Approx(44.4));
-  click("models/tales/File");
-  click("models/unload");
-  click("confirm/yes");
+  click(drawn, "models/tales/File");
+  click(drawn, "models/unload");
+  click(drawn, "confirm/yes");
   REQUIRE(asked.size() == 4);
   CHECK(asked[3].kind == Kind::kUnload);
   drawn.app.answer({asked[3], false, "only administrators may"});
-  frame();
+  drawn.frame();
   CHECK(drawn.text("notice") == "unload tales: only administrators may");
 
   asked.clear();
@@ -369,22 +356,22 @@ TEST_CASE("models and prefixes: actions and their results") {
                     R"([{"model":"tales","name":"00000000000000010000000000000001","parent":"7",
                          "owner":"uid:1000","first_token":0,"end_token":320,"bytes":2097152,
                          "hits":5,"used_s":1,"pinned_until_s":0}])"});
-  frame();
+  drawn.frame();
   CHECK(drawn.text("cache/tree/0/Disk") == "2.0 MiB");
   CHECK(drawn.text("cache/tree/0/Hits") == "5");
-  click("cache/tree/0/Tokens");
-  click("cache/pin");
-  click("cache/remove");
+  click(drawn, "cache/tree/0/Tokens");
+  click(drawn, "cache/pin");
+  click(drawn, "cache/remove");
   REQUIRE(asked.size() == 2);
   CHECK(asked[1].kind == Kind::kPinPrefix);
-  click("confirm/yes");
+  click(drawn, "confirm/yes");
   REQUIRE(asked.size() == 3);
   CHECK(asked[2].kind == Kind::kRemovePrefix);
   CHECK(asked[2].target == "00000000000000010000000000000001");
   drawn.app.answer({{Kind::kListCache, "", ""}, true, "rubbish"});
-  frame();
+  drawn.frame();
   CHECK_FALSE(drawn.app.view().stored_problem.empty());
-  io.MousePos = {-1e6f, -1e6f};
+  ImGui::GetIO().MousePos = {-1e6f, -1e6f};
 }
 
 TEST_CASE("settings are saved, and garbage in their file is ignored") {

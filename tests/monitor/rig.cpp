@@ -63,13 +63,18 @@ ipc::StatsReply stats_at(int tick, int running, int32_t blocks, int32_t used, in
   return reply;
 }
 
+ipc::ModelEntry entry_of(const char* name, const char* state, uint64_t file_bytes) {
+  ipc::ModelEntry out;
+  out.name = name;
+  out.state = state;
+  out.file_bytes = file_bytes;
+  return out;
+}
+
 ipc::ModelsReply models() {
   ipc::ModelsReply reply;
-  ipc::ModelEntry entry;
-  entry.name = "tales";
+  ipc::ModelEntry entry = entry_of("tales", "resident", 131'000'000);
   entry.roles = {"default"};
-  entry.state = "resident";
-  entry.file_bytes = 131'000'000;
   entry.load_share = 1;
   entry.architecture = "llama";
   entry.file_type = "Q8_0";
@@ -80,17 +85,10 @@ ipc::ModelsReply models() {
   entry.kv_bytes = 393'216'000;
   entry.worker_pid = 4711;
   reply.models.push_back(entry);
-  ipc::ModelEntry loading;
-  loading.name = "qwen3-4b-instruct";
-  loading.state = "loading";
-  loading.file_bytes = 4'280'000'000;
+  ipc::ModelEntry loading = entry_of("qwen3-4b-instruct", "loading", 4'280'000'000);
   loading.load_share = 0.62;
   reply.models.push_back(loading);
-  ipc::ModelEntry other;
-  other.name = "granite-3.3-2b";
-  other.state = "available";
-  other.file_bytes = 2'700'000'000;
-  reply.models.push_back(other);
+  reply.models.push_back(entry_of("granite-3.3-2b", "available", 2'700'000'000));
   reply.folders = {"/var/lib/hearth/models", "/home/ada/.local/share/hearth/models"};
   return reply;
 }
@@ -240,6 +238,10 @@ Drawn::Drawn(Offscreen& where, const std::vector<ipc::StreamMessage>& messages, 
 void Drawn::show(Panel panel) {
   app.view().panel = panel;
   picture = offscreen.draw([this] { app.frame(); });
+}
+
+void Drawn::frame() {
+  picture = offscreen.draw([this] { app.frame(); }, 1);
 }
 
 std::string Drawn::text(const std::string& place) const {

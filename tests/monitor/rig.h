@@ -26,6 +26,8 @@ struct Drawn {
   Drawn(Offscreen& offscreen, const std::vector<ipc::StreamMessage>& messages, bool dark = true);
   /// Draws this panel and stores texts and picture.
   void show(Panel panel);
+  /// Draws one frame, as show() does without choosing a panel.
+  void frame();
   /// The text at this place; empty if there is none.
   std::string text(const std::string& place) const;
   /// Whether something other than `background` was drawn where that text is.

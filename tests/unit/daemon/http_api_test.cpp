@@ -11,6 +11,7 @@
 #include "daemon/http/metrics.h"
 #include "ipc/text/base64.h"
 #include "ipc/wire/codec.h"
+#include "tests/sse_events.h"
 
 namespace hearth::http {
 namespace {
@@ -299,26 +300,6 @@ std::string answer_of(const Call& call, const std::string& reason, const std::st
   return out;
 }
 
-// The data of server-sent events, parsed; "[DONE]" as a string.
-std::vector<Json> data_of(const std::string& stream) {
-  std::vector<Json> out;
-  size_t at = 0;
-  while (at < stream.size()) {
-    const size_t end = stream.find("\n\n", at);
-    REQUIRE(end != std::string::npos);
-    const std::string event = stream.substr(at, end - at);
-    at = end + 2;
-    const size_t data = event.find("data: ");
-    REQUIRE(data != std::string::npos);
-    const std::string text = event.substr(data + 6);
-    CHECK(text.find('\n') == std::string::npos);
-    out.push_back(text == "[DONE]" ? Json("[DONE]") : Json::parse(text));
-    if (data > 0)
-      CHECK(event.substr(0, data) == "event: " + out.back()["type"].get<std::string>() + "\n");
-  }
-  return out;
-}
-
 constexpr const char* kText = "a\"b\n\xC3\xA9\x01";
 
 TEST_CASE("a whole answer is one body, in each API's shape") {
@@ -356,7 +337,7 @@ TEST_CASE("a whole answer is one body, in each API's shape") {
 }
 
 TEST_CASE("a stream of chunks") {
-  const auto events = data_of(
+  const auto events = tests::sse_events(
       answer_of(good(Api::kCompletions,
                      R"({"prompt":"x","stream":true,"stream_options":{"include_usage":true}})"),
                 "stop"));
@@ -370,7 +351,7 @@ TEST_CASE("a stream of chunks") {
   CHECK(events[3]["usage"]["completion_tokens"] == 3);
   CHECK(events[4] == "[DONE]");
 
-  const auto chat = data_of(
+  const auto chat = tests::sse_events(
       answer_of(good(Api::kChat, R"({"messages":[{"role":"user","content":"Hi"}],"stream":true})"),
                 "length"));
   REQUIRE(chat.size() == 5);
@@ -382,8 +363,8 @@ TEST_CASE("a stream of chunks") {
 }
 
 TEST_CASE("streams of typed events") {
-  const auto responses =
-      data_of(answer_of(good(Api::kResponses, R"({"input":"Hi","stream":true})"), "stop"));
+  const auto responses = tests::sse_events(
+      answer_of(good(Api::kResponses, R"({"input":"Hi","stream":true})"), "stop"));
   std::vector<std::string> types;
   for (size_t i = 0; i < responses.size(); ++i) {
     types.push_back(responses[i]["type"]);
@@ -398,7 +379,7 @@ TEST_CASE("streams of typed events") {
   CHECK(responses[4]["item_id"] == responses[2]["item"]["id"]);
   CHECK(responses.back()["response"]["output"][0]["content"][0]["text"] == kText);
 
-  const auto messages = data_of(answer_of(
+  const auto messages = tests::sse_events(answer_of(
       good(Api::kMessages,
            R"({"max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"stream":true})"),
       "length"));

@@ -8,6 +8,7 @@
 
 #include "daemon/http/api_answer.h"
 #include "daemon/http/api_request.h"
+#include "tests/sse_events.h"
 
 namespace hearth::http {
 namespace {
@@ -256,18 +257,6 @@ std::string answer_of(const Call& call, bool with_text = true) {
   return out;
 }
 
-std::vector<Json> data_of(const std::string& stream) {
-  std::vector<Json> out;
-  for (size_t at = 0; at < stream.size();) {
-    const size_t end = stream.find("\n\n", at), data = stream.find("data: ", at);
-    REQUIRE(end != std::string::npos);
-    const std::string text = stream.substr(data + 6, end - data - 6);
-    if (text != "[DONE]") out.push_back(Json::parse(text));
-    at = end + 2;
-  }
-  return out;
-}
-
 TEST_CASE("whole answers separate tool calls and reasoning from text") {
   const Json choice = Json::parse(answer_of(good(Api::kChat, chat(""))))["choices"][0];
   CHECK(choice["finish_reason"] == "tool_calls");
@@ -318,7 +307,8 @@ TEST_CASE("a stream of chunks adds up to the same") {
   std::string reasoning, content;
   std::vector<Json> calls;
   std::string reason;
-  for (const Json& event : data_of(answer_of(good(Api::kChat, chat(R"(,"stream":true)"))))) {
+  for (const Json& event :
+       tests::sse_objects(answer_of(good(Api::kChat, chat(R"(,"stream":true)"))))) {
     const Json& choice = event["choices"][0];
     const Json& delta = choice["delta"];
     reasoning += delta.value("reasoning_content", "");
@@ -346,7 +336,8 @@ TEST_CASE("a stream of chunks adds up to the same") {
 
 TEST_CASE("streams of typed events open and close their parts") {
   std::vector<std::string> types;
-  const auto events = data_of(answer_of(good(Api::kResponses, response(R"(,"stream":true)"))));
+  const auto events =
+      tests::sse_objects(answer_of(good(Api::kResponses, response(R"(,"stream":true)"))));
   int64_t open = -1, items = 0;
   std::string arguments;
   for (size_t i = 0; i < events.size(); ++i) {
@@ -371,7 +362,8 @@ TEST_CASE("streams of typed events open and close their parts") {
   CHECK(events.back()["response"]["output"].size() == 4);
 
   std::string seen;
-  for (const Json& event : data_of(answer_of(good(Api::kMessages, message(R"(,"stream":true)"))))) {
+  for (const Json& event :
+       tests::sse_objects(answer_of(good(Api::kMessages, message(R"(,"stream":true)"))))) {
     const std::string type = event["type"];
     if (type == "content_block_start")
       seen += event["content_block"]["type"].get<std::string>() + ":";

@@ -9,30 +9,19 @@
 #include <string>
 
 #include "ipc/text/utf8.h"
+#include "tests/unit/models/parsed_file.h"
 #include "tests/unit/models/tiny_model.h"
 
 namespace hearth::worker {
 namespace {
 
-/// A file in memory and its parsed form.
-struct Parsed {
-  explicit Parsed(const models::GgufWriter& writer) : bytes(writer.bytes()) {
-    auto parsed = models::GgufFile::parse(bytes, "file");
-    REQUIRE_MESSAGE(parsed.ok(), (parsed.ok() ? "" : parsed.error().message));
-    file.emplace(std::move(parsed).value());
-    file->set_fingerprint("-");
-  }
-  std::vector<std::byte> bytes;
-  std::optional<models::GgufFile> file;
-};
-
 TEST_CASE("a supported model: parameters, types and KV bytes of each group") {
-  const Parsed tiny(models::tiny_model());
-  const Inspection found = inspect(*tiny.file, "dir/file.gguf");
+  const models::ParsedFile tiny(models::tiny_model());
+  const Inspection found = inspect(tiny.file, "dir/file.gguf");
   CHECK(found.refused == "");
   CHECK(found.architecture == "llama");
   uint64_t parameters = 0, bytes = 0;
-  for (const models::GgufTensor& tensor : tiny.file->tensors()) {
+  for (const models::GgufTensor& tensor : tiny.file.tensors()) {
     parameters += tensor.num_elements();
     bytes += tensor.bytes.size();
   }
@@ -50,7 +39,7 @@ TEST_CASE("a supported model: parameters, types and KV bytes of each group") {
   CHECK(json["parameters"] == parameters);
   CHECK(json["model"]["kv"]["groups"][0]["bytes_per_token_f16"] ==
         kv_bytes_per_token(group, kernels::DType::kF16));
-  CHECK(json["tensors"].size() == tiny.file->tensors().size());
+  CHECK(json["tensors"].size() == tiny.file.tensors().size());
   CHECK(as_text(found, {}).find("runs here          yes") != std::string::npos);
 }
 
@@ -66,8 +55,8 @@ TEST_CASE("an unsupported model is shown with the reason and everything else") {
   models::GgufWriter writer;
   writer.set_string("general.architecture", "perceptron");
   writer.set_u32("perceptron.block_count", 7);
-  const Parsed parsed(writer);
-  const Inspection found = inspect(*parsed.file, "p.gguf");
+  const models::ParsedFile parsed(writer);
+  const Inspection found = inspect(parsed.file, "p.gguf");
   CHECK(found.refused.find("perceptron") != std::string::npos);
   CHECK_FALSE(found.model.has_value());
   const std::string text = as_text(found, {});
@@ -83,8 +72,8 @@ TEST_CASE("arrays are shortened unless all elements are requested") {
   models::GgufWriter writer;
   const std::vector<int32_t> numbers = {-1, 2, 3, 4, 5, 6, 7, 8, 9, 1000};
   writer.set_i32s("some.numbers", numbers);
-  const Parsed parsed(writer);
-  const Inspection found = inspect(*parsed.file, "p.gguf");
+  const models::ParsedFile parsed(writer);
+  const Inspection found = inspect(parsed.file, "p.gguf");
   CHECK(as_text(found, {}).find("[-1, 2, 3, 4, 5, 6, 7, 8, …] 10 x i32") != std::string::npos);
   CHECK(as_text(found, {.all = true}).find("8, 9, 1000] 10 x i32") != std::string::npos);
   const auto few = nlohmann::json::parse(as_json(found, {}));
@@ -110,8 +99,8 @@ TEST_CASE("hostile bytes in names and texts are shown and have no effect") {
   writer.set_f32s("infinite", std::vector<float>{HUGE_VALF, -HUGE_VALF, NAN});
   const std::vector<uint64_t> dims = {1};
   writer.add_floats("tensor " + hostile, dims, kernels::DType::kF32, std::vector<float>{1.0f});
-  const Parsed parsed(writer);
-  const Inspection found = inspect(*parsed.file, "dir/" + hostile);
+  const models::ParsedFile parsed(writer);
+  const Inspection found = inspect(parsed.file, "dir/" + hostile);
   for (const bool all : {false, true}) {
     const std::string text = as_text(found, {.all = all});
     CHECK(ipc::is_valid_utf8(text));

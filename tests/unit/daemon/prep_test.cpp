@@ -6,15 +6,15 @@
 #include <memory>
 
 #include "models/gguf/gguf_file.h"
+#include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::worker {
 namespace {
 
 struct Fixture {
-  std::vector<std::byte> bytes = models::vocab_file(models::small_vocab()).bytes();
-  models::GgufFile file = models::GgufFile::parse(bytes, "test").value();
-  std::unique_ptr<models::Tokenizer> tokenizer = models::load_tokenizer(file).value();
+  std::unique_ptr<models::Tokenizer> tokenizer =
+      models::load_vocabulary(models::vocab_file(models::small_vocab())).value();
   PrepModel model = make_prep_model("m", 64, *tokenizer);
 
   static ipc::WorkerRequest request(const std::string& prompt, int32_t max_tokens = 8) {
@@ -36,6 +36,24 @@ struct Fixture {
     REQUIRE(std::holds_alternative<Error>(result.outcome));
     return std::get<Error>(result.outcome);
   }
+};
+
+/// The fixture's model with a chat template.
+struct Conversing {
+  Conversing(const Fixture& f, const std::string& source, int32_t context_length = 64)
+      : templates(parse(source)), model(f.model) {
+    model.context_length = context_length;
+    model.templates = &templates;
+    model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+  }
+  static models::ChatTemplates parse(const std::string& source) {
+    models::GgufWriter file = models::vocab_file(models::small_vocab());
+    file.set_string("tokenizer.chat_template", source);
+    const std::vector<std::byte> bytes = file.bytes();
+    return models::ChatTemplates::load(models::GgufFile::parse(bytes, "chat").value());
+  }
+  models::ChatTemplates templates;
+  PrepModel model;
 };
 
 TEST_CASE("a schema or a grammar is compiled once, and refused by name") {
@@ -262,20 +280,14 @@ TEST_CASE("a conversation is rendered by the model's template") {
   const Error none = f.bad(in);
   CHECK(none.code == ErrorCode::kUnsupported);
   CHECK(none.field == "messages");
-  models::GgufWriter file = models::vocab_file(models::small_vocab());
-  file.set_string(
-      "tokenizer.chat_template",
+  const Conversing conversing(
+      f,
       "{% for m in messages %}{{ m.role }}: {{ m.content }}"
       "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>"
       "{% endfor %}{% endfor %}"
       "{% if tools %} tools{% endif %}{% if not messages[0].content %}"
       "{{ raise_exception('empty') }}{% endif %}{{ tail }}");
-  const std::vector<std::byte> bytes = file.bytes();
-  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
-  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
-  PrepModel model = f.model;
-  model.templates = &templates;
-  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+  const PrepModel& model = conversing.model;
   const auto prompt = [&] {
     PrepResult result = prepare(model, in);
     if (auto* error = std::get_if<Error>(&result.outcome)) return error->message;
@@ -326,14 +338,8 @@ TEST_CASE("a marker on a message keeps it and everything before it, with any tem
   };
   for (const Case& each : cases) {
     CAPTURE(each.name);
-    models::GgufWriter file = models::vocab_file(models::small_vocab());
-    file.set_string("tokenizer.chat_template", each.source);
-    const std::vector<std::byte> bytes = file.bytes();
-    const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
-    const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
-    PrepModel model = f.model;
-    model.templates = &templates;
-    model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+    const Conversing conversing(f, each.source);
+    const PrepModel& model = conversing.model;
     ipc::WorkerRequest in = Fixture::request("");
     const auto prepared = [&](const char* mark) {
       in.generate().messages.text = std::string(R"([{"role":"system","content":"the abc")") + mark +
@@ -365,18 +371,13 @@ TEST_CASE("a marker on a message keeps it and everything before it, with any tem
 
 TEST_CASE("a conversation with tools: how its answer is parsed and constrained") {
   const Fixture f;
-  models::GgufWriter file = models::vocab_file(models::small_vocab());
-  file.set_string("tokenizer.chat_template",
-                  "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
-                  "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}"
-                  "{% if add_generation_prompt %}<think>\n{% endif %}{# </think> #}");
-  const std::vector<std::byte> bytes = file.bytes();
-  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
-  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
-  PrepModel model = f.model;
-  model.context_length = 400;
-  model.templates = &templates;
-  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+  const Conversing conversing(
+      f,
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+      "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}"
+      "{% if add_generation_prompt %}<think>\n{% endif %}{# </think> #}",
+      400);
+  const PrepModel& model = conversing.model;
   ipc::WorkerRequest in = Fixture::request("");
   in.generate().messages.text = R"([{"role":"user","content":"the"}])";
   const auto prepared = [&] {
@@ -446,14 +447,8 @@ TEST_CASE("a conversation with tools: how its answer is parsed and constrained")
 
 TEST_CASE("a conversation that cannot fit is refused before it is tokenized") {
   const Fixture f;
-  models::GgufWriter file = models::vocab_file(models::small_vocab());
-  file.set_string("tokenizer.chat_template", "{{ messages[0].content }}");
-  const std::vector<std::byte> bytes = file.bytes();
-  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
-  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
-  PrepModel model = f.model;
-  model.templates = &templates;
-  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+  const Conversing conversing(f, "{{ messages[0].content }}");
+  const PrepModel& model = conversing.model;
   ipc::WorkerRequest in = Fixture::request("");
   const size_t most = 64 * f.tokenizer->max_piece_bytes();
   in.generate().messages.text =
@@ -467,16 +462,9 @@ TEST_CASE("a conversation that cannot fit is refused before it is tokenized") {
 
 TEST_CASE("a marker on the last message keeps the whole prompt; several keep their own parts") {
   const Fixture f;
-  models::GgufWriter file = models::vocab_file(models::small_vocab());
-  file.set_string("tokenizer.chat_template",
-                  "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ messages|tojson }}");
-  const std::vector<std::byte> bytes = file.bytes();
-  const models::GgufFile with_template = models::GgufFile::parse(bytes, "chat").value();
-  const models::ChatTemplates templates = models::ChatTemplates::load(with_template);
-  PrepModel model = f.model;
-  model.context_length = 1000;
-  model.templates = &templates;
-  model.chat = std::make_shared<ChatModel>(*f.tokenizer, &templates);
+  const Conversing conversing(
+      f, "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ messages|tojson }}", 1000);
+  const PrepModel& model = conversing.model;
   ipc::WorkerRequest in = Fixture::request("");
   in.generate().messages.text = R"([{"role":"user","content":"the abc","cache_keep_s":300},
       {"role":"user","content":"abc the","cache_keep_s":60}])";

@@ -4,16 +4,15 @@
 
 #include <memory>
 
-#include "models/gguf/gguf_file.h"
+#include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::worker {
 namespace {
 
 struct Fixture {
-  std::vector<std::byte> bytes = models::vocab_file(models::small_vocab()).bytes();
-  models::GgufFile file = models::GgufFile::parse(bytes, "test").value();
-  std::unique_ptr<models::Tokenizer> tokenizer = models::load_tokenizer(file).value();
+  std::unique_ptr<models::Tokenizer> tokenizer =
+      models::load_vocabulary(models::vocab_file(models::small_vocab())).value();
 
   std::vector<int32_t> ids(std::string_view text) const {
     return tokenizer->encode(text, {.add_bos = false, .parse_special = false});

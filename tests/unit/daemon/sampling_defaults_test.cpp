@@ -6,40 +6,30 @@
 
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include "models/gguf/gguf_writer.h"
+#include "tests/unit/models/parsed_file.h"
 
 namespace hearth::worker {
 namespace {
-
-struct SamplingFile {
-  explicit SamplingFile(const models::GgufWriter& writer) : bytes(writer.bytes()) {
-    auto parsed = models::GgufFile::parse(bytes, "file");
-    REQUIRE_MESSAGE(parsed.ok(), (parsed.ok() ? "" : parsed.error().message));
-    file.emplace(std::move(parsed).value());
-  }
-  std::vector<std::byte> bytes;
-  std::optional<models::GgufFile> file;
-};
 
 TEST_CASE("a file's own sampling overrides the configuration's, which overrides hearth's") {
   models::GgufWriter w;
   w.set_f32("general.sampling.temp", 0.25f);
   w.set_u32("general.sampling.top_k", 64);
   w.set_f32("general.sampling.penalty_repeat", 1.125f);
-  const SamplingFile parsed(w);
+  const models::ParsedFile parsed(w);
   const ipc::SamplingSettings configured{.temperature = 1.5f, .top_p = 0.5f, .min_p = 0.125f};
-  const ipc::SamplingDefaults met = sampling_defaults(*parsed.file, configured);
+  const ipc::SamplingDefaults met = sampling_defaults(parsed.file, configured);
   CHECK(met.temperature == 0.25f);
   CHECK(met.top_k == 64);
   CHECK(met.top_p == 0.5f);
   CHECK(met.min_p == 0.125f);
   CHECK(met.repetition_penalty == 1.125f);
   CHECK(met.penalty_window == 256);
-  const SamplingFile plain{models::GgufWriter()};
-  const ipc::SamplingDefaults own = sampling_defaults(*plain.file, {});
+  const models::ParsedFile plain{models::GgufWriter()};
+  const ipc::SamplingDefaults own = sampling_defaults(plain.file, {});
   CHECK(own == ipc::SamplingDefaults());
   CHECK(own.temperature == 0.8f);
   CHECK(own.top_p == 0.95f);
@@ -52,8 +42,8 @@ TEST_CASE("a file's value outside the range of a request is ignored") {
   w.set_f32("general.sampling.top_p", std::numeric_limits<float>::quiet_NaN());
   w.set_string("general.sampling.min_p", "0.1");
   w.set_f32("general.sampling.top_k", 4.5f);
-  const SamplingFile parsed(w);
-  CHECK(sampling_of_file(*parsed.file) == ipc::SamplingSettings());
+  const models::ParsedFile parsed(w);
+  CHECK(sampling_of_file(parsed.file) == ipc::SamplingSettings());
 }
 
 TEST_CASE("a sampling setting has the range of a request's field") {

@@ -252,13 +252,18 @@ ipc::GenerateRequest long_one(bool detach) {
   return request;
 }
 
-TEST_CASE("after a disconnect with detach a client gets everything, from any token") {
-  BrokerSim sim = make_sim();
+/// User 5 submits a detached request "r" and disconnects after more than 20 tokens.
+void submit_and_leave(BrokerSim& sim) {
   const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
   sim.dispatcher.submit(asks, "r", long_one(true), 100);
   REQUIRE(sim.run_until([&] { return sim.answer(c(1), "r").ids.size() > 20; }));
   sim.gone.insert(c(1));
   sim.dispatcher.connection_gone(c(1));
+}
+
+TEST_CASE("after a disconnect with detach a client gets everything, from any token") {
+  BrokerSim sim = make_sim();
+  submit_and_leave(sim);
   for (int i = 0; i < 5; ++i) sim.step();
   CHECK(sim.dispatcher.requests().size() == 1);
 
@@ -326,11 +331,7 @@ TEST_CASE("without detach a request ends with its client; a departing reader end
 
 TEST_CASE("a worker's death does not end a detached request") {
   BrokerSim sim = make_sim();
-  const Caller asks{.peer = c(1), .uid = 5, .is_admin = false};
-  sim.dispatcher.submit(asks, "r", long_one(true), 100);
-  REQUIRE(sim.run_until([&] { return sim.answer(c(1), "r").ids.size() > 20; }));
-  sim.gone.insert(c(1));
-  sim.dispatcher.connection_gone(c(1));
+  submit_and_leave(sim);
   sim.worker("a")->die();
   sim.step();
   const Caller back{.peer = c(2), .uid = 5, .is_admin = false};

@@ -4,21 +4,12 @@
 
 #include <string>
 
-#include "models/gguf/gguf_file.h"
 #include "tests/unit/models/bpe_vocab.h"
+#include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::worker {
 namespace {
-
-std::unique_ptr<models::Tokenizer> load(const models::GgufWriter& writer) {
-  const std::vector<std::byte> bytes = writer.bytes();
-  const auto file = models::GgufFile::parse(bytes, "vocabulary");
-  REQUIRE(file.ok());
-  auto tokenizer = models::load_tokenizer(file.value());
-  REQUIRE(tokenizer.ok());
-  return std::move(tokenizer).value();
-}
 
 /// Every byte belongs to exactly one token, in order.
 void check_covered(const models::Tokenizer& tokenizer, const std::string& text, bool special) {
@@ -35,8 +26,9 @@ void check_covered(const models::Tokenizer& tokenizer, const std::string& text, 
 }
 
 TEST_CASE("the spans of a text's tokens cover it, byte for byte") {
-  const auto bpe = load(models::vocab_file(models::small_bpe_vocab(), "llama-bpe"));
-  const auto spm = load(models::vocab_file(models::small_vocab()));
+  const auto bpe =
+      models::load_vocabulary(models::vocab_file(models::small_bpe_vocab(), "llama-bpe")).value();
+  const auto spm = models::load_vocabulary(models::vocab_file(models::small_vocab())).value();
   for (const bool special : {false, true}) {
     for (const std::string text :
          {"", "the abc", "  the  the ", "t\xC3\xA9 \xE6\x97\xA5 the", "\n\nthe<|end|>abc"}) {
@@ -48,7 +40,7 @@ TEST_CASE("the spans of a text's tokens cover it, byte for byte") {
 }
 
 TEST_CASE("a token whose text is not found ends the spans") {
-  const auto spm = load(models::vocab_file(models::small_vocab()));
+  const auto spm = models::load_vocabulary(models::vocab_file(models::small_vocab())).value();
   auto ids = spm->encode("the abc", {});
   const auto spans = token_spans(*spm, ids, "the xyz");
   REQUIRE(spans.size() == ids.size());

@@ -73,14 +73,22 @@ TEST_CASE("rejection sampling is distributed as the target") {
   }
 }
 
-TEST_CASE("three percent too many acceptances are detected") {
-  Sampler sampler(kVocab);
-  const SamplingParams params = settings()[4];  // few tokens: little else varies
+/// A distribution over few tokens, in which little else than the likeliest token's frequency
+/// varies.
+struct FewTokens {
+  FewTokens() {
+    args.params = &params;
+    REQUIRE(sampler.probabilities(rows.target, args, &target).ok());
+  }
+  Sampler sampler{kVocab};
+  SamplingParams params = settings()[4];
   Rows rows = rows_of(2);
   SampleArgs args;
-  args.params = &params;
-  std::vector<TokenProbability> q;
-  REQUIRE(sampler.probabilities(rows.target, args, &q).ok());
+  std::vector<TokenProbability> target;
+};
+
+TEST_CASE("three percent too many acceptances are detected") {
+  const std::vector<TokenProbability> q = FewTokens().target;
   // The likeliest token is always drafted: its frequency is its acceptance.
   const auto best = std::ranges::max_element(q, {}, &TokenProbability::probability);
   const std::vector<TokenProbability> certain = {{best->token, 1.0}};
@@ -126,13 +134,8 @@ TEST_CASE(
 }
 
 TEST_CASE("equality that accepts three percent too much is detected") {
-  Sampler sampler(kVocab);
-  SamplingParams params = settings()[4];  // few tokens: little else varies
-  Rows rows = rows_of(2);
-  SampleArgs args;
-  args.params = &params;
-  std::vector<TokenProbability> q;
-  REQUIRE(sampler.probabilities(rows.target, args, &q).ok());
+  FewTokens few;
+  const std::vector<TokenProbability>& q = few.target;
   const auto best = std::ranges::max_element(q, {}, &TokenProbability::probability);
   const int64_t draws = tests::full_counts() ? 200'000 : 60'000;
   for (const double bias : {0.0, 0.03}) {
@@ -140,8 +143,8 @@ TEST_CASE("equality that accepts three percent too much is detected") {
     std::map<int32_t, int64_t> seen;
     std::mt19937_64 random(8);
     for (int64_t i = 0; i < draws; ++i) {
-      params.seed = static_cast<uint64_t>(i);
-      const int32_t token = sampler.sample(rows.target, args)->token;
+      few.params.seed = static_cast<uint64_t>(i);
+      const int32_t token = few.sampler.sample(few.rows.target, few.args)->token;
       // The drafted token is the likeliest; some of its rejections are turned into acceptances.
       const bool planted = uniform(random) < bias;
       ++seen[token != best->token && planted ? best->token : token];

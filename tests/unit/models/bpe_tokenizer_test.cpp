@@ -7,22 +7,15 @@
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_merges.h"
 #include "tests/unit/models/bpe_vocab.h"
+#include "tests/unit/models/load_vocabulary.h"
 
 namespace hearth::models {
 namespace {
 
 using Strings = std::vector<std::string>;
 
-// The file is closed when this returns: a tokenizer owns what it needs.
-Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
-  const std::vector<std::byte> bytes = writer.bytes();
-  const auto file = GgufFile::parse(bytes, "vocab");
-  REQUIRE(file.ok());
-  return load_tokenizer(file.value());
-}
-
 std::unique_ptr<Tokenizer> small(const std::string& pre = "gpt-2") {
-  auto loaded = load(vocab_file(small_bpe_vocab(), pre));
+  auto loaded = load_vocabulary(vocab_file(small_bpe_vocab(), pre));
   REQUIRE(loaded.ok());
   return std::move(loaded).value();
 }
@@ -68,9 +61,10 @@ TEST_CASE("every byte has a token, and decodes back") {
 TEST_CASE("a piece that is a token need not be what merging makes of it") {
   TestBpeVocab v = small_bpe_vocab();
   v.add("bcx", 1);  // no merge leads there
-  CHECK(pieces(*load(vocab_file(v, "gpt-2")).value(), "bcx") == Strings{"bc", "x"});
-  CHECK(pieces(*load(vocab_file(v, "llama3")).value(), "bcx") == Strings{"bcx"});
-  CHECK(pieces(*load(vocab_file(v, "llama3")).value(), "bcxa") == Strings{"bc", "x", "a"});
+  CHECK(pieces(*load_vocabulary(vocab_file(v, "gpt-2")).value(), "bcx") == Strings{"bc", "x"});
+  CHECK(pieces(*load_vocabulary(vocab_file(v, "llama3")).value(), "bcx") == Strings{"bcx"});
+  CHECK(pieces(*load_vocabulary(vocab_file(v, "llama3")).value(), "bcxa") ==
+        Strings{"bc", "x", "a"});
 }
 
 TEST_CASE("text that names special tokens") {
@@ -90,10 +84,10 @@ TEST_CASE("merges never produce a control token") {
   v.merge("<", "s");
   v.merges.push_back("<s >");
   v.add("<s>", 3);
-  const auto t = load(vocab_file(v, "default"));
+  const auto t = load_vocabulary(vocab_file(v, "default"));
   REQUIRE(t.ok());
   CHECK(pieces(*t.value(), "<s>") == Strings{"<", "s", ">"});  // punctuation stands apart
-  const auto joined = load(vocab_file(v, "bloom"));
+  const auto joined = load_vocabulary(vocab_file(v, "bloom"));
   CHECK(pieces(*joined.value(), "<s>") == Strings{"<s", ">"});
 }
 
@@ -101,7 +95,7 @@ TEST_CASE("a token that ends a turn is a control token, whatever its type field"
   for (const int32_t type : {1, 4}) {
     TestBpeVocab v = small_bpe_vocab();
     const int32_t end_of_turn = v.add("<|im_end|>", type);
-    const auto t = load(vocab_file(v, "gpt-2"));
+    const auto t = load_vocabulary(vocab_file(v, "gpt-2"));
     REQUIRE(t.ok());
     CHECK((*t)->is_control(end_of_turn));
     CHECK((*t)->is_end_of_generation(end_of_turn));
@@ -113,18 +107,18 @@ TEST_CASE("a token that ends a turn is a control token, whatever its type field"
 TEST_CASE("a byte that the vocabulary lacks decodes as U+FFFD") {
   TestBpeVocab v = small_bpe_vocab();
   v.tokens[0xFE] = "gone";
-  const auto t = load(vocab_file(v, "gpt-2"));
+  const auto t = load_vocabulary(vocab_file(v, "gpt-2"));
   REQUIRE(t.ok());
   CHECK(decode(*t.value(), t.value()->encode("a\xFEz", {})) == "a\xEF\xBF\xBDz");
   v.tokens[0xBF] = "gone too";
-  const auto refused = load(vocab_file(v, "gpt-2"));
+  const auto refused = load_vocabulary(vocab_file(v, "gpt-2"));
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().message.find("no token for byte 0xBF") != std::string::npos);
 }
 
 TEST_CASE("BOS and the leading space follow the metadata and the rule") {
   const auto starts = [](const GgufWriter& w, std::string_view text) {
-    const auto t = load(w);
+    const auto t = load_vocabulary(w);
     REQUIRE(t.ok());
     Strings out;
     for (const int32_t id : t.value()->encode(text, {})) out.emplace_back(t.value()->entry(id));
@@ -136,7 +130,7 @@ TEST_CASE("BOS and the leading space follow the metadata and the rule") {
   CHECK(starts(llama, "a") == Strings{"a"});  // no BOS to add
   llama.set_u32("tokenizer.ggml.bos_token_id", end);
   CHECK(starts(llama, "a") == Strings{"<|end|>", "a"});
-  CHECK(load(llama).value()->encode("a", {.add_bos = false}).size() == 1);
+  CHECK(load_vocabulary(llama).value()->encode("a", {.add_bos = false}).size() == 1);
   llama.set_bool("tokenizer.ggml.add_bos_token", false);
   CHECK(starts(llama, "a") == Strings{"a"});
 
@@ -147,7 +141,7 @@ TEST_CASE("BOS and the leading space follow the metadata and the rule") {
   CHECK(starts(gpt2, "the") == Strings{in_alphabet(" the")});
   CHECK(starts(gpt2, " the") == Strings{in_alphabet(" the")});
   CHECK(starts(gpt2, "").empty());
-  const auto t = load(gpt2);
+  const auto t = load_vocabulary(gpt2);
   CHECK(t.value()->adds_space_prefix());
   CHECK(decode(*t.value(), t.value()->encode("the", {})) == "the");
 }
@@ -235,64 +229,51 @@ TEST_CASE("megabytes of one character take no longer than megabytes of text") {
 }
 
 TEST_CASE("BPE: metadata that contradicts itself is an error that names the key") {
-  const auto refused = [](const GgufWriter& w, ErrorCode code, const std::string& named) {
-    const auto loaded = load(w);
-    REQUIRE_FALSE(loaded.ok());
-    CHECK(loaded.error().code == code);
-    INFO(loaded.error().message);
-    CHECK(loaded.error().message.find(named) != std::string::npos);
-  };
   const auto with = [](auto change) {
     TestBpeVocab changed = small_bpe_vocab();
     change(changed);
     return vocab_file(changed, "gpt-2");
   };
-  refused(vocab_file(small_bpe_vocab(), "no-such-rule"), ErrorCode::kUnsupported,
-          "tokenizer.ggml.pre: \"no-such-rule\", this build knows default, gpt-2");
-  refused(with([](TestBpeVocab& v) { v.merges[3] = "ab"; }), ErrorCode::kCorrupt,
-          "tokenizer.ggml.merges: merge 3 is \"ab\", want two tokens");
-  refused(with([](TestBpeVocab& v) { v.merges[3] = "a "; }), ErrorCode::kCorrupt, "merge 3");
-  refused(with([](TestBpeVocab& v) { v.merges[3] = ""; }), ErrorCode::kCorrupt, "merge 3");
-  refused(with([](TestBpeVocab& v) { v.merges[3] = "nil b"; }), ErrorCode::kCorrupt,
-          "merge 3 is \"nil b\", but \"nil\" is not a token");
-  refused(with([](TestBpeVocab& v) { v.merges[3] = "a nil"; }), ErrorCode::kCorrupt,
-          "\"nil\" is not a token");
-  refused(with([](TestBpeVocab& v) { v.merges[3] = "b a"; }), ErrorCode::kCorrupt,
-          "but \"ba\" is not a token");
-  refused(with([](TestBpeVocab& v) { v.types.pop_back(); }), ErrorCode::kCorrupt,
-          "tokenizer.ggml.token_type");
+  check_refused(vocab_file(small_bpe_vocab(), "no-such-rule"), ErrorCode::kUnsupported,
+                "tokenizer.ggml.pre: \"no-such-rule\", this build knows default, gpt-2");
+  check_refused(with([](TestBpeVocab& v) { v.merges[3] = "ab"; }), ErrorCode::kCorrupt,
+                "tokenizer.ggml.merges: merge 3 is \"ab\", want two tokens");
+  check_refused(with([](TestBpeVocab& v) { v.merges[3] = "a "; }), ErrorCode::kCorrupt, "merge 3");
+  check_refused(with([](TestBpeVocab& v) { v.merges[3] = ""; }), ErrorCode::kCorrupt, "merge 3");
+  check_refused(with([](TestBpeVocab& v) { v.merges[3] = "nil b"; }), ErrorCode::kCorrupt,
+                "merge 3 is \"nil b\", but \"nil\" is not a token");
+  check_refused(with([](TestBpeVocab& v) { v.merges[3] = "a nil"; }), ErrorCode::kCorrupt,
+                "\"nil\" is not a token");
+  check_refused(with([](TestBpeVocab& v) { v.merges[3] = "b a"; }), ErrorCode::kCorrupt,
+                "but \"ba\" is not a token");
+  check_refused(with([](TestBpeVocab& v) { v.types.pop_back(); }), ErrorCode::kCorrupt,
+                "tokenizer.ggml.token_type");
 
   const TestBpeVocab good = small_bpe_vocab();
   GgufWriter no_merges;
   no_merges.set_string("tokenizer.ggml.model", "gpt2");
   no_merges.set_strings("tokenizer.ggml.tokens", good.tokens);
-  refused(no_merges, ErrorCode::kCorrupt, "tokenizer.ggml.merges: missing");
+  check_refused(no_merges, ErrorCode::kCorrupt, "tokenizer.ggml.merges: missing");
   no_merges.set_i32s("tokenizer.ggml.merges", std::vector<int32_t>{1, 2});
-  refused(no_merges, ErrorCode::kCorrupt, "tokenizer.ggml.merges");
+  check_refused(no_merges, ErrorCode::kCorrupt, "tokenizer.ggml.merges");
 
   GgufWriter no_tokens;
   no_tokens.set_string("tokenizer.ggml.model", "gpt2");
-  refused(no_tokens, ErrorCode::kCorrupt, "tokenizer.ggml.tokens: missing");
+  check_refused(no_tokens, ErrorCode::kCorrupt, "tokenizer.ggml.tokens: missing");
 
   GgufWriter no_bos = vocab_file(good, "gpt-2");
   no_bos.set_bool("tokenizer.ggml.add_bos_token", true);
-  refused(no_bos, ErrorCode::kCorrupt, "tokenizer.ggml.add_bos_token");
+  check_refused(no_bos, ErrorCode::kCorrupt, "tokenizer.ggml.add_bos_token");
 
   GgufWriter odd_pre;
   odd_pre.set_string("tokenizer.ggml.model", "gpt2");
   odd_pre.set_strings("tokenizer.ggml.tokens", good.tokens);
   odd_pre.set_u32("tokenizer.ggml.pre", 7);
-  refused(odd_pre, ErrorCode::kCorrupt, "tokenizer.ggml.pre");
+  check_refused(odd_pre, ErrorCode::kCorrupt, "tokenizer.ggml.pre");
 }
 
 TEST_CASE("a file without a rule's name has the default rule") {
-  const TestBpeVocab v = small_bpe_vocab();
-  GgufWriter w;
-  w.set_string("tokenizer.ggml.model", "gpt2");
-  w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_i32s("tokenizer.ggml.token_type", v.types);
-  w.set_strings("tokenizer.ggml.merges", v.merges);
-  const auto t = load(w);
+  const auto t = load_vocabulary(vocab_file(small_bpe_vocab(), ""));
   REQUIRE(t.ok());
   CHECK(t.value()->kind() == "gpt2");
   CHECK(pieces(*t.value(), "a12b") == Strings{"a", "12", "b"});

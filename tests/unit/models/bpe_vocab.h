@@ -61,11 +61,12 @@ inline TestBpeVocab small_bpe_vocab() {
   return v;
 }
 
+/// `pre` names the rule that splits a text; without one the key is left out.
 inline GgufWriter vocab_file(const TestBpeVocab& v, const std::string& pre) {
   GgufWriter w;
   w.set_string("general.architecture", "llama");
   w.set_string("tokenizer.ggml.model", "gpt2");
-  w.set_string("tokenizer.ggml.pre", pre);
+  if (!pre.empty()) w.set_string("tokenizer.ggml.pre", pre);
   w.set_strings("tokenizer.ggml.tokens", v.tokens);
   w.set_i32s("tokenizer.ggml.token_type", v.types);
   w.set_strings("tokenizer.ggml.merges", v.merges);

@@ -29,7 +29,7 @@ void check_refused(const GgufWriter& w, ErrorCode code, const std::string& messa
 
 GgufWriter good() {
   GgufWriter w;
-  set_llama_metadata(&w, {.layers = 2, .width = 64, .ffn = 172, .heads = 8, .kv_heads = 4});
+  set_llama_metadata(&w, /*layers=*/2, /*width=*/64, /*ffn=*/172, /*heads=*/8, /*kv_heads=*/4);
   return w;
 }
 
@@ -312,8 +312,8 @@ void check_load_refused(const GgufWriter& w, ErrorCode code, const std::string& 
 GgufWriter tiny_without(const std::string& omitted) {
   GgufWriter w;
   w.set_string("general.architecture", "llama");
-  set_llama_metadata(&w, {});
-  add_llama_tensors(&w, {}, 16, omitted);
+  set_llama_metadata(&w);
+  add_llama_tensors(&w, 16, omitted);
   return w;
 }
 
@@ -382,8 +382,8 @@ TEST_CASE("types that cannot be computed with are refused by tensor") {
 
 TEST_CASE("the embedding has a row for each token of the vocabulary") {
   GgufWriter w = vocab_file(small_vocab());
-  set_llama_metadata(&w, {});
-  add_llama_tensors(&w, {}, 16);
+  set_llama_metadata(&w);
+  add_llama_tensors(&w, 16);
   check_load_refused(w, ErrorCode::kCorrupt,
                      "token_embd.weight: shape [8,16], want a row for each of the 299 tokens");
 }

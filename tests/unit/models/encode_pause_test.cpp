@@ -7,19 +7,13 @@
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tests/unit/models/bpe_vocab.h"
+#include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::models {
 namespace {
 
 const std::string kSpace = "\xE2\x96\x81";
-
-std::unique_ptr<Tokenizer> load(const GgufWriter& writer) {
-  const std::vector<std::byte> bytes = writer.bytes();
-  const auto file = GgufFile::parse(bytes, "vocab");
-  REQUIRE(file.ok());
-  return load_tokenizer(file.value()).value();
-}
 
 TestVocab unigram_vocab() {
   TestVocab v;
@@ -34,12 +28,7 @@ TestVocab unigram_vocab() {
 }
 
 GgufWriter unigram_file() {
-  const TestVocab v = unigram_vocab();
-  GgufWriter w;
-  w.set_string("tokenizer.ggml.model", "t5");
-  w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_f32s("tokenizer.ggml.scores", v.scores);
-  w.set_i32s("tokenizer.ggml.token_type", v.types);
+  GgufWriter w = vocab_file("t5", unigram_vocab());
   w.set_u32("tokenizer.ggml.eos_token_id", 1);
   return w;
 }
@@ -50,10 +39,7 @@ GgufWriter wordpiece_file() {
   v.add("[UNK]", 0, 2);
   for (const char* word : {"the", "a", "b", "abc"}) v.add(kSpace + word, 0, 1);
   for (const char* rest : {"a", "b", "c"}) v.add(rest, 0, 1);
-  GgufWriter w;
-  w.set_string("tokenizer.ggml.model", "bert");
-  w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_i32s("tokenizer.ggml.token_type", v.types);
+  GgufWriter w = vocab_file("bert", v);
   w.set_u32("tokenizer.ggml.bos_token_id", 1);
   return w;
 }
@@ -86,9 +72,10 @@ class Nested final : public EncodePause {
 
 TEST_CASE("a text encoded with pauses has the ids of a text encoded in one go") {
   std::mt19937_64 random(3);
-  const auto tokenizers = {load(vocab_file(small_vocab())),
-                           load(vocab_file(small_bpe_vocab(), "gpt-2")), load(unigram_file()),
-                           load(wordpiece_file())};
+  const auto tokenizers = {load_vocabulary(vocab_file(small_vocab())).value(),
+                           load_vocabulary(vocab_file(small_bpe_vocab(), "gpt-2")).value(),
+                           load_vocabulary(unigram_file()).value(),
+                           load_vocabulary(wordpiece_file()).value()};
   for (const auto& tokenizer : tokenizers) {
     CAPTURE(tokenizer->kind());
     for (const size_t bytes : {size_t{0}, size_t{100}, size_t{20'000}, size_t{500'000}}) {

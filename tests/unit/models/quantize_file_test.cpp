@@ -98,17 +98,7 @@ QuantizeOptions as(const char* mix, int32_t threads = 2) {
 
 /// A small random model in F16, written to `dir`.
 GgufFile small_model(const tests::TempDir& dir) {
-  const ModelShape shape{.name = "small",
-                         .layers = 2,
-                         .width = 256,
-                         .ffn = 256,
-                         .heads = 4,
-                         .kv_heads = 2,
-                         .head_dim = 64,
-                         .vocab = 512,
-                         .context = 64,
-                         .tied = true};
-  const auto random = RandomModel::create(shape, DType::kF16, 1);
+  const auto random = RandomModel::create(find_shape("tiny").value(), DType::kF16, 1);
   REQUIRE(random.ok());
   REQUIRE(write_random_model(random.value(), dir.path() / "in.gguf", 1, nullptr).ok());
   return GgufFile::open(dir.path() / "in.gguf").value();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/gguf/gguf_writer.h"
@@ -52,13 +53,19 @@ inline TestVocab small_vocab() {
   return v;
 }
 
-inline GgufWriter vocab_file(const TestVocab& v) {
+/// A file with a vocabulary of this kind. Scores or types that are empty are left out.
+inline GgufWriter vocab_file(std::string_view kind, const TestVocab& v) {
   GgufWriter w;
-  w.set_string("general.architecture", "llama");
-  w.set_string("tokenizer.ggml.model", "llama");
+  w.set_string("tokenizer.ggml.model", kind);
   w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_f32s("tokenizer.ggml.scores", v.scores);
-  w.set_i32s("tokenizer.ggml.token_type", v.types);
+  if (!v.scores.empty()) w.set_f32s("tokenizer.ggml.scores", v.scores);
+  if (!v.types.empty()) w.set_i32s("tokenizer.ggml.token_type", v.types);
+  return w;
+}
+
+inline GgufWriter vocab_file(const TestVocab& v) {
+  GgufWriter w = vocab_file("llama", v);
+  w.set_string("general.architecture", "llama");
   w.set_u32("tokenizer.ggml.bos_token_id", 1);
   w.set_u32("tokenizer.ggml.eos_token_id", 2);
   return w;

@@ -9,22 +9,15 @@
 
 #include "models/gguf/gguf_file.h"
 #include "tests/skip.h"
+#include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/published_cases.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::models {
 namespace {
 
-// The file is closed when this returns: a tokenizer owns what it needs.
-Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
-  const std::vector<std::byte> bytes = writer.bytes();
-  const auto file = GgufFile::parse(bytes, "vocab");
-  REQUIRE(file.ok());
-  return load_tokenizer(file.value());
-}
-
 std::unique_ptr<Tokenizer> small() {
-  auto loaded = load(vocab_file(small_vocab()));
+  auto loaded = load_vocabulary(vocab_file(small_vocab()));
   REQUIRE(loaded.ok());
   return std::move(loaded).value();
 }
@@ -59,7 +52,7 @@ TEST_CASE("pairs merge by score, the leftmost first on ties") {
 
   TestVocab v = small_vocab();
   v.add("xx", 5, 1);
-  const auto loaded = load(vocab_file(v));
+  const auto loaded = load_vocabulary(vocab_file(v));
   CHECK(encode(*loaded.value(), "xxx", {.add_bos = false}) == Strings{kSpace, "xx", "x"});
 }
 
@@ -84,7 +77,7 @@ TEST_CASE(
   v.add(kSpace + "b", 0, 1);
   v.add("a" + kSpace + "b", 0, 1);
   const auto loaded =
-      load(listed_file(v, {"b c", "a bc", "a b", kSpace + " b", "a " + kSpace + "b"}));
+      load_vocabulary(listed_file(v, {"b c", "a bc", "a b", kSpace + " b", "a " + kSpace + "b"}));
   REQUIRE_MESSAGE(loaded.ok(), (loaded.ok() ? "" : loaded.error().message));
   const Tokenizer& t = *loaded.value();
   CHECK(t.kind() == "gemma4");
@@ -97,10 +90,10 @@ TEST_CASE(
   CHECK(encode(t, "a\n\n", {.add_bos = false}) == Strings{"a", "\n", "\n"});
   CHECK(encode(t, "\xE2\x82\xAC", {.add_bos = false}) == Strings{"<0xE2>", "<0x82>", "<0xAC>"});
 
-  const auto bare = load(listed_file(v, {"ab"}));
+  const auto bare = load_vocabulary(listed_file(v, {"ab"}));
   CHECK(bare.error().message ==
         "tokenizer.ggml.merges: merge 0 is \"ab\", want two tokens with a space between");
-  const auto unknown = load(listed_file(v, {"b c", "z z"}));
+  const auto unknown = load_vocabulary(listed_file(v, {"b c", "z z"}));
   CHECK(unknown.error().message ==
         "tokenizer.ggml.merges: merge 1 is \"z z\", but \"zz\" is not a token");
 }
@@ -138,14 +131,14 @@ TEST_CASE("a vocabulary that could merge its way to a control token does not") {
   v.add("<", -100, 1);
   v.add(">", -100, 1);
   v.add("<s", -100, 1);
-  const auto loaded = load(vocab_file(v));
+  const auto loaded = load_vocabulary(vocab_file(v));
   CHECK(encode(*loaded.value(), "<s>", {.add_bos = false}) == Strings{kSpace, "<s", ">"});
 }
 
 TEST_CASE("user-defined tokens are found in any text, the longest first") {
   TestVocab v = small_vocab();
   v.add("<tool>x", 0, 4);
-  const auto loaded = load(vocab_file(v));
+  const auto loaded = load_vocabulary(vocab_file(v));
   CHECK(encode(*loaded.value(), "a<tool>b<tool>x", {.add_bos = false}) ==
         Strings{kSpace + "a", "<tool>", kSpace, "b", "<tool>x"});
 }
@@ -157,13 +150,13 @@ TEST_CASE("without byte tokens the unknown token is used; without either it is a
   v.add("</s>", 0, 3);
   v.add(kSpace, -1, 1);
   v.add("a", -1, 1);
-  const auto loaded = load(vocab_file(v));
+  const auto loaded = load_vocabulary(vocab_file(v));
   REQUIRE(loaded.ok());
   CHECK(encode(*loaded.value(), "a\xE2\x82\xAC", {.add_bos = false}) ==
         Strings{kSpace, "a", "<unk>"});
   CHECK(loaded.value()->piece(0) == "\xEF\xBF\xBD");
   v.types[0] = 1;
-  const auto refused = load(vocab_file(v));
+  const auto refused = load_vocabulary(vocab_file(v));
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::kCorrupt);
   CHECK(refused.error().message.find("<0x00>") != std::string::npos);
@@ -189,7 +182,7 @@ TEST_CASE("duplicates and empty entries are tolerated, the last duplicate counts
   TestVocab v = small_vocab();
   v.add("", 0, 1);
   const int32_t last = v.add("ab", -1, 1);
-  const auto loaded = load(vocab_file(v));
+  const auto loaded = load_vocabulary(vocab_file(v));
   REQUIRE(loaded.ok());
   CHECK(loaded.value()->encode("ab", {.add_bos = false}).back() == last);
 }
@@ -265,7 +258,7 @@ TEST_CASE("random vocabularies and texts merge by the rule") {
     w.set_f32s("tokenizer.ggml.scores", v.scores);
     w.set_i32s("tokenizer.ggml.token_type", v.types);
     w.set_bool("tokenizer.ggml.add_space_prefix", false);
-    const auto loaded = load(w);
+    const auto loaded = load_vocabulary(w);
     REQUIRE(loaded.ok());
     const Strings text = some(60);
     REQUIRE(encode(*loaded.value(), joined(text)) == merge_by_the_rule(v, text));
@@ -284,76 +277,65 @@ TEST_CASE("a megabyte of one character takes no longer than a megabyte of text")
 }
 
 TEST_CASE("metadata that contradicts itself is an error that names the key") {
-  const auto refused = [](const GgufWriter& w, ErrorCode code, const std::string& named) {
-    const auto loaded = load(w);
-    REQUIRE_FALSE(loaded.ok());
-    CHECK(loaded.error().code == code);
-    INFO(loaded.error().message);
-    CHECK(loaded.error().message.find(named) != std::string::npos);
-  };
   const TestVocab good = small_vocab();
   const auto with = [](const TestVocab& v, auto change) {
     TestVocab changed = v;
     change(changed);
     return vocab_file(changed);
   };
-  refused(with(good, [](TestVocab& v) { v.scores.pop_back(); }), ErrorCode::kCorrupt,
-          "tokenizer.ggml.scores: 298 scores, want one for each of 299 tokens");
-  refused(with(good, [](TestVocab& v) { v.types.push_back(1); }), ErrorCode::kCorrupt,
-          "tokenizer.ggml.token_type");
-  refused(with(good, [](TestVocab& v) { v.types[5] = 7; }), ErrorCode::kCorrupt,
-          "token 5 has type 7");
-  refused(with(good, [](TestVocab& v) { v.types[5] = -1; }), ErrorCode::kCorrupt,
-          "token 5 has type -1");
-  refused(with(good, [](TestVocab& v) { v.tokens[5] = "<0xG0>"; }), ErrorCode::kCorrupt,
-          "token 5 is a byte and reads \"<0xG0>\"");
-  refused(with(good, [](TestVocab& v) { v.scores[9] = NAN; }), ErrorCode::kCorrupt,
-          "tokenizer.ggml.scores: element 9");
-  refused(with(good, [](TestVocab& v) { v.tokens[9] = std::string(5000, 'x'); }),
-          ErrorCode::kCorrupt, "token 9 has 5000 bytes");
-  refused(with(good,
-               [](TestVocab& v) {
-                 v.tokens.clear();
-                 v.scores.clear();
-                 v.types.clear();
-               }),
-          ErrorCode::kCorrupt, "tokenizer.ggml.tokens: 0 tokens");
+  check_refused(with(good, [](TestVocab& v) { v.scores.pop_back(); }), ErrorCode::kCorrupt,
+                "tokenizer.ggml.scores: 298 scores, want one for each of 299 tokens");
+  check_refused(with(good, [](TestVocab& v) { v.types.push_back(1); }), ErrorCode::kCorrupt,
+                "tokenizer.ggml.token_type");
+  check_refused(with(good, [](TestVocab& v) { v.types[5] = 7; }), ErrorCode::kCorrupt,
+                "token 5 has type 7");
+  check_refused(with(good, [](TestVocab& v) { v.types[5] = -1; }), ErrorCode::kCorrupt,
+                "token 5 has type -1");
+  check_refused(with(good, [](TestVocab& v) { v.tokens[5] = "<0xG0>"; }), ErrorCode::kCorrupt,
+                "token 5 is a byte and reads \"<0xG0>\"");
+  check_refused(with(good, [](TestVocab& v) { v.scores[9] = NAN; }), ErrorCode::kCorrupt,
+                "tokenizer.ggml.scores: element 9");
+  check_refused(with(good, [](TestVocab& v) { v.tokens[9] = std::string(5000, 'x'); }),
+                ErrorCode::kCorrupt, "token 9 has 5000 bytes");
+  check_refused(with(good,
+                     [](TestVocab& v) {
+                       v.tokens.clear();
+                       v.scores.clear();
+                       v.types.clear();
+                     }),
+                ErrorCode::kCorrupt, "tokenizer.ggml.tokens: 0 tokens");
 
   GgufWriter other_kind;
   other_kind.set_string("tokenizer.ggml.model", "rwkv");
-  refused(other_kind, ErrorCode::kUnsupported, "\"rwkv\"");
-  refused(GgufWriter(), ErrorCode::kCorrupt, "tokenizer.ggml.model: missing");
+  check_refused(other_kind, ErrorCode::kUnsupported, "\"rwkv\"");
+  check_refused(GgufWriter(), ErrorCode::kCorrupt, "tokenizer.ggml.model: missing");
 
   GgufWriter no_scores;
   no_scores.set_string("tokenizer.ggml.model", "llama");
   no_scores.set_strings("tokenizer.ggml.tokens", good.tokens);
-  refused(no_scores, ErrorCode::kCorrupt, "tokenizer.ggml.scores: missing");
+  check_refused(no_scores, ErrorCode::kCorrupt, "tokenizer.ggml.scores: missing");
 
   GgufWriter far_bos;
   far_bos.set_string("tokenizer.ggml.model", "llama");
   far_bos.set_strings("tokenizer.ggml.tokens", good.tokens);
   far_bos.set_f32s("tokenizer.ggml.scores", good.scores);
   far_bos.set_u32("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(good.tokens.size()));
-  refused(far_bos, ErrorCode::kCorrupt, "tokenizer.ggml.bos_token_id: token 299");
+  check_refused(far_bos, ErrorCode::kCorrupt, "tokenizer.ggml.bos_token_id: token 299");
 
   GgufWriter no_bos;
   no_bos.set_string("tokenizer.ggml.model", "llama");
   no_bos.set_strings("tokenizer.ggml.tokens", good.tokens);
   no_bos.set_f32s("tokenizer.ggml.scores", good.scores);
   no_bos.set_bool("tokenizer.ggml.add_bos_token", true);
-  refused(no_bos, ErrorCode::kCorrupt, "tokenizer.ggml.add_bos_token");
+  check_refused(no_bos, ErrorCode::kCorrupt, "tokenizer.ggml.add_bos_token");
 }
 
 TEST_CASE("without token types, bytes are recognized by their text and special ids are normal") {
-  const TestVocab v = small_vocab();
-  GgufWriter w;
-  w.set_string("tokenizer.ggml.model", "llama");
-  w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_f32s("tokenizer.ggml.scores", v.scores);
-  w.set_u32("tokenizer.ggml.bos_token_id", 1);
-  w.set_u32("tokenizer.ggml.eos_token_id", 2);
+  TestVocab v = small_vocab();
+  v.types.clear();
+  GgufWriter w = vocab_file(v);
   w.set_bool("tokenizer.ggml.add_space_prefix", false);
-  const auto loaded = load(w);
+  const auto loaded = load_vocabulary(w);
   REQUIRE(loaded.ok());
   CHECK(encode(*loaded.value(), "Ab") == Strings{"<s>", "<0x41>", "b"});
   CHECK(loaded.value()->is_control(2));

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "models/gguf/gguf_file.h"
+#include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::models {
@@ -32,24 +33,13 @@ TestVocab words() {
 }
 
 GgufWriter t5_file(const TestVocab& v) {
-  GgufWriter w;
-  w.set_string("tokenizer.ggml.model", "t5");
-  w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_f32s("tokenizer.ggml.scores", v.scores);
-  w.set_i32s("tokenizer.ggml.token_type", v.types);
+  GgufWriter w = vocab_file("t5", v);
   w.set_u32("tokenizer.ggml.eos_token_id", 1);
   return w;
 }
 
-Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
-  const std::vector<std::byte> bytes = writer.bytes();
-  const auto file = GgufFile::parse(bytes, "vocab");
-  REQUIRE(file.ok());
-  return load_tokenizer(file.value());
-}
-
 Strings entries(const GgufWriter& writer, std::string_view text) {
-  const auto t = load(writer);
+  const auto t = load_vocabulary(writer);
   REQUIRE(t.ok());
   Strings out;
   for (const int32_t id : (*t)->encode(text, {})) {
@@ -105,7 +95,7 @@ TEST_CASE("spaces in front, between and at the end") {
   GgufWriter kept = t5_file(words());
   kept.set_bool("tokenizer.ggml.remove_extra_whitespaces", false);
   CHECK(entries(kept, " a") == Strings{"_", "_a"});
-  const auto t = load(t5_file(words()));
+  const auto t = load_vocabulary(t5_file(words()));
   CHECK((*t)->adds_space_prefix());
   StreamingDetokenizer detokenizer(**t, true);
   std::string text;
@@ -127,7 +117,7 @@ TEST_CASE("text without a token is one unknown token, or bytes") {
 
 TEST_CASE("special tokens") {
   CHECK(entries(bare(words()), "a<x>b") == Strings{"a", "<x>", "b"});
-  const auto t = load(bare(words()));
+  const auto t = load_vocabulary(bare(words()));
   for (const int32_t id : (*t)->encode("</s>", {})) CHECK_FALSE((*t)->is_control(id));
   CHECK((*t)->encode("a</s>", {.parse_special = true}) == std::vector<int32_t>{4, 1});
   CHECK((*t)->is_end_of_generation(1));
@@ -146,7 +136,7 @@ TEST_CASE("a broken charsmap is refused, or changes nothing out of bounds") {
   const auto refused = [](std::vector<int32_t> bytes, const std::string& why) {
     GgufWriter w = bare(words());
     w.set_i32s("tokenizer.ggml.precompiled_charsmap", bytes);
-    const auto loaded = load(w);
+    const auto loaded = load_vocabulary(w);
     REQUIRE_FALSE(loaded.ok());
     INFO(loaded.error().message);
     CHECK(loaded.error().code == ErrorCode::kCorrupt);
@@ -181,7 +171,7 @@ TEST_CASE("a broken charsmap is refused, or changes nothing out of bounds") {
     }
     GgufWriter w = bare(words());
     w.set_i32s("tokenizer.ggml.precompiled_charsmap", bytes);
-    const auto t = load(w);
+    const auto t = load_vocabulary(w);
     REQUIRE(t.ok());
     for (const int32_t id : (*t)->encode("aAbBCxyzBBAAA\xC3\xA9", {}))
       CHECK(id < (*t)->vocab_size());
@@ -215,7 +205,7 @@ TEST_CASE("no other split of a random text scores better") {
       if (std::find(v.tokens.begin(), v.tokens.end(), token) != v.tokens.end()) continue;
       v.add(token, -static_cast<float>(1 + random() % 16), 1);
     }
-    const auto t = load(bare(v));
+    const auto t = load_vocabulary(bare(v));
     REQUIRE(t.ok());
     std::string text, said;
     for (uint32_t length = 1 + random() % 12; length > 0; --length)
@@ -232,7 +222,7 @@ TEST_CASE("no other split of a random text scores better") {
 
 TEST_CASE("a megabyte of one character takes no longer than a megabyte of a text") {
   // Quadratic work would take hours here, not seconds: this test's time limit checks it.
-  const auto t = load(bare(words()));
+  const auto t = load_vocabulary(bare(words()));
   for (const char* part : {"a", "b", " ", "\xFF", "\xC3\xA9", "ba"}) {
     std::string text;
     while (text.size() < (1 << 20)) text += part;
@@ -242,7 +232,7 @@ TEST_CASE("a megabyte of one character takes no longer than a megabyte of a text
 
 TEST_CASE("missing or too few scores, no unknown token") {
   const auto refused = [](const GgufWriter& w, const std::string& named) {
-    const auto loaded = load(w);
+    const auto loaded = load_vocabulary(w);
     REQUIRE_FALSE(loaded.ok());
     CHECK(loaded.error().code == ErrorCode::kCorrupt);
     INFO(loaded.error().message);

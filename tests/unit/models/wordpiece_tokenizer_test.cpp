@@ -7,6 +7,7 @@
 
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/text_end.h"
+#include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::models {
@@ -31,23 +32,13 @@ TestVocab words() {
 }
 
 GgufWriter bert_file(const TestVocab& v) {
-  GgufWriter w;
-  w.set_string("tokenizer.ggml.model", "bert");
-  w.set_strings("tokenizer.ggml.tokens", v.tokens);
-  w.set_i32s("tokenizer.ggml.token_type", v.types);
+  GgufWriter w = vocab_file("bert", v);
   w.set_u32("tokenizer.ggml.bos_token_id", 2);
   return w;
 }
 
-Result<std::unique_ptr<Tokenizer>> load(const GgufWriter& writer) {
-  const std::vector<std::byte> bytes = writer.bytes();
-  const auto file = GgufFile::parse(bytes, "vocab");
-  REQUIRE(file.ok());
-  return load_tokenizer(file.value());
-}
-
 Strings entries(const GgufWriter& writer, std::string_view text, const EncodeOptions& options) {
-  const auto t = load(writer);
+  const auto t = load_vocabulary(writer);
   REQUIRE(t.ok());
   Strings out;
   for (const int32_t id : (*t)->encode(text, options)) {
@@ -104,7 +95,7 @@ TEST_CASE("special tokens, and words that are too long") {
 }
 
 TEST_CASE("decoded words have spaces between them") {
-  const auto t = load(bert_file(words()));
+  const auto t = load_vocabulary(bert_file(words()));
   REQUIRE(t.ok());
   CHECK((*t)->kind() == "bert");
   StreamingDetokenizer detokenizer(**t, true);
@@ -121,13 +112,13 @@ TEST_CASE("an unknown token marked as control still works; one that is BOS does 
   CHECK(entries(w, "qqq", {.add_bos = false}) == Strings{"[UNK]"});
   GgufWriter same = bert_file(v);
   same.set_u32("tokenizer.ggml.unknown_token_id", 2);
-  CHECK_FALSE(load(same).ok());
+  CHECK_FALSE(load_vocabulary(same).ok());
 }
 
 TEST_CASE("a vocabulary without an unknown token is refused") {
   TestVocab v = words();
   v.types[1] = 1;
-  const auto refused = load(bert_file(v));
+  const auto refused = load_vocabulary(bert_file(v));
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::kCorrupt);
   CHECK(refused.error().message.find("tokenizer.ggml.unknown_token_id") != std::string::npos);
@@ -180,7 +171,7 @@ TEST_CASE("texts in many scripts have the published tokenizer's ids, lowercased 
   for (const bool lowercase : {true, false}) {
     GgufWriter w = bert_file(v);
     w.set_bool("tokenizer.ggml.normalizer.lowercase", lowercase);
-    const auto t = load(w);
+    const auto t = load_vocabulary(w);
     REQUIRE(t.ok());
     for (const auto& each : recorded.at("cases")) {
       if (each.at("lowercase").get<bool>() != lowercase) continue;
