@@ -1,6 +1,6 @@
 // hearth: the command line.
 
-#include "ipc/cli/options.h"
+#include "ipc/cli/parse.h"
 
 int main(int argc, char** argv) {
   const hearth::cli::Parsed parsed = hearth::cli::parse(argc, argv);

@@ -1,3 +1,5 @@
+#include "ipc/cli/parse.h"
+
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -6,10 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/cli/options.h"
-#include "ipc/cli/program.h"
-#include "ipc/cli/terminal.h"
-#include "ipc/cli/verbs.h"
+#include "ipc/cli/connect/program.h"
+#include "ipc/cli/terminal/terminal.h"
+#include "ipc/cli/verbs/verbs.h"
 #include "ipc/schema/field_table.h"
 #include "ipc/schema/version.h"
 #include "ipc/text/did_you_mean.h"

@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "ipc/cli/interrupt.h"
-#include "ipc/cli/loading_status.h"
+#include "ipc/cli/answer/loading_status.h"
+#include "ipc/cli/terminal/interrupt.h"
 #include "kernels/base/match.h"
 
 namespace hearth::cli {

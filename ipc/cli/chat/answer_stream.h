@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/cli/terminal.h"
+#include "ipc/cli/terminal/terminal.h"
 #include "ipc/client/client.h"
 
 namespace hearth::cli {

@@ -12,11 +12,11 @@
 #include <system_error>
 #include <utility>
 
-#include "ipc/cli/connection.h"
-#include "ipc/cli/interrupt.h"
-#include "ipc/cli/run_fields.h"
-#include "ipc/cli/stream_printer.h"
-#include "ipc/cli/timing_line.h"
+#include "ipc/cli/answer/run_fields.h"
+#include "ipc/cli/answer/stream_printer.h"
+#include "ipc/cli/answer/timing_line.h"
+#include "ipc/cli/connect/connection.h"
+#include "ipc/cli/terminal/interrupt.h"
 #include "ipc/text/utf8.h"
 
 namespace hearth::cli {

@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <string>
 
-#include "ipc/cli/interrupt.h"
-#include "ipc/cli/options.h"
+#include "ipc/cli/exit_code.h"
 #include "ipc/cli/pull/download.h"
 #include "ipc/cli/pull/source.h"
-#include "ipc/cli/terminal.h"
+#include "ipc/cli/terminal/interrupt.h"
+#include "ipc/cli/terminal/terminal.h"
 #include "ipc/files/paths.h"
 #include "ipc/schema/version.h"
 #include "ipc/text/wrap_lines.h"

@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "ipc/cli/doctor_worker.h"
-#include "ipc/cli/input.h"
-#include "ipc/cli/loading_status.h"
-#include "ipc/cli/machine.h"
-#include "ipc/cli/options.h"
-#include "ipc/cli/run_fields.h"
-#include "ipc/cli/terminal.h"
-#include "ipc/cli/timing_line.h"
-#include "ipc/cli/verbs.h"
+#include "ipc/cli/answer/loading_status.h"
+#include "ipc/cli/answer/run_fields.h"
+#include "ipc/cli/answer/timing_line.h"
+#include "ipc/cli/doctor/doctor_worker.h"
+#include "ipc/cli/doctor/machine.h"
+#include "ipc/cli/parse.h"
+#include "ipc/cli/terminal/input.h"
+#include "ipc/cli/terminal/terminal.h"
+#include "ipc/cli/verbs/verbs.h"
 #include "ipc/text/utf8.h"
 #include "tests/temp_dir.h"
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/cli/options.h"
+#include "ipc/cli/exit_code.h"
 #include "tests/sanitizer_environment.h"
 #include "tests/temp_dir.h"
 #include "tests/unit/ipc/fake_daemon.h"

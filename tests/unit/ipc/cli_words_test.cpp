@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "ipc/cli/input.h"
-#include "ipc/cli/model_argument.h"
-#include "ipc/cli/options.h"
-#include "ipc/cli/stream_printer.h"
-#include "ipc/cli/table.h"
-#include "ipc/cli/verbs.h"
+#include "ipc/cli/answer/model_argument.h"
+#include "ipc/cli/answer/stream_printer.h"
+#include "ipc/cli/parse.h"
+#include "ipc/cli/terminal/input.h"
+#include "ipc/cli/terminal/table.h"
+#include "ipc/cli/verbs/verbs.h"
 #include "ipc/text/did_you_mean.h"
 #include "ipc/text/wrap_lines.h"
 #include "tests/temp_dir.h"

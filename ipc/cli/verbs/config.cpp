@@ -1,0 +1,20 @@
+// hearth config: every setting with where it came from, as hearthd would start with it.
+
+#include "ipc/cli/connect/program.h"
+#include "ipc/cli/exit_code.h"
+#include "ipc/cli/terminal/terminal.h"
+#include "ipc/cli/verbs/verbs.h"
+
+namespace hearth::cli {
+
+int config() {
+  const std::filesystem::path program = find_program("hearthd");
+  if (program.empty()) {
+    complain("hearthd, which knows the settings, is neither next to hearth nor on PATH");
+    return kFailed;
+  }
+  complain(exec_program(program, {"--print-config"}).message);
+  return kFailed;
+}
+
+}  // namespace hearth::cli
