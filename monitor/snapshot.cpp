@@ -71,7 +71,7 @@ void Snapshot::apply(const ipc::StreamMessage& message) {
   if (!connected_) {
     connected_ = true;
     ++revision_;
-    say(0, "the daemon answers");
+    add_line(0, "the daemon answers");
   }
   if (message.kind == "stats" || message.kind == "models") {
     const Result<ipc::Event> event = ipc::decode_event(message.payload);
@@ -88,7 +88,7 @@ void Snapshot::apply(const ipc::StreamMessage& message) {
     }
   }
   if (refused_++ % 1000 == 0) {
-    say(1, fmt::format("a message of kind {} cannot be read", shown(message.kind)));
+    add_line(1, fmt::format("a message of kind {} cannot be read", shown(message.kind)));
   }
 }
 
@@ -97,7 +97,7 @@ void Snapshot::set_now(int64_t now_us) {
   if (connected_ && now_us_ - last_us_ > kLostUs) {
     connected_ = false;
     ++revision_;
-    say(2, "the daemon is gone; waiting for it");
+    add_line(2, "the daemon is gone; waiting for it");
     end_all();
     for (auto& [name, view] : views_) {
       for (Pool& pool : view.pools) pool.known = false;
@@ -110,7 +110,7 @@ const ipc::WatchedRequest* Snapshot::find(uint64_t number) const {
   return found == requests_.end() ? nullptr : &found->second.row;
 }
 
-void Snapshot::say(int level, std::string text) {
+void Snapshot::add_line(int level, std::string text) {
   log_.push_back({now_us_, level, std::move(text)});
   if (log_.size() > kMaxLog) log_.pop_front();
   ++revision_;
@@ -132,7 +132,7 @@ ModelView* Snapshot::view_of(const std::string& model) {
 
 void Snapshot::on_stats(const ipc::StatsReply& reply) {
   if (!stats_.instance.empty() && stats_.instance != reply.instance) {
-    say(1, "another daemon answers: it was started anew");
+    add_line(1, "another daemon answers: it was started anew");
     requests_.clear();
     ended_.clear();
     views_.clear();
@@ -151,12 +151,12 @@ void Snapshot::on_stats(const ipc::StatsReply& reply) {
     ModelView* view = view_of(worker.model);
     if (view == nullptr) continue;
     if (view->stats_us != 0 && view->stats.restarts < worker.restarts) {
-      say(2, fmt::format("the worker of {} died and was started again ({} times so far)",
-                         worker.model, worker.restarts));
+      add_line(2, fmt::format("the worker of {} died and was started again ({} times so far)",
+                              worker.model, worker.restarts));
       mark(worker.model + " restarted");
     }
     if (view->stats.state != worker.state) {
-      say(0, fmt::format("{}: worker {}", worker.model, worker.state));
+      add_line(0, fmt::format("{}: worker {}", worker.model, worker.state));
     }
     const ipc::WorkerSnapshot old = view->stats.snapshot;
     view->stats = worker;
@@ -183,8 +183,8 @@ void Snapshot::on_stats(const ipc::StatsReply& reply) {
       if (verified > 0) view->width.add(now_us_, drafted / verified);
     }
     if (s.preemptions_total > old.preemptions_total && view->stats_us != 0 && old.num_steps != 0) {
-      say(1, fmt::format("{}: {} preempted for want of blocks or slots", worker.model,
-                         s.preemptions_total - old.preemptions_total));
+      add_line(1, fmt::format("{}: {} preempted for want of blocks or slots", worker.model,
+                              s.preemptions_total - old.preemptions_total));
     }
     if (!(old == s)) ++revision_;
   }
@@ -212,9 +212,9 @@ void Snapshot::on_models(const ipc::ModelsReply& reply) {
     for (std::string& role : entry.roles) make_shown(role);
     const auto old = std::ranges::find(before.models, entry.name, &ipc::ModelEntry::name);
     if (old != before.models.end() && old->state != entry.state) {
-      say(entry.state == "failed" ? 2 : 0,
-          fmt::format("{}: {} -> {}{}{}", entry.name, old->state, entry.state,
-                      entry.problem.empty() ? "" : ": ", entry.problem));
+      add_line(entry.state == "failed" ? 2 : 0,
+               fmt::format("{}: {} -> {}{}{}", entry.name, old->state, entry.state,
+                           entry.problem.empty() ? "" : ": ", entry.problem));
       if (entry.state == "resident") mark(entry.name + " loaded");
       if (old->state == "resident" && entry.state != "draining") mark(entry.name + " left");
       if (entry.state == "draining") mark(entry.name + " drains");
@@ -234,7 +234,7 @@ void Snapshot::compare_roles(const ipc::ModelsReply& before) {
     for (const std::string& role : entry.roles) {
       const auto was = holders.find(role);
       if (was == holders.end() || was->second == entry.name) continue;
-      say(0, fmt::format("{}: {} -> {}", role, was->second, entry.name));
+      add_line(0, fmt::format("{}: {} -> {}", role, was->second, entry.name));
       mark(fmt::format("{} is {} now", role, entry.name));
     }
   }

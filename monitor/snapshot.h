@@ -163,7 +163,7 @@ class Snapshot {
   uint64_t messages_refused() const { return refused_; }
 
   /// Adds a line to the log; `text` must be safe to show.
-  void note(int level, std::string text) { say(level, std::move(text)); }
+  void note(int level, std::string text) { add_line(level, std::move(text)); }
   /// Something drawn has changed that did not come from a message.
   void touch() { ++revision_; }
 
@@ -177,7 +177,7 @@ class Snapshot {
   void add_pool(ModelView& view, const ipc::PoolUpdate& update);
   void end_request(RequestView& request);
   void end_all();
-  void say(int level, std::string text);
+  void add_line(int level, std::string text);
   void mark(std::string text);
   void compare_roles(const ipc::ModelsReply& before);
   ModelView* view_of(const std::string& model);

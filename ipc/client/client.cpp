@@ -77,7 +77,7 @@ struct Client::Impl {
   }
 
   Result<void> check_listener() {
-    if (!options.tcp.empty()) return {};  // that nobody is there any more, its silence says
+    if (!options.tcp.empty()) return {};  // its silence shows that the daemon is gone
     const auto listener = probe_listener(api_socket(runtime_dir));
     if (listener.ok()) return {};
     return set_lost(fmt::format("the daemon is gone ({})", listener.error().message));
@@ -386,7 +386,7 @@ Result<Client> Client::connect(const ClientOptions& given) {
     HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc_endpoint(api_socket(dir)));
     Result<PeerCredentials> listener = probe_listener(api_socket(dir));
     if (!listener.ok()) {
-      // "Not yours" says more than "not there", and is never mended by starting a daemon.
+      // "Not yours" is more precise than "not there", and starting a daemon never mends it.
       if (!first || listener.error().code == ErrorCode::kForbidden) first = listener.take_error();
       continue;
     }

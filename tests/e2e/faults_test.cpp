@@ -417,9 +417,9 @@ TEST_CASE("a second daemon on the same directory is refused and names the first"
   const std::optional<int> status = wait_for_exit(second, kPatienceMs);
   REQUIRE(status);
   CHECK(WEXITSTATUS(*status) == 1);
-  const std::string said = text_of(output);
-  CHECK(said.find("already serves") != std::string::npos);
-  CHECK(said.find(std::to_string(daemon.pid())) != std::string::npos);
+  const std::string text = text_of(output);
+  CHECK(text.find("already serves") != std::string::npos);
+  CHECK(text.find(std::to_string(daemon.pid())) != std::string::npos);
   ipc::Client client = daemon.connect();
   CHECK(run(client, seeded(1, 5)).done.has_value());
 }

@@ -214,16 +214,16 @@ TEST_CASE("prompt logprobs over HTTP equal those of drawing the prompt") {
                R"({"model":"tiny","prompt":"the","max_tokens":12,"seed":5,"logprobs":2,)"
                R"("ignore_eos":true,"echo":true})")
           .body);
-  const Json& said = whole["choices"][0];
-  CHECK(said["text"].get<std::string>().starts_with("the"));
+  const Json& choice = whole["choices"][0];
+  CHECK(choice["text"].get<std::string>().starts_with("the"));
   const Json ids =
       Json::parse(http.ask("POST", "/tokenize", R"({"model":"tiny","text":"the"})").body)["ids"];
   const size_t prompt = ids.size();
-  REQUIRE(said["logprobs"]["token_logprobs"].size() == prompt + 12);
-  CHECK(said["logprobs"]["token_logprobs"][0].is_null());
+  REQUIRE(choice["logprobs"]["token_logprobs"].size() == prompt + 12);
+  CHECK(choice["logprobs"]["token_logprobs"][0].is_null());
   for (size_t i = 1; i < prompt + 12; ++i) {
-    CHECK(said["logprobs"]["token_logprobs"][i].get<double>() < 0);
-    CHECK(said["logprobs"]["top_logprobs"][i].size() == 2);
+    CHECK(choice["logprobs"]["token_logprobs"][i].get<double>() < 0);
+    CHECK(choice["logprobs"]["top_logprobs"][i].size() == 2);
   }
   const Json plain = Json::parse(
       http.ask("POST", "/v1/completions",
@@ -231,7 +231,7 @@ TEST_CASE("prompt logprobs over HTTP equal those of drawing the prompt") {
           .body);
   const Json& listed = plain["choices"][0]["prompt_logprobs"];
   REQUIRE(listed.size() == prompt);
-  for (size_t i = 1; i < prompt; ++i) CHECK(listed[i] == said["logprobs"]["token_logprobs"][i]);
+  for (size_t i = 1; i < prompt; ++i) CHECK(listed[i] == choice["logprobs"]["token_logprobs"][i]);
 }
 
 TEST_CASE("invalid requests get an error, and the connection stays usable") {

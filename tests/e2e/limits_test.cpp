@@ -126,17 +126,17 @@ TEST_CASE("a backlog above its limit ends the request with an error, and only th
   REQUIRE(eventually([&] { return daemon.stats().requests_total == 1; }));
   CHECK(run(client, seeded(5, 200)).done.has_value());
   CHECK(daemon.wait_until_idle());
-  bool said = false;
+  bool reported = false;
   while (const auto frames = slow.receive()) {
     if (frames->at(2) != "event") continue;
     const Result<ipc::Event> event = ipc::decode_event(frames->at(3));
     if (const auto* error = std::get_if<ipc::ErrorEvent>(&*event)) {
       CHECK(error->error.code == ErrorCode::kTooLarge);
-      said = true;
+      reported = true;
       break;
     }
   }
-  CHECK(said);
+  CHECK(reported);
 }
 
 TEST_CASE("a connection that breaks without notice frees its blocks") {

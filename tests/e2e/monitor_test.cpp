@@ -142,21 +142,21 @@ TEST_CASE("hearth-monitor --screenshot of a working daemon") {
   REQUIRE(how.has_value());
   if (text_of(log).find("EGL") != std::string::npos) HEARTH_SKIP(text_of(log).c_str());
   REQUIRE_MESSAGE((WIFEXITED(*how) && WEXITSTATUS(*how) == 0), text_of(log));
-  std::map<std::string, std::string> said;
+  std::map<std::string, std::string> shown;
   std::istringstream lines(text_of(texts));
   for (std::string line; std::getline(lines, line);) {
     const size_t tab = line.find('\t');
-    if (tab != std::string::npos) said[line.substr(0, tab)] = line.substr(tab + 1);
+    if (tab != std::string::npos) shown[line.substr(0, tab)] = line.substr(tab + 1);
   }
-  CHECK(said["side/state"] == "daemon answers");
-  const std::string words = said["batches/words/1"];
+  CHECK(shown["side/state"] == "daemon answers");
+  const std::string words = shown["batches/words/1"];
   CHECK_MESSAGE((words.starts_with("decode ") || words.starts_with("prefill ")), words);
-  CHECK_FALSE(said["batches/words/8/took"].empty());
-  CHECK(std::atoi(said["blocks/count/in use"].c_str()) > 0);
-  CHECK(said["models/tiny/State"] == "resident");
-  CHECK(said["now/ttft/value"].find("ms") != std::string::npos);
+  CHECK_FALSE(shown["batches/words/8/took"].empty());
+  CHECK(std::atoi(shown["blocks/count/in use"].c_str()) > 0);
+  CHECK(shown["models/tiny/State"] == "resident");
+  CHECK(shown["now/ttft/value"].find("ms") != std::string::npos);
   bool decodes = false;
-  for (const auto& [place, text] : said) {
+  for (const auto& [place, text] : shown) {
     if (place.starts_with("requests/") && place.ends_with("/State")) {
       decodes = decodes || text == "decode" || text == "ended";
     }

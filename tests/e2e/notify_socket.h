@@ -1,5 +1,5 @@
 #pragma once
-// What a service manager is told by daemons that a test starts: the receiving end of sd_notify().
+// The receiving end of sd_notify(), in place of a service manager, for daemons that a test starts.
 
 #include <filesystem>
 #include <string>

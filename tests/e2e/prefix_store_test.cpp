@@ -254,9 +254,9 @@ TEST_CASE("hearth cache lists and removes entries while the daemon runs") {
     words.insert(words.end(), {"--state-dir", sandbox.state().string()});
     const std::optional<int> status = wait_for_exit(start_program(words, output), kPatienceMs);
     REQUIRE(status.has_value());
-    const std::string said = text_of(output);
-    CHECK_MESSAGE(WEXITSTATUS(*status) == want, said);
-    return said;
+    const std::string text = text_of(output);
+    CHECK_MESSAGE(WEXITSTATUS(*status) == want, text);
+    return text;
   };
   const std::string listed = cache({"ls"});
   CHECK(listed.starts_with("tiny: 1 chunks\n"));
@@ -335,7 +335,7 @@ TEST_CASE("a client asks the daemon for cache entries, miss reasons, pins and re
   // The command line.
   const fs::path text = sandbox.path() / "text";
   std::ofstream(text) << std::string(90, 'w');
-  const fs::path output = sandbox.path() / "said";
+  const fs::path output = sandbox.path() / "output";
   ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
   ::setenv("XDG_STATE_HOME", (sandbox.path() / "nothing").c_str(), 1);
   const auto hearth = [&](std::vector<std::string> words) {
@@ -450,8 +450,8 @@ bool succeeds_as_other(const Sandbox& sandbox, const std::vector<std::string>& w
 }
 
 /// The output of `hearth run` for another user who requests two tokens after `prompt`.
-std::string said_to_other(const Sandbox& sandbox, const Daemon& daemon, const std::string& prompt,
-                          const std::string& share = "") {
+std::string answer_to_other(const Sandbox& sandbox, const Daemon& daemon, const std::string& prompt,
+                            const std::string& share = "") {
   const fs::path output = sandbox.path() / "other-out";
   ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
   const bool good = succeeds_as_other(sandbox,
@@ -459,16 +459,16 @@ std::string said_to_other(const Sandbox& sandbox, const Daemon& daemon, const st
                                        "--max-tokens", "2", "--cache-share", share, prompt},
                                       output);
   ::unsetenv("HEARTH_RUNTIME_DIR");
-  const std::string said = text_of(output);
-  REQUIRE_MESSAGE(good, said);
-  return said;
+  const std::string text = text_of(output);
+  REQUIRE_MESSAGE(good, text);
+  return text;
 }
 
-double number_in(const std::string& said, const std::string& name) {
+double number_in(const std::string& text, const std::string& name) {
   const std::string key = "\"" + name + "\":";
-  const size_t at = said.rfind(key);
-  REQUIRE_MESSAGE(at != std::string::npos, said);
-  return std::stod(said.substr(at + key.size()));
+  const size_t at = text.rfind(key);
+  REQUIRE_MESSAGE(at != std::string::npos, text);
+  return std::stod(text.substr(at + key.size()));
 }
 
 /// Needs root. The other user can reach only the folder of temporary files: hearth is copied into
@@ -489,7 +489,7 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
     HEARTH_SKIP("needs root, setpriv, and a TMPDIR that others may reach");
   const std::string prompt(100, 'g');
   const auto cached_for_other = [&](const Daemon& daemon) {
-    return number_in(said_to_other(sandbox, daemon, prompt), "cached_tokens");
+    return number_in(answer_to_other(sandbox, daemon, prompt), "cached_tokens");
   };
   const ipc::GenerateRequest request = seeded(1, 2, prompt);
   {
@@ -545,9 +545,9 @@ TEST_CASE("two users: guessed prompts take as long as random ones") {
   ipc::Client client = daemon.connect();
   for (const std::string& text : theirs) ids_of(client, seeded(1, 1, text));
   const auto ttft_ms = [&](const std::string& text) {
-    const std::string said = said_to_other(sandbox, daemon, text);
-    CHECK(number_in(said, "cached_tokens") == 0);
-    return number_in(said, "ttft_ms");
+    const std::string answer = answer_to_other(sandbox, daemon, text);
+    CHECK(number_in(answer, "cached_tokens") == 0);
+    return number_in(answer, "ttft_ms");
   };
   std::vector<double> guessed, fresh;
   for (size_t i = 0; i < count; ++i) {
@@ -576,8 +576,8 @@ TEST_CASE("a prefix that two users share by name is found by both") {
   ipc::GenerateRequest request = seeded(1, 2, std::string(100, 'h'));
   request.cache_share = "manual";
   ids_of(client, request);
-  CHECK(number_in(said_to_other(sandbox, daemon, request.prompt), "cached_tokens") == 0);
-  CHECK(number_in(said_to_other(sandbox, daemon, request.prompt, "manual"), "cached_tokens") > 0);
+  CHECK(number_in(answer_to_other(sandbox, daemon, request.prompt), "cached_tokens") == 0);
+  CHECK(number_in(answer_to_other(sandbox, daemon, request.prompt, "manual"), "cached_tokens") > 0);
 }
 
 }  // namespace hearth::e2e

@@ -28,15 +28,15 @@ constexpr const char* kTools =
     R"("properties":{"city":{"type":"string","maxLength":4},"days":{"enum":[1,2]}},)"
     R"("required":["city"]}}},{"type":"function","function":{"name":"now"}}])";
 
-struct Told {
+struct ToolAnswer {
   std::string text, reasoning;
   std::vector<std::pair<ipc::ToolCall, std::string>> calls;
   std::vector<std::string> reasons;
   std::optional<Error> error;
 };
 
-Told ask(ipc::Client& client, const ipc::GenerateRequest& request) {
-  Told told;
+ToolAnswer ask(ipc::Client& client, const ipc::GenerateRequest& request) {
+  ToolAnswer told;
   ipc::GenerateCallbacks callbacks;
   callbacks.on_delta = [&told](const ipc::Delta& delta) {
     if (delta.header.sample != 0) return;
@@ -90,7 +90,7 @@ TEST_CASE("a required tool call is made, and is valid") {
   int ended = 0;
   std::set<std::string> names, ids;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    const Told told = ask(client, conversation(seed, "required"));
+    const ToolAnswer told = ask(client, conversation(seed, "required"));
     REQUIRE_MESSAGE(!told.error, told.error->message);
     if (told.reasons.at(0) == "length") continue;
     ++ended;
@@ -104,7 +104,7 @@ TEST_CASE("a required tool call is made, and is valid") {
       CHECK(ids.insert(call.id).second);
     }
     // The same seed gives the same calls, to the id.
-    const Told again = ask(client, conversation(seed, "required"));
+    const ToolAnswer again = ask(client, conversation(seed, "required"));
     REQUIRE(again.calls.size() == told.calls.size());
     CHECK(again.calls.front().first == told.calls.front().first);
     CHECK(again.calls.front().second == told.calls.front().second);
@@ -115,7 +115,7 @@ TEST_CASE("a required tool call is made, and is valid") {
   ipc::GenerateRequest one = conversation(3, "now");
   one.parallel_tool_calls = false;
   one.n = 2;
-  const Told named = ask(client, one);
+  const ToolAnswer named = ask(client, one);
   REQUIRE_MESSAGE(!named.error, named.error->message);
   REQUIRE(named.calls.size() == 1);
   CHECK(named.calls[0].first.name == "now");
@@ -145,7 +145,7 @@ TEST_CASE("tool calls and their results are rendered by the model's template") {
   // Random letters are not a call, and stay text.
   ipc::GenerateRequest free = conversation(9, "auto");
   free.max_tokens = 40;
-  const Told told = ask(client, free);
+  const ToolAnswer told = ask(client, free);
   REQUIRE_MESSAGE(!told.error, told.error->message);
   CHECK(told.calls.empty());
 }
@@ -159,7 +159,7 @@ TEST_CASE("unsupported requests with tools are refused by name") {
   ipc::Client client = daemon.connect();
   ipc::GenerateRequest other = conversation(1, "auto");
   other.model = "other";
-  Told told = ask(client, other);
+  ToolAnswer told = ask(client, other);
   REQUIRE(told.error.has_value());
   CHECK(told.error->field == "tools");
   CHECK(told.error->code == ErrorCode::kUnsupported);
@@ -239,9 +239,9 @@ TEST_CASE("tool calls over HTTP, in every API, whole and streamed") {
                R"("tool_choice":{"type":"any","disable_parallel_tool_use":true},)"
                R"("tools":[{"name":"now","input_schema":{"type":"object","properties":{}}}]})");
   REQUIRE_MESSAGE(message.status == 200, message.body);
-  const Json said = Json::parse(message.body);
-  CHECK(said["stop_reason"] == "tool_use");
-  CHECK(said["content"][0]["type"] == "tool_use");
+  const Json answer = Json::parse(message.body);
+  CHECK(answer["stop_reason"] == "tool_use");
+  CHECK(answer["content"][0]["type"] == "tool_use");
 }
 
 TEST_CASE("reasoning that the prompt has opened is separated from the answer") {

@@ -152,14 +152,14 @@ TEST_CASE("sampling defaults are equal over every API: the file's own, else the 
   ipc::Client client = daemon.connect();
   HttpClient http(daemon);
   const auto native = [&](const std::string& model,
-                          const std::function<void(ipc::GenerateRequest&)>& say) {
+                          const std::function<void(ipc::GenerateRequest&)>& change) {
     ipc::GenerateRequest request;
     request.model = model;
     request.prompt = "the";
     request.max_tokens = 24;
     request.seed = 11;
     request.ignore_eos = true;
-    say(request);
+    change(request);
     const Answer answer = run(client, request);
     REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
     return answer.texts.at(0);
@@ -181,13 +181,13 @@ TEST_CASE("sampling defaults are equal over every API: the file's own, else the 
         }));
   CHECK(native("plain", nothing) != native("plain", [](auto& r) { r.top_k = 40; }));
   for (const char* model : {"cold", "plain"}) CHECK(over_http(model) == native(model, nothing));
-  const auto told = [&](const std::string& model) {
+  const auto sampling_of = [&](const std::string& model) {
     return nlohmann::json::parse(http.ask("GET", "/v1/models/" + model).body)["hearth"]["sampling"];
   };
-  CHECK(told("cold")["temperature"] == 0.0);
-  CHECK(told("cold")["top_k"] == 40);
-  CHECK(told("plain")["temperature"] == 0.5);
-  CHECK(told("plain")["top_k"] == 3);
+  CHECK(sampling_of("cold")["temperature"] == 0.0);
+  CHECK(sampling_of("cold")["top_k"] == 40);
+  CHECK(sampling_of("plain")["temperature"] == 0.5);
+  CHECK(sampling_of("plain")["top_k"] == 3);
 }
 
 TEST_CASE("facts of a model file are known before it is loaded, and do not change") {
@@ -326,7 +326,7 @@ TEST_CASE("hearthd --check refuses what hearthd refuses") {
     const pid_t pid =
         start_program({program("hearthd").string(), "--config", "/dev/null", "--check",
                        "--runtime-dir", sandbox.runtime().string(), "--set", setting},
-                      sandbox.path() / "said");
+                      sandbox.path() / "output");
     const std::optional<int> how = wait_for_exit(pid, kPatienceMs);
     return how.has_value() && WEXITSTATUS(*how) == 0;
   };

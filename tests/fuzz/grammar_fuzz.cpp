@@ -1,5 +1,5 @@
-// Any schema and any GBNF: a grammar or an error that says something, soon. Of a grammar, a walk by
-// the rest of the input; masks say what asking each token says.
+// Any schema and any GBNF gives a grammar or an error with a message, soon. The rest of the input
+// walks through the grammar; masks agree with asking for each token.
 //
 // Input: a byte (schema or GBNF), the source, the byte 0x1E, bytes that choose among what is
 // allowed.

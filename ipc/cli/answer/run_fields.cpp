@@ -84,7 +84,7 @@ Result<ipc::GenerateRequest> request_from_flags(
       return Error::unknown_field(fmt::format("{}: no such field", name), name);
     }
     auto& list = values[name];
-    // Said twice, a plain field has its last value, as with any command.
+    // If a plain field is given twice, its last value counts, as with any command.
     if (!is_list(field->type)) list.clear();
     list.push_back(value_of(*field, text));
   }

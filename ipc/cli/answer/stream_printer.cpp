@@ -17,7 +17,7 @@
 namespace hearth::cli {
 namespace {
 
-/// How long a cancelled request may take to say so before it is left to itself.
+/// How long to wait for the end of a cancelled request.
 constexpr auto kCancelPatience = std::chrono::seconds(2);
 
 std::string ids_as_text(const std::vector<int32_t>& ids) {
@@ -137,7 +137,7 @@ int follow(ipc::Client& client, const std::string& id, StreamPrinter& printer,
       }
       cancelled = true;
       cancelled_at = std::chrono::steady_clock::now();
-      (void)client.request_cancel(id);  // if the daemon is gone, next() says so
+      (void)client.request_cancel(id);  // if the daemon is gone, next() reports it
     }
     if (cancelled && std::chrono::steady_clock::now() - cancelled_at > kCancelPatience) {
       printer.end(nullptr);

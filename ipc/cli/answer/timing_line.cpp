@@ -19,7 +19,7 @@ std::string timing_line(const ipc::DoneEvent& done) {
     line += fmt::format(" · drafted {}, accepted {}", done.usage.drafted_tokens,
                         done.usage.accepted_tokens);
   line += fmt::format(" · {}", fmt::join(done.finish_reasons, ", "));
-  // What is out of the ordinary is said, the rest is in --json.
+  // Shows what is out of the ordinary; the rest is in --json.
   if (done.preemptions > 0) line += fmt::format(" · preempted {}x", done.preemptions);
   if (done.resumed > 0) line += fmt::format(" · resumed {}x", done.resumed);
   return line;

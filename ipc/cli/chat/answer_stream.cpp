@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kDim = "\x1b[2m";
 constexpr const char* kPlain = "\x1b[0m";
-/// How long a cancelled request may take to say so before it is left to itself.
+/// How long to wait for the end of a cancelled request.
 constexpr auto kAnswerPatience = std::chrono::seconds(2);
 
 class Screen {
@@ -84,7 +84,7 @@ ChatAnswer stream_answer(ipc::Client& client, const ipc::GenerateRequest& reques
     const auto now = std::chrono::steady_clock::now();
     if (!cancelled_at && interrupted()) {
       cancelled_at = now;
-      (void)client.request_cancel(*id);  // if the daemon is gone, next() says so
+      (void)client.request_cancel(*id);  // if the daemon is gone, next() reports it
     }
     if (cancelled_at && now - *cancelled_at > kAnswerPatience) break;
     Result<std::optional<ipc::Arrival>> next = client.next(50);

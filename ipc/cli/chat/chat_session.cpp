@@ -68,7 +68,7 @@ std::optional<std::string> edited(const std::string& text) {
 }  // namespace
 
 void ChatSession::greet() const {
-  // Not a part of what is said: stdout may be a file.
+  // Not a part of the answer: stdout may be a file.
   const std::string title = terminal_safe(fmt::format("{} ({})", chat_.model, chat_.name));
   if (chat_.messages.empty()) {
     return write_stderr(title + ". /help shows the commands.\n");
@@ -107,7 +107,7 @@ void ChatSession::save() {
   saved_ = true;
 }
 
-bool ChatSession::say(const std::string& text) {
+bool ChatSession::send(const std::string& text) {
   if (!chat_.messages.empty() && chat_.messages.back().role == "user") chat_.messages.pop_back();
   chat_.messages.push_back({"user", text});
   return ask();
@@ -166,7 +166,7 @@ void ChatSession::edit(const std::string& given) {
   const std::optional<std::string> text = given.empty() ? edited(question->content) : given;
   if (!text || text->empty()) return complain("the question stays as it was");
   chat_.messages.erase(question.base() - 1, chat_.messages.end());
-  say(*text);
+  send(*text);
 }
 
 void ChatSession::set_system(const std::string& text) {

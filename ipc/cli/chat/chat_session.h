@@ -26,7 +26,7 @@ class ChatSession {
   void greet() const;
   /// Sends the user's message and prints the answer. The message is saved before it is sent, the
   /// answer when it is complete. False: there was no answer.
-  bool say(const std::string& text);
+  bool send(const std::string& text);
   /// Executes a command. False: the program should end.
   bool command(const ChatInput& input);
   /// Whether the daemon was lost.

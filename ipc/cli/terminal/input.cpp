@@ -64,8 +64,9 @@ bool stdin_holds_text() {
   return ::fstat(STDIN_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
 }
 
-/// A pipe that nobody writes to nor closes (a job's stdin, say) is waited for, and that is said.
-void say_what_is_waited_for() {
+/// Waits for a pipe that stays open without input, such as a job's stdin, and reports that it
+/// waits.
+void report_waiting() {
   constexpr int kSilenceMs = 2000;
   pollfd input{STDIN_FILENO, POLLIN, 0};
   if (::poll(&input, 1, kSilenceMs) != 0) return;
@@ -101,7 +102,7 @@ Result<std::string> read_prompt(const std::vector<std::string>& words, const std
   if (words.empty()) return read_text({}, file);
   std::string out = fmt::format("{}", fmt::join(words, " "));
   if (!file.empty() || stdin_holds_text()) {
-    if (file.empty()) say_what_is_waited_for();
+    if (file.empty()) report_waiting();
     HEARTH_ASSIGN_OR_RETURN(const std::string more, read_source({}, file.empty() ? "-" : file));
     if (!more.empty()) out += "\n\n" + more;
   }

@@ -98,12 +98,12 @@ int chat_with(ipc::Client client, const ChatOptions& options) {
   catch_interrupts();
   ChatSession session(std::move(client), *folder, std::move(saved).value(), options);
   session.greet();
-  if (once && question->empty()) {  // what was said so far
+  if (once && question->empty()) {  // the conversation so far
     session.command({ChatInput::Kind::kCommand, "", "show"});
     return kOk;
   }
   if (!question->empty()) {
-    const bool answered = session.say(*question);
+    const bool answered = session.send(*question);
     if (session.lost()) return kNoDaemon;
     if (once) return interrupted() ? kInterrupted : answered ? kOk : kFailed;
   }
@@ -113,7 +113,7 @@ int chat_with(ipc::Client client, const ChatOptions& options) {
     clear_interrupt();
     if (input.kind == ChatInput::Kind::kEnd) return kOk;
     if (input.kind == ChatInput::Kind::kCommand && !session.command(input)) return kOk;
-    if (input.kind == ChatInput::Kind::kMessage) session.say(input.text);
+    if (input.kind == ChatInput::Kind::kMessage) session.send(input.text);
   }
   return kNoDaemon;
 }

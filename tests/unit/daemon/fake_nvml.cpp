@@ -24,7 +24,7 @@ bool wrong(std::string_view what) {
   return set != nullptr && what == set;
 }
 
-int say(const void* device, unsigned value, unsigned* out) {
+int report(const void* device, unsigned value, unsigned* out) {
   if (starts == 0) return kUninitialized;
   if (device != &the_device || wrong("silent")) return kNotSupported;
   *out = value;
@@ -33,7 +33,7 @@ int say(const void* device, unsigned value, unsigned* out) {
 
 int say_text(const void* device, const char* text, char* out, unsigned size) {
   unsigned can = 0;
-  if (const int error = say(device, 0, &can); error != 0) return error;
+  if (const int error = report(device, 0, &can); error != 0) return error;
   if (size <= std::strlen(text)) return kTooSmall;
   std::strcpy(out, text);
   return 0;
@@ -62,41 +62,41 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, void** device) {
 }
 
 int nvmlDeviceGetPowerUsage(void* device, unsigned* milliwatts) {
-  return say(device, 412'345, milliwatts);
+  return report(device, 412'345, milliwatts);
 }
 int nvmlDeviceGetEnforcedPowerLimit(void* device, unsigned* milliwatts) {
-  return wrong("no limits") ? kNotSupported : say(device, 700'000, milliwatts);
+  return wrong("no limits") ? kNotSupported : report(device, 700'000, milliwatts);
 }
 int nvmlDeviceGetClockInfo(void* device, unsigned clock, unsigned* mhz) {
-  if (clock == kSmClock) return say(device, 1755, mhz);
-  return clock == kMemoryClock ? say(device, 3201, mhz) : kNotSupported;
+  if (clock == kSmClock) return report(device, 1755, mhz);
+  return clock == kMemoryClock ? report(device, 3201, mhz) : kNotSupported;
 }
 int nvmlDeviceGetMaxClockInfo(void* device, unsigned clock, unsigned* mhz) {
-  return clock != kSmClock || wrong("no limits") ? kNotSupported : say(device, 1980, mhz);
+  return clock != kSmClock || wrong("no limits") ? kNotSupported : report(device, 1980, mhz);
 }
 int nvmlDeviceGetName(void* device, char* text, unsigned size) {
   return say_text(device, "NVIDIA H200", text, size);
 }
 int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* total_free_used) {
   unsigned can = 0;
-  if (const int error = say(device, 0, &can); error != 0) return error;
+  if (const int error = report(device, 0, &can); error != 0) return error;
   total_free_used[0] = 150'000'000'000;
   total_free_used[1] = 61'000'000'000;
   total_free_used[2] = 89'000'000'000;
   return 0;
 }
 int nvmlDeviceGetUtilizationRates(void* device, unsigned* gpu_and_memory) {
-  return say(device, 97, gpu_and_memory);
+  return report(device, 97, gpu_and_memory);
 }
 // An older driver has the function only by this name.
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* device, unsigned long long* reasons) {
   unsigned can = 0;
-  if (const int error = say(device, 0, &can); error != 0) return error;
+  if (const int error = report(device, 0, &can); error != 0) return error;
   *reasons = wrong("hot") ? 0x61 : wrong("idle") ? 0x01 : 0x04;
   return 0;
 }
 int nvmlDeviceGetTemperature(void* device, unsigned sensor, unsigned* celsius) {
-  return sensor == 0 ? say(device, 51, celsius) : kNotSupported;
+  return sensor == 0 ? report(device, 51, celsius) : kNotSupported;
 }
 int nvmlSystemGetDriverVersion(char* text, unsigned size) {
   return say_text(&the_device, "580.65.06", text, size);

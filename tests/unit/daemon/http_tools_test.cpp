@@ -280,9 +280,9 @@ TEST_CASE("whole answers separate tool calls and reasoning from text") {
   CHECK(body["tools"][0]["name"] == "f");
   CHECK(body["tool_choice"] == "auto");
 
-  const Json said = Json::parse(answer_of(good(Api::kMessages, message(""))));
-  CHECK(said["stop_reason"] == "tool_use");
-  CHECK(said["content"] == Json::parse(R"([
+  const Json answer = Json::parse(answer_of(good(Api::kMessages, message(""))));
+  CHECK(answer["stop_reason"] == "tool_use");
+  CHECK(answer["content"] == Json::parse(R"([
       {"type":"thinking","thinking":"Hmm\"","signature":""},{"type":"text","text":"Yes"},
       {"type":"tool_use","id":"a1B2c3D4e","name":"f","input":{"x":1}},
       {"type":"tool_use","id":"b1B2c3D4e","name":"g","input":{}}])"));

@@ -115,9 +115,10 @@ TEST_CASE("absent fields have the default of the table, which is the struct's") 
   // The table's defaults, given explicitly, change nothing.
   for (const Field& field : fields(Verb::kGenerate)) {
     if (field.default_value.empty()) continue;
-    const auto said = decode_generate(fmt::format(R"("{}":{})", field.name, field.default_value));
-    REQUIRE_MESSAGE(said.ok(), field.name);
-    CHECK_MESSAGE(*said == ClientRequest(plain), field.name);
+    const auto explicit_default =
+        decode_generate(fmt::format(R"("{}":{})", field.name, field.default_value));
+    REQUIRE_MESSAGE(explicit_default.ok(), field.name);
+    CHECK_MESSAGE(*explicit_default == ClientRequest(plain), field.name);
   }
 }
 

@@ -245,25 +245,27 @@ TEST_CASE("the error for a file that is not a model names what it is and what to
     CHECK(opened.error().code == ErrorCode::kCorrupt);
     return opened.error().message;
   };
-  const auto says = [&message_of](const std::string& content, const char* what) {
+  const auto check_message = [&message_of](const std::string& content, const char* what) {
     const std::string message = message_of(content);
     CHECK_MESSAGE(message.find(what) != std::string::npos, message);
   };
-  says("\n<!DOCTYPE html><html>", "web page (HTML)");
-  says("<HTML lang=en>", "web page (HTML)");
-  says("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 5\n", "Git LFS pointer");
-  says("PK\x03\x04 and so on", "zip archive");
-  says(std::string("\x20\0\0\0\0\0\0\0{\"__metadata__\"", 23), "safetensors");
-  says(R"({"error":"Entry not found"})", "what a server answered");
-  says(std::string(64, '\0'), "begins with zeros");
-  says("xxxxyyyy", "magic 0x78787878");
+  check_message("\n<!DOCTYPE html><html>", "web page (HTML)");
+  check_message("<HTML lang=en>", "web page (HTML)");
+  check_message("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 5\n",
+                "Git LFS pointer");
+  check_message("PK\x03\x04 and so on", "zip archive");
+  check_message(std::string("\x20\0\0\0\0\0\0\0{\"__metadata__\"", 23), "safetensors");
+  check_message(R"({"error":"Entry not found"})", "what a server answered");
+  check_message(std::string(64, '\0'), "begins with zeros");
+  check_message("xxxxyyyy", "magic 0x78787878");
 
   GgufWriter w;
   const uint64_t dims[] = {64};
   w.add_floats("t", dims, kernels::DType::kF32, std::vector<float>(64, 1.0f));
   const std::vector<std::byte> whole = w.bytes();
   for (const size_t size : {whole.size() - 8, size_t{20}}) {
-    says(std::string(reinterpret_cast<const char*>(whole.data()), size), "an unfinished download?");
+    check_message(std::string(reinterpret_cast<const char*>(whole.data()), size),
+                  "an unfinished download?");
   }
   std::filesystem::remove(path);
 }

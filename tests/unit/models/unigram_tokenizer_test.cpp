@@ -207,15 +207,15 @@ TEST_CASE("no other split of a random text scores better") {
     }
     const auto t = load_vocabulary(bare(v));
     REQUIRE(t.ok());
-    std::string text, said;
+    std::string text, pieces;
     for (uint32_t length = 1 + random() % 12; length > 0; --length)
       text.push_back(static_cast<char>('a' + random() % 3));
     double score = 0;
     for (const int32_t id : (*t)->encode(text, {})) {
       score += v.scores[static_cast<size_t>(id)];
-      said += (*t)->piece(id);
+      pieces += (*t)->piece(id);
     }
-    REQUIRE(said == text);
+    REQUIRE(pieces == text);
     REQUIRE(score == best_score(v, text));
   }
 }
