@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building hearth needs (with --test testing it, the dashboard where its packages can be
-# had, --fuzz fuzzing, --package packaging it too, --monitor the dashboard with its tests, --aarch64 building
+# had, --fuzz fuzzing, --lint tests/tidy/lint.sh, --package packaging it too, --monitor the dashboard with its tests, --aarch64 building
 # for AArch64 and running that in QEMU) from Debian 12's own packages. Prints what it installs; does nothing
 # where all of it is there. Needs root or sudo only then.
 set -euo pipefail
@@ -27,6 +27,7 @@ case ${1:-} in
   --monitor) wanted+=("${test_packages[@]}" "${monitor_packages[@]}") ;;
   --package) wanted+=(dpkg-dev lintian patchelf) ;;
   --aarch64) wanted+=(g++-aarch64-linux-gnu qemu-user-static) ;;
+  --lint) wanted+=(clang-tidy-19) ;;
   --fuzz) wanted+=("${test_packages[@]}" "${fuzz_packages[@]}") ;;
 esac
 

@@ -3,7 +3,7 @@
 #   bash tests/run.sh             our own code under ASan + UBSan, then release, reduced counts
 #   bash tests/run.sh --release   release alone
 #   bash tests/run.sh --full      full counts, all that ASan and UBSan check, TSan, CUDA kernels under ASan on the CPU,
-#                                 soaks, attacks, valgrind, fuzzing, demo, tests and packages on a bare Debian 12
+#                                 clang-tidy, soaks, attacks, valgrind, fuzzing, demo, tests and packages on a bare Debian 12
 #                                 and, where packaging/install_deps.sh --aarch64 was run, the kernels for AArch64 in
 #                                 QEMU too; writes a row into docs/benchmarks.md
 # --full takes hours and is made of stages. A stage that fails does not stop the others. In a clean tree build/full/
@@ -146,6 +146,12 @@ run_fuzz() {
   HEARTH_FUZZ_SECONDS=${HEARTH_FUZZ_SECONDS:-600} bash tests/fuzz/run.sh
   outcome="${HEARTH_FUZZ_SECONDS:-600} s a target, no crash"
 }
+run_lint() {
+  note lint
+  bash packaging/install_deps.sh --lint
+  bash tests/tidy/lint.sh | tee build/full/lint.log
+  outcome=$(grep -o '\[hearth-skip\].*' build/full/lint.log || echo "clang-tidy finds nothing in $(grep -c ' s .*' build/full/lint.log) units")
+}
 run_bare() {
   note "bare machine: $1"
   mkdir -p build/full
@@ -162,6 +168,7 @@ if [[ $full == 1 ]]; then
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
   export HEARTH_TEST_NOISE=1  # a second user's small requests to every daemon of the tests
   stage release run_preset release -- -LE '^bare$'  # which has stages of its own
+  stage lint run_lint
   stage soak run_soak
   stage siege run_siege
   stage memcheck run_memcheck

@@ -31,6 +31,14 @@ inline bool full_counts() {
   return full != nullptr && *full == '1';
 }
 
+/// Whether this program was built with AddressSanitizer: some tests then do less, as the released
+/// build does all of it and `--full` both.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 /// First of the seeds that random tests try in addition to their fixed ones; 0: none. .ci/run sets
 /// HEARTH_NIGHT_SEED to the date, so that each night tries others.
 inline uint64_t night_seed() {

@@ -24,6 +24,7 @@ libxxhash-dev=#include <xxhash.h>
 libutf8proc-dev=#include <utf8proc.h>
 libsystemd-dev=libsystemd
 libcurl4-openssl-dev=#include <curl/curl.h>
+clang-tidy-19=clang-tidy-19
 libedit-dev=#include <(histedit|editline/readline).h>
 python3-zmq=import zmq
 python3-jinja2=import jinja2
