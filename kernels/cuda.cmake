@@ -1,5 +1,5 @@
 # hearth::kernels_cuda: the CUDA op table where a toolkit is found and HEARTH_CUDA is ON; otherwise
-# cuda/no_cuda.cpp, which reports that. HEARTH_CUDA_FOUND tells other folders which one is built.
+# cuda/no_cuda.cpp, which reports that. By HEARTH_CUDA_FOUND other folders know which one is built.
 
 set(HEARTH_CUDA_FOUND OFF)
 if(HEARTH_CUDA)

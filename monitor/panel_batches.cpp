@@ -23,7 +23,7 @@ std::string name_of(const Snapshot& snapshot, uint64_t number) {
   return row != nullptr ? row->id : fmt::format("request {}", number);
 }
 
-void tell(const Snapshot& snapshot, const ipc::WatchedStep& step) {
+void show_step(const Snapshot& snapshot, const ipc::WatchedStep& step) {
   std::string text = fmt::format("step {}: {}\n{}", step.step, ms_text(us_as_ms(step.duration_us)),
                                  step_in_words(step));
   for (size_t i = 0; i < step.prefills.size() && i < 8; ++i) {
@@ -224,7 +224,7 @@ void timeline(const Snapshot& snapshot, View& view, const ModelView& model) {
   }
   if (under_mouse != nullptr) {
     draw->AddLine({mouse.x, area.min.y}, {mouse.x, area.max.y}, theme.faint);
-    tell(snapshot, *under_mouse);
+    show_step(snapshot, *under_mouse);
   }
   draw->PopClipRect();
   ImGui::PopFont();

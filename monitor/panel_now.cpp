@@ -98,7 +98,7 @@ void headlines(const Snapshot& snapshot, View& view, const ModelView* model) {
 
 /// Memory held by one model's worker; its blocks as a bar.
 void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& worker,
-               const ModelView& told) {
+               const ModelView& reported) {
   const Theme& theme = view.theme;
   uint64_t weights = 0;
   std::string roles;
@@ -107,8 +107,9 @@ void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& wor
     weights = entry.weight_bytes;
     for (const std::string& role : entry.roles) roles += (roles.empty() ? "" : ", ") + role;
   }
-  const std::string about = fmt::format("{}{}{} · {}", roles, roles.empty() ? "" : " · ",
-                                        worker.device, age_text(snapshot.now_us(), told.stats_us));
+  const std::string about =
+      fmt::format("{}{}{} · {}", roles, roles.empty() ? "" : " · ", worker.device,
+                  age_text(snapshot.now_us(), reported.stats_us));
   const float room = ImGui::GetContentRegionAvail().x;
   put_text(view, "now/memory/model", worker.model);
   // On the line of the name if both fit, else below it.
@@ -123,12 +124,12 @@ void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& wor
       view, "now/memory/bytes",
       fmt::format("weights {}, KV {}", ipc::human_bytes(weights), ipc::human_bytes(s.kv_bytes)),
       theme.muted);
-  if (told.resident_bytes > 0) {
+  if (reported.resident_bytes > 0) {
     put_small(view, "now/memory/resident",
-              fmt::format("the worker holds {}{}", ipc::human_bytes(told.resident_bytes),
-                          told.power_mw > 0 ? fmt::format("; processors draw {:.1f} W",
-                                                          as_double(told.power_mw) / 1e3)
-                                            : ""),
+              fmt::format("the worker holds {}{}", ipc::human_bytes(reported.resident_bytes),
+                          reported.power_mw > 0 ? fmt::format("; processors draw {:.1f} W",
+                                                              as_double(reported.power_mw) / 1e3)
+                                                : ""),
               theme.muted);
   }
   if (s.gpu) put_small(view, "now/memory/gpu", ipc::gpu_text(*s.gpu), theme.muted);
@@ -278,7 +279,7 @@ void draw_now(const Snapshot& snapshot, View& view) {
     cache_and_drafts(snapshot, view);
   }
   end_card();
-  if (begin_card(view, "Who waits, and why", {0, 0})) waiting_list(snapshot, view);
+  if (begin_card(view, "Waiting, and why", {0, 0})) waiting_list(snapshot, view);
   end_card();
   ImGui::EndGroup();
 }

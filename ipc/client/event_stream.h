@@ -5,13 +5,13 @@
 // "uid:<number>/<16 random hex digits>", on which it receives its user's requests; an administrator
 // receives all.
 //   kind       payload
-//   stats      JSON, the reply to `stats`, ten times a second while somebody listens
+//   stats      JSON, the reply to `stats`, ten times a second while there are listeners
 //   models     JSON, the reply to `models`, once a second
 //   watch      WatchUpdate of the model's worker: steps and blocks
 //   requests   WatchUpdate with requests alone
-// A listener that does not read loses messages (the queue is bounded) and delays nobody. A listener
-// renews its lease every kStreamRenewUs by switching a subscription to "alive:<topic>" on or off;
-// one that has not done so for kStreamLeaseUs is sent nothing until it does.
+// A listener that does not read loses messages (the queue is bounded) and delays no other. A
+// listener renews its lease every kStreamRenewUs by switching a subscription to "alive:<topic>" on
+// or off; one that has not done so for kStreamLeaseUs is sent nothing until it does.
 //
 // A recording: "HEARTHREC1\n", then per message u32 length of the rest, i64 time in microseconds on
 // the machine's monotonic clock, then kind, model, payload, each u32 length and bytes. Little

@@ -31,7 +31,7 @@ class Descriptor {
   int fd_;
 };
 
-/// Whose group opens the socket's directory, as words; empty where it cannot be told.
+/// Whose group opens the socket's directory, as words; empty if it is unknown.
 std::string who_may(const std::filesystem::path& socket) {
   struct stat about {};
   if (::stat(socket.parent_path().c_str(), &about) != 0) return "";
@@ -57,7 +57,7 @@ Result<PeerCredentials> probe_listener(const std::filesystem::path& socket) {
   const Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (fd.get() < 0) return failed(errno);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
-      errno != EAGAIN) {  // EAGAIN: somebody listens, with a full backlog
+      errno != EAGAIN) {  // EAGAIN: a process listens, with a full backlog
     return failed(errno);
   }
   ucred peer{};

@@ -6,7 +6,7 @@
 // What bounds a peer: ZMQ_MAXMSGSIZE per frame (the peer is disconnected), kMaxFrames per message
 // (the message is dropped), the high-water marks in messages. A peer may still send one message of
 // endless frames, which libzmq gathers before anybody sees it. So the daemon does not listen with
-// it on Unix sockets (daemon/broker/transport), only behind CURVE keys on TCP.
+// it on Unix sockets (daemon/broker/transport), only with CURVE keys on TCP.
 
 #include <poll.h>
 #include <zmq.h>
@@ -51,7 +51,7 @@ void append(Message& message, const Views&... bytes) {
 /// Views of frames [from, end).
 std::vector<std::string_view> views(const Message& message, size_t from = 0);
 
-/// Who is at the other end of an ipc connection, as the kernel says it (SO_PEERCRED).
+/// The process at the other end of an ipc connection, as the kernel reports it (SO_PEERCRED).
 struct PeerCredentials {
   uint32_t uid = 0;
   uint32_t gid = 0;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kHeaderBytes = 16;
 constexpr size_t kReadBytes = 64 << 10;
-// Buffers that a long message has left behind are given back.
+// Frees buffers that grew for a long message.
 constexpr size_t kKeptBytes = 1 << 20;
 // No message of either end comes near it: a length beyond is no length.
 constexpr uint32_t kMessageBytesMax = 1u << 31;

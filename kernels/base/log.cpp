@@ -139,7 +139,7 @@ std::string_view name(LogLevel level) {
 }
 
 void log_line(LogLevel level, std::string_view event, const std::string& fields) {
-  // A library user who never called init_logging must not get logs on stdout.
+  // A program that never called init_logging must not get logs on stdout.
   static const bool started = [] {
     if (!g_started) init_logging("hearth", LogLevel::kWarn);
     return true;

@@ -50,7 +50,7 @@ class FileMapping {
   std::span<const std::byte> bytes() const { return bytes_; }
   const ReadableFile& file() const { return file_; }
   /// Whether the part can be read without waiting for a disk, judged by a sample. Always false if
-  /// the file system cannot tell, or outside the mapping.
+  /// the file system does not report it, or outside the mapping.
   bool in_page_cache(std::span<const std::byte> part) const;
   /// Removes the complete pages of `part` from this process's resident memory; they are read from
   /// the file again when needed. A part outside the mapping is ignored.

@@ -62,7 +62,7 @@ set(CPACK_DEBIAN_HEARTH_PACKAGE_CONTROL_EXTRA
   ${CMAKE_CURRENT_SOURCE_DIR}/debian/conffiles ${CMAKE_CURRENT_SOURCE_DIR}/debian/postinst
   ${CMAKE_CURRENT_SOURCE_DIR}/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/debian/postrm)
 set(CPACK_DEBIAN_HEARTH_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-set(CPACK_COMPONENT_MONITOR_DESCRIPTION "This package holds the dashboard: throughput, who waits and why, the life of
+set(CPACK_COMPONENT_MONITOR_DESCRIPTION "This package holds the dashboard: throughput, what waits and why, the life of
 every request, models, blocks of the KV cache. It looks over the daemon's
 sockets; requests, models and kept prefixes can be managed from it.")
 set(CPACK_DEBIAN_MONITOR_PACKAGE_DEPENDS "fonts-dejavu-core")

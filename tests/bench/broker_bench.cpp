@@ -1,13 +1,13 @@
 // hearth-broker-bench: what the broker costs, with the real hearthd and workers of this build.
 //
-//   health   round trip of a verb that the broker answers itself; beside it that of a process that
+//   health   round trip of a verb that the broker answers itself; and that of a process that
 //            sends back what a ROUTER of its own receives, which is what the socket library takes
 //   tokens   CPU time per streamed token: hearthd, and the worker's front door (its main thread)
 //   sse      CPU time per token of hearthd, streamed as server-sent events over HTTP; of the tiny
 //            model several tokens go in one event, of the large one each in its own
 //   stall    what a reader over HTTP that stops reading costs the broker in memory, and the speed
-//            of those who read beside it; and the same of one that reads on
-//   flood    10 000 requests in a second over a bound of 256: how soon the surplus is told, and
+//            of other readers; and the same of one that reads on
+//   flood    10 000 requests in a second over a bound of 256: how soon the surplus is refused, and
 //            whether what was accepted ends
 //   swap     first token of a role right after it was swapped to a resident model, and of the same
 //            prompt without a swap
@@ -251,14 +251,14 @@ void measure_sse(const Daemon& daemon, const std::string& model, int streams, in
       static_cast<double>(bytes) / count, static_cast<double>(events) / count);
 }
 
-struct Beside {
+struct Alongside {
   double grown_kib = 0;     ///< the broker's resident memory, at most
   double tokens_per_s = 0;  ///< of the other readers
 };
 
 /// A stream of 16 samples with 20 log probabilities per token, read or not read; and four other
 /// streams at the same time.
-Beside run_beside(const Daemon& daemon, bool reads, int32_t tokens) {
+Alongside run_alongside(const Daemon& daemon, bool reads, int32_t tokens) {
   ipc::Client client = daemon.connect();
   const int64_t before = resident_bytes(daemon.pid());
   const int fd = ask_for_stream(daemon, "one", 4 * tokens, 1, R"(,"n":16,"logprobs":20)");
@@ -292,8 +292,8 @@ Beside run_beside(const Daemon& daemon, bool reads, int32_t tokens) {
 void measure_stall(const Daemon& daemon, int rounds, int32_t tokens) {
   (void)run_beside(daemon, true, tokens);  // memory that the first such request leaves allocated
   for (int round = 0; round < rounds; ++round) {
-    const Beside reads = run_beside(daemon, true, tokens);
-    const Beside stalls = run_beside(daemon, false, tokens);
+    const Alongside reads = run_alongside(daemon, true, tokens);
+    const Alongside stalls = run_alongside(daemon, false, tokens);
     fmt::print(
         "stall    a reader that stalls: broker grew by {:.0f} KiB, others {:.0f} tokens/s; one "
         "that reads: {:.0f} KiB, others {:.0f} tokens/s\n",
@@ -348,7 +348,7 @@ void measure_flood(const Daemon& daemon, int requests, int64_t within_us) {
     }
   }
   fmt::print(
-      "flood    {} requests in {:.2f} s: {} refused, told after p50 {:.2f} ms, p99 {:.2f} ms; {} "
+      "flood    {} requests in {:.2f} s: {} refused, after p50 {:.2f} ms, p99 {:.2f} ms; {} "
       "accepted and done, {} failed otherwise\n",
       requests, static_cast<double>(within_us) / 1e6, refused_ms.size(), quantile(refused_ms, 0.5),
       quantile(refused_ms, 0.99), done, other);

@@ -8,7 +8,7 @@
 //             plain file that the page cache holds
 //   0 % hits  prompts that share nothing: tokens per second with the cache off, in memory, and with
 //             every one written to disk, until the last is; each round's rates, and their medians
-//   owners    whether one owner can tell by TTFT what another has asked for
+//   owners    whether TTFT shows one owner what another has asked for
 //   reopen    a process that writes chunks of the 1.2 B shape's KV (512 KiB a block) is killed at a
 //             random moment; until the next one writes and has looked up a chain: median and worst
 //

@@ -4,7 +4,7 @@
 //   stretch   4 streams decode while a 4000-token prompt prefills: their worst gap over their
 //             plain worst gap and over the plain median
 //   cancel    from posting a cancel in mid-prefill to the blocks being free
-//   fairness  TTFT of an owner's request, alone and behind 100 requests of another owner
+//   fairness  TTFT of an owner's request, alone and after 100 requests of another owner
 //   sharing   tokens per second of 1, 4 and 16 sequences decoding together
 //
 //   hearth-serving-bench [--shape NAME | --smoke]
@@ -154,7 +154,7 @@ void measure_stretch(Rig& rig, int32_t prompt_tokens, int rounds) {
     ttft_ms.push_back(rig.ttft_ms(prompt));
   }
   fmt::print(
-      "stretch   {} tokens prefill beside 4 streams: worst gap {:.1f} ms, plain median {:.1f} ms, "
+      "stretch   {} tokens prefill during 4 streams: worst gap {:.1f} ms, plain median {:.1f} ms, "
       "worst/plain worst {:.2f}, worst/plain median {:.2f}, prompt TTFT {:.0f} ms\n",
       prompt_tokens, median(worst_ms), median(plain_ms), median(over_worst), median(over_median),
       median(ttft_ms));
@@ -180,7 +180,7 @@ void measure_cancel(Rig& rig, int32_t prompt_tokens, int rounds) {
 }
 
 void measure_fairness(Rig& rig, int rounds, int others) {
-  std::vector<double> alone, behind;
+  std::vector<double> alone, queued;
   for (int round = 0; round < rounds; ++round) {
     RequestId id = rig.post("b", 200, 8);
     rig.finish_all();
@@ -189,13 +189,13 @@ void measure_fairness(Rig& rig, int rounds, int others) {
     for (int i = 0; i < 5; ++i) rig.step();
     id = rig.post("b", 200, 8);
     rig.finish_all();
-    behind.push_back(rig.ttft_ms(id));
+    queued.push_back(rig.ttft_ms(id));
   }
   fmt::print(
-      "fairness  TTFT of one request: alone {:.0f} ms, behind {} requests of another owner {:.0f} "
+      "fairness  TTFT of one request: alone {:.0f} ms, after {} requests of another owner {:.0f} "
       "ms, "
       "ratio {:.2f}\n",
-      median(alone), others, median(behind), median(behind) / median(alone));
+      median(alone), others, median(queued), median(queued) / median(alone));
 }
 
 void measure_sharing(Rig& rig, int rounds, int32_t tokens) {

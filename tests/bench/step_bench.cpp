@@ -1,11 +1,11 @@
-// hearth-step-bench: what a step costs beside its ops, and what it costs to draw a token.
+// hearth-step-bench: what a step costs in addition to its ops, and what it costs to draw a token.
 //
 //   overhead  engine steps of 8 decoding sequences over a model that computes nothing: commands,
 //             scheduling, index buffers, appending tokens, events; with greedy sampling of 64
 //             tokens, which is next to nothing
 //   watching  what it costs the engine's thread to be watched: steps of 2 ms that compute nothing,
-//             a snapshot asked for every 50 of them (ten a second), in turn with nobody watching
-//             and with somebody; for a pool of some, and of 100,000 blocks
+//             a snapshot asked for every 50 of them (ten a second), in turn without watchers
+//             and with one; for a pool of some, and of 100,000 blocks
 //   sampling  one draw from a row of 128,256 logits, under the usual settings, for logits that are
 //             peaked (as a trained model's) and flat (as random weights')
 //
@@ -129,7 +129,7 @@ void measure_overhead(int32_t sequences, int32_t prompt_tokens, int32_t steps) {
     HEARTH_CHECK(decoded() == before + static_cast<uint64_t>(sequences), "{}", i);
     engine->outbox().drain();
   }
-  print(fmt::format("step of {} sequences behind {} tokens", sequences, prompt_tokens),
+  print(fmt::format("step of {} sequences after {} tokens", sequences, prompt_tokens),
         std::move(us));
 }
 
@@ -165,7 +165,8 @@ void measure_watching(int32_t blocks, int32_t sequences, int32_t rounds, int32_t
   };
   const double off = median(us[0]), on = median(us[1]);
   fmt::print(
-      "{:6} blocks, {} sequences: beside its 2 ms a step takes {:.2f} us unwatched, {:.2f} us "
+      "{:6} blocks, {} sequences: in addition to its 2 ms a step takes {:.2f} us unwatched, {:.2f} "
+      "us "
       "watched: {:.3f} % more; processor time, medians of {} rounds of {} "
       "steps\n",
       engine->snapshot().kv_blocks_total.front(), sequences, off, on, (on - off) / kStepUs * 100,

@@ -221,8 +221,8 @@ TEST_CASE("attention to all: whole texts, short ones and those of several splits
   }
   const Case few{.head_dim = 32, .to_all = true};
   const Outputs alone = run(ops, few, {{1, 0, 30}});
-  const Outputs beside = run(ops, few, {{2, 0, 40}, {1, 0, 30}});
-  for (const auto& [token, row] : alone) CHECK(beside.at(token) == row);
+  const Outputs batched = run(ops, few, {{2, 0, 40}, {1, 0, 30}});
+  for (const auto& [token, row] : alone) CHECK(batched.at(token) == row);
 }
 
 TEST_CASE("attention: a row's value depends on its own sequence alone") {

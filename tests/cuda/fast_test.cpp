@@ -107,12 +107,12 @@ Outcome run(const OpTable& ops, const Case& c) {
       std::copy_n(residual.begin() + row * outputs, outputs, to->begin() + row * stride);
     }
   };
-  std::vector<float> beside = made;
-  put_residual(&beside);
+  std::vector<float> with_other = made;
+  put_residual(&with_other);
   if (c.residual == Case::kInPlace) put_residual(&made);
   const DeviceRows inputs(ops, step.bound(), c.cols, x);
   const kernels::DeviceBuffer out = upload(ops, made);
-  const kernels::DeviceBuffer other = upload(ops, beside);
+  const kernels::DeviceBuffer other = upload(ops, with_other);
   const kernels::TensorView out_view{out.data(), DType::kF32, step.bound(), outputs, stride};
   const kernels::TensorView other_view{other.data(), DType::kF32, step.bound(), outputs, stride};
   const kernels::TensorView* add = c.residual == Case::kInPlace  ? &out_view

@@ -39,7 +39,8 @@ bool eventually(const std::function<bool()>& condition, int every_ms) {
 
 Sandbox::Sandbox() {
   fs::create_directory(models());
-  ::setenv("HEARTH_ALLOW_ROOT", "1", 1);  // tests run as whoever builds, in containers as root
+  ::setenv("HEARTH_ALLOW_ROOT", "1",
+           1);  // tests run as the user that builds, in containers as root
 }
 
 fs::path program(const std::string& name) { return fs::path(HEARTH_BINARY_DIR) / "bin" / name; }

@@ -352,10 +352,10 @@ TEST_CASE("a worker stopped by hand drains, and the next request starts another"
   ipc::Client client = daemon.connect();
   run(client, seeded(1, 1));
   const pid_t worker = daemon.wait_for_worker();
-  bool told = false;
+  bool stopped = false;
   const Answer answer = run(client, seeded(1, kLong), [&](const Answer& so_far) {
-    if (!told && so_far.ids[0].size() > 50) {
-      told = true;
+    if (!stopped && so_far.ids[0].size() > 50) {
+      stopped = true;
       ::kill(worker, SIGTERM);
     }
   });

@@ -272,8 +272,8 @@ TEST_CASE("malformed and hostile bytes get their status and disturb no other cli
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"http.header_timeout_ms=300", "http.body_timeout_ms=300"});
   daemon.connect();
-  HttpClient beside(daemon);
-  beside.send(post("/v1/completions", completion(9, 150, R"(,"stream":true)")));
+  HttpClient other(daemon);
+  other.send(post("/v1/completions", completion(9, 150, R"(,"stream":true)")));
 
   const std::string head =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -325,7 +325,7 @@ TEST_CASE("malformed and hostile bytes get their status and disturb no other cli
   slow.send("0\r\n\r\n");
   CHECK(slow.receive()->status == 200);
 
-  const std::optional<HttpAnswer> undisturbed = beside.receive();
+  const std::optional<HttpAnswer> undisturbed = other.receive();
   REQUIRE(undisturbed.has_value());
   std::string reason;
   const std::string text = text_of_stream(undisturbed->body, &reason);

@@ -42,7 +42,7 @@ std::string state_of(ipc::Client& client, const std::string& model) {
   return "";
 }
 
-/// Sends requests to the role until told to stop.
+/// Sends requests to the role until `stop` is set.
 struct Streamer {
   static constexpr uint64_t kSeeds = 3;
   static constexpr int32_t kTokens = 150;
@@ -261,7 +261,7 @@ TEST_CASE(
   REQUIRE(slept);
   REQUIRE_MESSAGE(answer.done, why(answer));
   CHECK(answer.ids == want.ids);
-  CHECK(answer.done->resumed == 0);  // not a death: it was told to end
+  CHECK(answer.done->resumed == 0);  // not a death: it was asked to end
 }
 
 TEST_CASE("under a service manager, ready means that a token can be generated") {

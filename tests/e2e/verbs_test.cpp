@@ -101,7 +101,7 @@ TEST_CASE("render shows the prompt that the model's chat template makes, and its
   CHECK(hearth(sandbox, "render tales -f chat.json --prompt").out == "Once upon\n\nSo");
   const json reply = json::parse(hearth(sandbox, "render tales -f chat.json --json").out);
   CHECK(reply["prompt"] == "Once upon\n\nSo");
-  CHECK(reply["ids"][0] == 1);  // BOS, which this template leaves to whoever encodes
+  CHECK(reply["ids"][0] == 1);  // BOS, which this template leaves to the encoder
   CHECK(reply["ids"].size() == reply["entries"].size());
   const Outcome ids = hearth(sandbox, "render tales --ids", R"({"messages":[]})");
   CHECK(ids.out == "1\n");

@@ -1,4 +1,4 @@
-// A database of prefixes that somebody has meddled with: restored from, written to, looked after.
+// A database of prefixes with damaged rows: restored from, written to, looked after.
 // What is served must be what was saved; all else is a miss.
 //
 //   first byte, lowest bit 0: edits of the file: page, offset (2 bytes), xor (0: the file ends

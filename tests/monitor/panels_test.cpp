@@ -303,7 +303,7 @@ TEST_CASE("keyboard and mouse: panels, theme, selection, cancel with confirmatio
   type(drawn, '?');
   drawn.frame();
   CHECK_FALSE(drawn.text("help/1 to 9").empty());
-  click(drawn, "side/log");  // beside it: it closes
+  click(drawn, "side/log");  // outside of it: it closes
   CHECK(drawn.text("help/1 to 9").empty());
   type(drawn, 'q');
   CHECK(drawn.app.quit());

@@ -17,7 +17,7 @@ for page in "${pages[@]}"; do
   # Links and pictures.
   while read -r target; do
     [[ $target =~ ^https?: || $target == \#* ]] && continue
-    [[ -e $(dirname "$page")/${target%%#*} ]] || complain "$page: no file behind the link $target"
+    [[ -e $(dirname "$page")/${target%%#*} ]] || complain "$page: no file for the link $target"
   done < <(grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//')
   # Files that are named by their path, or by its beginning.
   while read -r path; do

@@ -197,7 +197,7 @@ bool Download::begin_body() {
 
 bool Download::body(std::string_view bytes) {
   const long code = status();
-  if (code != 200 && code != 206) return true;  // of a redirect or an error: nobody reads it
+  if (code != 200 && code != 206) return true;  // of a redirect or an error: not used
   if (!body_begun_ && !begin_body()) return false;
   if (total_ > 0 && part_.size_bytes() + bytes.size() > total_) {
     return fail(
@@ -305,7 +305,7 @@ Result<Next> Download::judge(CURLcode code, long http) {
     return Next::kAgain;  // a part of what was asked for
   }
   if (http == 416) {
-    // Nothing behind what is there: it is all, where the sizes agree.
+    // Nothing follows what is there: the file is complete if the sizes agree.
     if (head_.range_total == part_.size_bytes() && part_.size_bytes() > 0) return Next::kDone;
     HEARTH_TRY(part_.restart());
     kept_ = 0;

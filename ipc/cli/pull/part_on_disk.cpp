@@ -40,7 +40,8 @@ Result<PartOnDisk> PartOnDisk::open(const std::filesystem::path& target) {
   const std::string part = out.part();
   out.fd_ = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (out.fd_ < 0) return system_error(part, errno);
-  // Locked, and still the file of that name: whoever had the lock may just have finished.
+  // Locked, and still the file of that name: the process that had the lock may have finished just
+  // now.
   struct stat opened {
   }, named{};
   const bool locked = ::flock(out.fd_, LOCK_EX | LOCK_NB) == 0 && ::fstat(out.fd_, &opened) == 0 &&

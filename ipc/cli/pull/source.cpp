@@ -109,7 +109,7 @@ Result<std::string> file_name_of(std::string_view path) {
     if (!kept) c = '_';
   }
   name.erase(0, name.find_first_not_of("."));
-  constexpr size_t kMaxNameBytes = 200;  // a file system takes 255, and .part comes behind
+  constexpr size_t kMaxNameBytes = 200;  // a file system takes 255, and .part is appended
   if (name.size() <= std::string_view(".gguf").size() || !name.ends_with(".gguf") ||
       name.size() > kMaxNameBytes) {
     return invalid(

@@ -58,7 +58,7 @@ Result<std::string> read_source(const std::vector<std::string>& words, const std
   return without_newline(!file.empty() && file != "-" ? read_file(file) : read_all(stdin, "stdin"));
 }
 
-/// Somebody may have put a text there: not a device such as /dev/null, nor a service's socket.
+/// Whether standard input may hold a text: not a device such as /dev/null, nor a service's socket.
 bool stdin_holds_text() {
   struct stat info {};
   return ::fstat(STDIN_FILENO, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));

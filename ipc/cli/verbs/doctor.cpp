@@ -81,7 +81,8 @@ void look_at_workers(Findings& out) {
       if (program == cpu) {
         out.add(check.level, check.name, check.detail);
       } else if (check.level == Level::kFail) {
-        // With worker.device = auto the CPU computes; whoever asked for the GPU is told as well.
+        // With worker.device = auto the CPU computes; with a GPU configured this is reported as
+        // well.
         out.warn("gpu " + check.name, check.detail);
       } else {
         out.add(check.level, "gpu " + check.name, check.detail);

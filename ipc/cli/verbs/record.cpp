@@ -1,4 +1,4 @@
-// hearth stats --record FILE: keeps what dashboards are told, until Ctrl-C or for so many seconds.
+// hearth stats --record FILE: records what dashboards receive, until Ctrl-C or for so many seconds.
 
 #include <fmt/core.h>
 

@@ -25,7 +25,7 @@ namespace {
 /// hearthd gives live requests 30 s by default.
 constexpr auto kStopPatience = std::chrono::seconds(40);
 
-/// A process that has ended and waits for a parent who never asks (in a container, say) has ended.
+/// A zombie has ended, even if its parent never reaps it, as in some containers.
 bool alive(pid_t pid) {
   std::ifstream in(fmt::format("/proc/{}/stat", pid));
   std::string line;
@@ -39,7 +39,7 @@ bool alive(pid_t pid) {
 int stop() {
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
-  // Whom to signal is the kernel's word on who listens there, not the daemon's own.
+  // The process to signal comes from the kernel, not from the daemon's own answer.
   const auto listener = ipc::probe_listener(ipc::api_socket(client->runtime_dir()));
   if (!listener.ok()) return fail(listener.error());
   if (listener->uid != ::geteuid()) {

@@ -86,8 +86,8 @@ void drop_quantized(CudaState& state, const TensorView& written) {
   if (held.data == nullptr) return;
   const bool before =
       end(written.data, written.rows, written.row_stride, written.cols) <= held.data;
-  const bool behind = end(held.data, held.rows, held.stride, held.cols) <= written.data;
-  if (!before && !behind) held = {};
+  const bool after = end(held.data, held.rows, held.stride, held.cols) <= written.data;
+  if (!before && !after) held = {};
 }
 
 }  // namespace hearth::kernels

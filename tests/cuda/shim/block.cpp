@@ -89,7 +89,7 @@ std::byte* new_stack() {
   return static_cast<std::byte*>(memory) + kGuardBytes;
 }
 
-// AddressSanitizer must be told about every change of stack.
+// AddressSanitizer must know of every change of stack.
 void before_fiber([[maybe_unused]] const Fiber& fiber) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&block().asan_fake_stack, fiber.stack, kStackBytes);

@@ -166,7 +166,7 @@ inline void mma_s8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b,
     c[i] = sum;
   }
 }
-/// mma.m16n8k16 of 16-bit floats, of which `decode` tells the value: lane 4 g + t holds rows g
+/// mma.m16n8k16 of 16-bit floats, whose value `decode` returns: lane 4 g + t holds rows g
 /// (a[0], a[2]) and g + 8 (a[1], a[3]) of A at columns 2 t, 2 t + 1 (a[0], a[1]) and those eight
 /// further, column g of B likewise, and C as above. The sum is rounded once.
 template <typename Decode>

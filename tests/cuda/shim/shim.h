@@ -10,7 +10,7 @@
 // block reaches, threads that meet at different lines, warp operations without all 32 lanes.
 // Dynamic shared memory and device memory come from the heap (red zones under AddressSanitizer) and
 // are filled with NaN patterns first. Streams are asynchronous in earnest: launches and copies
-// run when somebody synchronizes, or waits for an event, so host memory that was freed too early is
+// run at a synchronization or a wait for an event, so host memory that was freed too early is
 // seen, and page-locked memory that was written too early.
 //
 // What it cannot see: real races between two sync points, memory order, occupancy, alignment of

@@ -27,7 +27,7 @@ struct ModelTraits {
   uint64_t weight_bytes = 10;
   uint64_t kv_bytes = 10;
   int load_steps = 3;
-  uint64_t host_bytes = 0;          ///< that it may take beside a device's memory
+  uint64_t host_bytes = 0;          ///< that it may take in addition to a device's memory
   uint64_t host_bytes_taken = 0;    ///< of them
   std::optional<Error> fails = {};  ///< instead of `ready`
 };
@@ -134,7 +134,7 @@ class BrokerSim {
   std::map<std::string, std::string> fingerprints;  ///< of the models' files
   uint64_t device_bytes = 0;     ///< of a device with memory of its own; 0: there is none
   uint64_t host_free_bytes = 0;  ///< as the host reports; 0: not reported
-  std::set<PeerId> gone;         ///< connections that nobody reads any more
+  std::set<PeerId> gone;         ///< connections that no client reads any more
   std::map<std::pair<PeerId, std::string>, SimAnswer> answers;
   uint64_t starts = 0;
 

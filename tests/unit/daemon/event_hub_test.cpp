@@ -114,7 +114,7 @@ TEST_CASE("a listener gets events; when the last one leaves, workers may stop re
     CHECK(met[3].kind == "requests");
     const auto rows = ipc::decode_watch(met[3].payload);
     REQUIRE(rows.ok());
-    REQUIRE(rows->requests.size() == 2);           // an administrator sees everybody's
+    REQUIRE(rows->requests.size() == 2);           // an administrator sees all users'
     CHECK(rows->requests[0].cached_tokens == 48);  // joined from the worker's reports
     const auto steps = ipc::decode_watch(met[0].payload);
     REQUIRE(steps.ok());
@@ -126,7 +126,7 @@ TEST_CASE("a listener gets events; when the last one leaves, workers may stop re
   CHECK(rig.watched == std::vector<bool>{true, false});
 }
 
-TEST_CASE("a listener who is not an administrator sees nothing of others' requests") {
+TEST_CASE("a listener that is not an administrator sees nothing of others' requests") {
   Rig rig(false);
   rig.live = {request(1, ::geteuid()), request(2, 4242)};
   ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();

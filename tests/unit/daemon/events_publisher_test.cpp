@@ -105,16 +105,16 @@ TEST_CASE("gaps between tokens are counted while a client listens, and reported 
   publisher.add_gap(20);
   publisher.add_gap(20);
   publisher.add_gap(90'000);
-  const auto tell = [&] {
+  const auto published_gaps = [&] {
     const auto watch = std::make_shared<engine::EngineWatch>();
     return ipc::decode_watch(publisher.encode(watch)).value().gaps;
   };
-  CHECK(tell() == std::vector<ipc::WatchedGaps>{{20, 2}, {ipc::gap_bucket(90'000), 1}});
-  CHECK(tell().empty());
+  CHECK(published_gaps() == std::vector<ipc::WatchedGaps>{{20, 2}, {ipc::gap_bucket(90'000), 1}});
+  CHECK(published_gaps().empty());
   publisher.add_gap(7);
   publisher.stop();
   publisher.start();
-  CHECK(tell().empty());
+  CHECK(published_gaps().empty());
 }
 
 }  // namespace

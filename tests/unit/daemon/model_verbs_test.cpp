@@ -142,7 +142,7 @@ TEST_CASE(
 
   sim.load("l", "a");
   sim.step();
-  sim.unload("u2", "a");  // the load under way is told
+  sim.unload("u2", "a");  // the load in progress is reported
   REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "u2").ends == 1; }));
   REQUIRE(sim.answer(BrokerSim::admin().peer, "l").error() != nullptr);
   CHECK(sim.answer(BrokerSim::admin().peer, "l").error()->code == ErrorCode::kCancelled);

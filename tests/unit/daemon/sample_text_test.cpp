@@ -60,7 +60,7 @@ TEST_CASE("an answer's parts are sent with its tokens, also when it is replayed"
   for (const char c :
        std::string("hm</think>ab <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"))
     ids.push_back(f.byte_token(static_cast<unsigned char>(c)));
-  const auto told = [&](size_t replayed, size_t cut) {
+  const auto sent = [&](size_t replayed, size_t cut) {
     SampleText text(*f.tokenizer, false, {});
     text.read_as(reading, 1, *f.tokenizer, {});
     text.replay({ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(replayed)});
@@ -88,7 +88,7 @@ TEST_CASE("an answer's parts are sent with its tokens, also when it is replayed"
     return out;
   };
   const std::string call = R"([2]{"index":0,"id":")" + call_id(7, 1, 0) + R"(","name":"f"})";
-  CHECK(told(0, 1000) == "[1]hm[0]ab" + call + "[3]{}");
+  CHECK(sent(0, 1000) == "[1]hm[0]ab" + call + "[3]{}");
   // Split anywhere, and continued anywhere by another worker, no text is lost or repeated.
   const auto plain = [](std::string text) {
     for (const char* mark : {"[0]", "[1]", "[3]"}) {
@@ -96,10 +96,10 @@ TEST_CASE("an answer's parts are sent with its tokens, also when it is replayed"
     }
     return text;
   };
-  const std::string whole = plain(told(0, 1));
-  CHECK(whole == plain(told(0, 1000)));
+  const std::string whole = plain(sent(0, 1));
+  CHECK(whole == plain(sent(0, 1000)));
   for (size_t replayed = 1; replayed < ids.size(); ++replayed) {
-    CHECK(whole.ends_with(plain(told(replayed, 1))));
+    CHECK(whole.ends_with(plain(sent(replayed, 1))));
   }
 }
 

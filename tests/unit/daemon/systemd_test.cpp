@@ -34,7 +34,7 @@ struct FakeSystemd {
   }
 };
 
-TEST_CASE("systemd is told, and children do not inherit its socket") {
+TEST_CASE("systemd is notified, and children do not inherit its socket") {
   FakeSystemd systemd;
   ::setenv("WATCHDOG_USEC", "3000000", 1);
   ::setenv("WATCHDOG_PID", std::to_string(::getpid()).c_str(), 1);
@@ -66,10 +66,10 @@ TEST_CASE("another process's watchdog is ignored; without a socket nothing happe
   SystemdNotifier silent;
   CHECK(silent.watchdog_interval_ms() == 0);
   CHECK_FALSE(silent.active());
-  silent.ready("nobody hears");
+  silent.ready("not received");
   ::setenv("NOTIFY_SOCKET", "not-a-path", 1);
   SystemdNotifier wrong;
-  wrong.ready("nobody hears");
+  wrong.ready("not received");
 }
 
 }  // namespace

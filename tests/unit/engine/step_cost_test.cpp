@@ -67,16 +67,16 @@ TEST_CASE("a learned chunk makes a step as long as wanted") {
       measure(cost, 0, tokens > 0 ? tokens : 1, device.step_us(0, tokens));
       if (cost.wants_plain_step(4)) measure(cost, 4, 0, device.step_us(4, 0));
       if (cost.wants_plain_step(1)) measure(cost, 1, 0, device.step_us(1, 0));
-      const int32_t beside = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
-      measure(cost, 4, beside, device.step_us(4, beside));
+      const int32_t prefill = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
+      measure(cost, 4, prefill, device.step_us(4, prefill));
     }
     const int32_t alone = cost.tokens_within(cost.prefill_room_us(0, 3, 250'000), 0);
     CHECK(device.step_us(0, alone) <= 255'000);
     CHECK(device.step_us(0, alone) >= 220'000 - 20'000);
-    const int32_t beside = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
+    const int32_t prefill = cost.tokens_within(cost.prefill_room_us(4, 3, 250'000), 0);
     const double plain = static_cast<double>(device.step_us(4, 0));
-    CHECK(static_cast<double>(device.step_us(4, beside)) <= 3.1 * plain);
-    CHECK(static_cast<double>(device.step_us(4, beside)) >= 2.5 * plain);
+    CHECK(static_cast<double>(device.step_us(4, prefill)) <= 3.1 * plain);
+    CHECK(static_cast<double>(device.step_us(4, prefill)) >= 2.5 * plain);
   }
 }
 

@@ -61,7 +61,7 @@ TEST_CASE("ps, stats and top have a line for each GPU that reports values, and n
   stats.workers.resize(2);
   CHECK(ps_text(ps).find("NVIDIA") == std::string::npos);
   ipc::GpuSnapshot gpu;
-  gpu.name = "NVIDIA \x1b[31m";  // whoever says so
+  gpu.name = "NVIDIA \x1b[31m";  // from a driver
   gpu.power_mw = 412'345;
   gpu.power_limit_mw = 700'000;
   gpu.driver = "580.65.06";

@@ -128,7 +128,7 @@ ipc::DoneEvent done(const char* reason) {
   return event;
 }
 
-void tell(const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
+void answer_all(const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
   if (!std::holds_alternative<ipc::GenerateRequest>(request)) return;
   reply.event(ipc::QueuedEvent{"loading", 0, 0});
   reply.delta(0, 0, "a \x1b[31mstory", {7});
@@ -159,7 +159,7 @@ TEST_CASE("hearth reports at once that there is no daemon") {
 
 TEST_CASE("piped, stdout is the text and nothing else") {
   TempDir temp;
-  FakeDaemon daemon(temp.path(), tell);
+  FakeDaemon daemon(temp.path(), answer_all);
   const Outcome plain = hearth(temp, {"run", "tales", "Once"});
   CHECK(plain.status == kOk);
   CHECK(plain.out == "a \x1b[31mstory\n");
@@ -214,7 +214,7 @@ TEST_CASE("a full disk is reported, and cancels the request") {
 
 TEST_CASE("--json is one object per line, the deltas among them") {
   TempDir temp;
-  FakeDaemon daemon(temp.path(), tell);
+  FakeDaemon daemon(temp.path(), answer_all);
   const Outcome outcome = hearth(temp, {"run", "tales", "Once", "--json"});
   CHECK(outcome.status == kOk);
   std::vector<std::string> lines;

@@ -108,7 +108,7 @@ TEST_CASE("ps, top and models fit a terminal of 80 columns, with any names") {
   model.file_type = "Q4_K_M";
   ps.models.push_back(model);
   ipc::PsEntry entry;
-  entry.id = "a-request-id-that-somebody-chose-to-be-rather-long";
+  entry.id = "a-request-id-that-a-client-chose-to-be-rather-long";
   entry.owner = "uid:1000";
   entry.model = name;
   entry.state = "recovering";

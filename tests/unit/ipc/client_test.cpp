@@ -105,7 +105,7 @@ TEST_CASE("a missing daemon is reported at once: no socket, a stale one, no dire
 }
 
 TEST_CASE("the error for a daemon of another group names that group") {
-  if (::geteuid() != 0) HEARTH_SKIP("needs root, to become somebody else");
+  if (::geteuid() != 0) HEARTH_SKIP("needs root, to become another user");
   TempDir temp;
   FakeDaemon daemon(temp.path(), echo);
   REQUIRE(::chmod(temp.path().c_str(), 0750) == 0);
@@ -113,9 +113,10 @@ TEST_CASE("the error for a daemon of another group names that group") {
   if (child == 0) {
     if (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(9);
     const auto listener = probe_listener(api_socket(temp.path()));
-    const bool told = listener.error().code == ErrorCode::kForbidden &&
-                      listener.error().message.find("members of group root") != std::string::npos;
-    ::_exit(told ? 0 : 1);
+    const bool forbidden =
+        listener.error().code == ErrorCode::kForbidden &&
+        listener.error().message.find("members of group root") != std::string::npos;
+    ::_exit(forbidden ? 0 : 1);
   }
   int how = 0;
   REQUIRE(::waitpid(child, &how, 0) == child);

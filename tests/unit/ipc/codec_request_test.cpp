@@ -124,7 +124,7 @@ TEST_CASE("absent fields have the default of the table, which is the struct's") 
 
 TEST_CASE("every field of the table reaches its struct and the wire") {
   GenerateRequest request = every_field_set();
-  request.grammar = "root ::= \"a\"";  // beside json_schema, which only a reader refuses
+  request.grammar = "root ::= \"a\"";  // with json_schema, which only a reader refuses
   const std::string json = encode_request(request) + encode_request(chat());
   for (const Field& field : fields(Verb::kGenerate)) {
     if (field.name == "prompt_ids") continue;

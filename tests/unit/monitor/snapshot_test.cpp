@@ -234,15 +234,15 @@ TEST_CASE("a swap is in the log, and marked on the lines") {
   reply.models[0].roles = {"default"};
   reply.models[1].name = "new";
   reply.models[1].state = "loading";
-  const auto tell = [&](int64_t now_us) {
+  const auto report = [&](int64_t now_us) {
     snapshot.apply({now_us, "models", "", ipc::encode_event(reply)});
   };
-  tell(1'000'000);
+  report(1'000'000);
   CHECK(snapshot.marks().empty());
   reply.models[1].state = "resident";
-  tell(2'000'000);
+  report(2'000'000);
   std::swap(reply.models[0].roles, reply.models[1].roles);
-  tell(3'000'000);
+  report(3'000'000);
   REQUIRE(snapshot.marks().size() == 2);
   CHECK(snapshot.marks()[0].text == "new loaded");
   CHECK(snapshot.marks()[1].text == "default is new now");
@@ -250,7 +250,7 @@ TEST_CASE("a swap is in the log, and marked on the lines") {
   CHECK(snapshot.log().back().text == "default: old -> new");
   for (int i = 0; i < 1000; ++i) {
     std::swap(reply.models[0].roles, reply.models[1].roles);
-    tell(4'000'000 + i);
+    report(4'000'000 + i);
   }
   CHECK(snapshot.marks().size() == Snapshot::kMaxMarks);
 }
