@@ -34,6 +34,9 @@ class HttpFront final : public http::Backend {
   void take_turn(uint32_t uid, std::function<void()> work) override {
     shares_.take_turn(uid, std::move(work));
   }
+  void take_listeners_turn(std::function<void()> work) override {
+    shares_.take_listeners_turn(std::move(work));
+  }
   bool may_connect(uint32_t uid) override { return shares_.may_connect(uid); }
   Result<void> admit(uint32_t uid, size_t bytes) const override;
   void run_aside(uint32_t uid, size_t bytes, std::function<void()> work,

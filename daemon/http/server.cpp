@@ -33,9 +33,6 @@ constexpr std::chrono::milliseconds kTick{100};
 // Bound on a user's incoming bytes, in addition to one request of the largest size, and on a user's
 // answers that wait to be written.
 constexpr size_t kShareBytes = 8 << 20;
-// Connections accepted per turn of the loop. Without a pause between turns: a full backlog would
-// refuse the connections of all users.
-constexpr int kAcceptBurst = 32;
 // Wrong keys without a delay; each further one doubles the wait.
 constexpr int kFreeWrongKeys = 5;
 constexpr int64_t kKeyPauseMs = 100;
@@ -49,6 +46,7 @@ class Server final : public HttpServer, public ConnectionHost {
   Server(asio::io_context& io, const ServerConfig& settings, Backend& broker)
       : io_(io), config_(settings), backend_(broker), unix_(io), tcp_(io), timer_(io) {}
   ~Server() override {
+    *alive_ = false;
     timer_.cancel();
     std::error_code ignored;
     if (unix_.acceptor.is_open()) std::filesystem::remove(config_.socket, ignored);
@@ -157,6 +155,8 @@ class Server final : public HttpServer, public ConnectionHost {
   template <class Acceptor>
   void wait_for_connections(Listener<Acceptor>& listener);
   template <class Acceptor>
+  void accept_soon(Listener<Acceptor>& listener);
+  template <class Acceptor>
   void accept_some(Listener<Acceptor>& listener);
   void admit(int fd, bool tcp);
   bool has_room(uint32_t peer_uid, bool other_user);
@@ -181,6 +181,7 @@ class Server final : public HttpServer, public ConnectionHost {
   std::string scratch_;
   uint64_t connections_made_ = 0;
   uint64_t exchanges_made_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers may outlive us
 };
 
 Error cannot(std::string_view what, const error_code& error) {
@@ -246,30 +247,38 @@ void Server::wait_for_connections(Listener<Acceptor>& listener) {
   if (listener.accepting || !listener.acceptor.is_open()) return;
   listener.accepting = true;
   listener.acceptor.async_wait(asio::socket_base::wait_read,
-                               [this, &listener](const error_code& error) {
-                                 if (error == asio::error::operation_aborted) return;
-                                 listener.accepting = false;
-                                 accept_some(listener);
+                               [this, alive = alive_, &listener](const error_code& error) {
+                                 if (*alive && !error) accept_soon(listener);
                                });
 }
 
 template <class Acceptor>
+void Server::accept_soon(Listener<Acceptor>& listener) {
+  backend_.take_listeners_turn([this, alive = alive_, &listener] {
+    if (*alive) accept_some(listener);
+  });
+}
+
+// While connections wait there is no pause but the users' turns: a full backlog would refuse the
+// connections of all users.
+template <class Acceptor>
 void Server::accept_some(Listener<Acceptor>& listener) {
   constexpr bool tcp = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
-  for (int i = 0; i < kAcceptBurst; ++i) {
+  for (int i = 0; i < config_.accepts_per_turn; ++i) {
     const int fd = ::accept4(listener.acceptor.native_handle(), nullptr, nullptr,
                              SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       admit(fd, tcp);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      break;
-    } else if (errno != EINTR && errno != ECONNABORTED) {
-      // For example out of descriptors: the next tick retries.
-      log_warn("http_accept", "error=\"{}\"", std::strerror(errno));
-      return;
+      continue;
     }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    listener.accepting = false;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return wait_for_connections(listener);
+    // For example out of descriptors: the next tick retries.
+    log_warn("http_accept", "error=\"{}\"", std::strerror(errno));
+    return;
   }
-  wait_for_connections(listener);
+  accept_soon(listener);
 }
 
 // Identifies the user before counting, so that unidentified connections cannot shut out a user.
@@ -277,6 +286,10 @@ void Server::admit(int fd, bool tcp) {
   const std::optional<uint32_t> named = tcp ? tcp_peer_uid(fd) : unix_peer_uid(fd);
   const bool other_user = tcp && !keys_ && named != std::optional<uint32_t>(::geteuid());
   const uint32_t peer_uid = named.value_or(kNobody);
+  if (!backend_.may_connect(peer_uid)) {
+    ::close(fd);  // writing an answer to each of a flood would take longer than the rest
+    return;
+  }
   if ((!tcp && !named) || !has_room(peer_uid, other_user)) {
     constexpr std::string_view kFull =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
@@ -311,8 +324,7 @@ bool Server::has_room(uint32_t peer_uid, bool other_user) {
   const size_t most = config_.max_connections;
   size_t share = std::max<size_t>(most / 2, 1);
   if (other_user || peer_uid == kNobody) share = std::min(share, kStrangers);
-  return connections_.size() < most && peers_[peer_uid].connections < share &&
-         backend_.may_connect(peer_uid);
+  return connections_.size() < most && peers_[peer_uid].connections < share;
 }
 
 void Server::serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid) {

@@ -33,6 +33,7 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
   int64_t max_connections = 256;
   int64_t max_body_bytes = 32 << 20;
+  int accepts_per_turn = 8;  ///< new connections of one listener in one turn
   /// Bodies up to this size, and answers up to a few KiB of it, are parsed on the server's own
   /// thread.
   size_t inline_bytes = 64 << 10;
@@ -55,6 +56,8 @@ class Backend {
   virtual ~Backend() = default;
   /// Runs `work` soon, from the loop, users in turn.
   virtual void take_turn(uint32_t uid, std::function<void()> work) = 0;
+  /// The same for a listener's next connections; all listeners take turns like one user.
+  virtual void take_listeners_turn(std::function<void()> work) = 0;
   /// Counts one more new connection of the user. False: there are too many, close it unserved.
   virtual bool may_connect(uint32_t uid) = 0;
   /// Whether a request of `bytes` would be admitted now, or the reason it would not.

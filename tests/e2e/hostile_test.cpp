@@ -3,10 +3,12 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -20,6 +22,7 @@
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/raw_client.h"
 #include "tests/e2e/tiny_model.h"
+#include "tests/other_user.h"
 #include "tests/skip.h"
 
 namespace hearth::e2e {
@@ -213,6 +216,37 @@ int connect_raw(const std::filesystem::path& socket) {
   return -1;
 }
 
+/// A process of the other user's that opens connections to all sockets as fast as it can, keeps
+/// many, and closes them at once.
+class ConnectionFlood {
+ public:
+  explicit ConnectionFlood(const std::filesystem::path& runtime) {
+    const pid_t parent = ::getpid();
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    if (!tests::become_other_user(parent)) ::_exit(9);
+    std::vector<int> open;
+    while (true) {
+      for (const auto& socket :
+           {ipc::api_socket(runtime), ipc::events_socket(runtime), runtime / "http.sock"}) {
+        if (const int fd = connect_raw(socket); fd >= 0) open.push_back(fd);
+      }
+      if (open.size() < 600) continue;
+      for (const int fd : open) ::close(fd);
+      open.clear();
+    }
+  }
+  ~ConnectionFlood() {
+    CHECK(::kill(pid_, SIGKILL) == 0);
+    CHECK(::waitpid(pid_, nullptr, 0) == pid_);
+  }
+  ConnectionFlood(const ConnectionFlood&) = delete;
+  ConnectionFlood& operator=(const ConnectionFlood&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
 // Greeting and READY of a socket of that type.
 std::string hands(const std::string& type) {
   std::string out(64, '\0');
@@ -306,6 +340,23 @@ TEST_CASE("connections beyond the descriptor limit are refused, and the daemon c
   for (const int fd : open) ::close(fd);
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(eventually([&] { return ipc::Client::connect({.runtime_dir = daemon.runtime()}).ok(); }));
+}
+
+TEST_CASE("while another user opens connections as fast as he can, a client always connects") {
+  if (::geteuid() != 0) HEARTH_SKIP("needs root, to be two users");
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {}, Company::kAlone);
+  tests::let_other_user_in(sandbox.path(), daemon.runtime());
+  ipc::Client client = daemon.connect();
+  const Answer want = run(client, seeded(4, 300));
+  const ConnectionFlood flood(daemon.runtime());
+  for (int i = 0; i < 10; ++i) {
+    ipc::Client next = daemon.connect();
+    CHECK(run(next, seeded(4, 300)).ids == want.ids);
+    HttpClient http(daemon);
+    CHECK(http.ask("GET", "/health").status == 200);
+  }
+  CHECK(run(client, seeded(4, 300)).ids == want.ids);
 }
 
 TEST_CASE("no message and no subscription grows the daemon's memory without bound") {

@@ -6,8 +6,14 @@
 
 namespace hearth::broker {
 
-void LoopShares::take_turn(uint32_t uid, std::function<void()> work) {
-  turns_.add(uid, std::move(work));
+void LoopShares::take_turn(uint32_t uid, std::function<void()> work) { add(uid, std::move(work)); }
+
+void LoopShares::take_listeners_turn(std::function<void()> work) {
+  add(kListeners, std::move(work));
+}
+
+void LoopShares::add(Owner owner, std::function<void()> work) {
+  turns_.add(owner, std::move(work));
   if (std::exchange(turning_, true)) return;
   next_turn();
 }

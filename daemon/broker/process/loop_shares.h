@@ -1,6 +1,6 @@
 #pragma once
 // The io thread's time, shared by users over all sockets: received bytes are handled in turns, and
-// new connections are bounded per second. Owned and used by the io thread.
+// accepted in turns, and are bounded per second. Owned and used by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -18,6 +18,8 @@ class LoopShares {
   /// New connections of one user: the sustained rate, and the largest burst.
   static constexpr int64_t kConnectionsPerSecond = 500;
   static constexpr int64_t kConnectionsAtOnce = 1000;
+  /// What one turn of a listener may cost the users' messages: about 50 us.
+  static constexpr int kAcceptsPerTurn = 8;
 
   LoopShares(boost::asio::io_context& io, const Clock& clock) : io_(io), clock_(clock) {}
   ~LoopShares() { *alive_ = false; }
@@ -27,15 +29,23 @@ class LoopShares {
   /// Runs `work` soon: one piece per turn of the loop, users in turn, however many connections each
   /// has. Work that has not run when this object ends is dropped.
   void take_turn(uint32_t uid, std::function<void()> work);
-  /// Counts one more new connection of the user. False: there are too many, close it unserved.
+  /// The same for a listener's next connections, at most kAcceptsPerTurn. All listeners together
+  /// take turns like one user, because whose connections they are is known only afterwards.
+  void take_listeners_turn(std::function<void()> work);
+  /// Counts one more new connection of the user. False: there are too many, close it unserved. Call
+  /// it for every connection, before any other bound: a flood is cheapest to refuse here.
   bool may_connect(uint32_t uid);
 
  private:
+  using Owner = uint64_t;
+  static constexpr Owner kListeners = Owner{1} << 32;  // above all user ids
+
+  void add(Owner owner, std::function<void()> work);
   void next_turn();
 
   boost::asio::io_context& io_;
   const Clock& clock_;
-  Turns<uint32_t, std::function<void()>> turns_;
+  Turns<Owner, std::function<void()>> turns_;
   bool turning_ = false;
   // By user: the time at which its connections so far are paid for at kConnectionsPerSecond.
   std::unordered_map<uint32_t, int64_t> paid_us_;

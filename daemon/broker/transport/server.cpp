@@ -26,9 +26,6 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// Connections accepted per turn of the loop. Without a pause between turns: a full backlog would
-// refuse the connections of all users.
-constexpr int kAcceptBurst = 32;
 constexpr int64_t kDeadlinesEveryUs = 500'000;
 constexpr size_t kScratchBytes = 64 << 10;
 constexpr size_t kMinConnections = 16;
@@ -111,6 +108,7 @@ class Server final : public TransportServer, public ConnectionHost {
   };
 
   void wait_for_connections();
+  void accept_soon();
   void accept_some();
   bool accept_one();
   void admit(int fd);
@@ -183,20 +181,27 @@ void Server::wait_for_connections() {
   if (std::exchange(accepting_, true)) return;
   listener_.async_wait(stream_descriptor::wait_read,
                        [this, alive = alive_](const boost::system::error_code& error) {
-                         if (!*alive || error) return;
-                         accepting_ = false;
-                         accept_some();
+                         if (*alive && !error) accept_soon();
                        });
 }
 
+void Server::accept_soon() {
+  shares_.take_listeners_turn([this, alive = alive_] {
+    if (*alive) accept_some();
+  });
+}
+
+// While connections wait there is no pause but the users' turns: a full backlog would refuse the
+// connections of all users.
 void Server::accept_some() {
-  for (int i = 0; i < kAcceptBurst; ++i) {
+  for (int i = 0; i < LoopShares::kAcceptsPerTurn; ++i) {
     if (accept_one()) continue;
-    // Connections that cannot be accepted now are retried at the next tick.
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return;
-    break;
+    const bool none = errno == EAGAIN || errno == EWOULDBLOCK;
+    accepting_ = false;
+    if (none) wait_for_connections();
+    return;  // connections that cannot be accepted now are retried at the next tick
   }
-  wait_for_connections();
+  accept_soon();
 }
 
 bool Server::accept_one() {
@@ -260,12 +265,12 @@ void Server::admit(int fd) {
 
 // Why the user may not have one more connection; null: it may.
 const char* Server::refusal(uint32_t uid) {
+  if (!shares_.may_connect(uid)) return "the user opens too many connections per second";
   const auto user = users_.find(uid);
   if (user != users_.end() && user->second.connections >= limits_.connections_per_user) {
     return "the user has its share of connections";
   }
   if (connections_.size() >= limits_.connections) return "all connections are in use";
-  if (!shares_.may_connect(uid)) return "the user opens too many connections per second";
   return nullptr;
 }
 

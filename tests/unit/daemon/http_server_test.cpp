@@ -37,6 +37,10 @@ class FakeBackend final : public Backend {
     turns.push_back(std::move(work));
     if (!holds_turns) run_turn();
   }
+  void take_listeners_turn(std::function<void()> work) override {
+    ++listeners_turns;
+    boost::asio::post(*io, std::move(work));
+  }
   bool may_connect(uint32_t uid) override {
     CHECK(uid == ::geteuid());
     return connections-- > 0;
@@ -84,6 +88,7 @@ class FakeBackend final : public Backend {
   boost::asio::io_context* io = nullptr;
   bool holds_turns = false;  // the test runs them
   std::deque<std::function<void()>> turns;
+  int listeners_turns = 0;
   int connections = INT_MAX;  // that may still be opened
   ipc::TokenizeReply reply;
   size_t room = SIZE_MAX;
@@ -155,6 +160,11 @@ class Fixture {
     });
     body = whole ? answer.substr(answer.find("\r\n\r\n") + 4) : "";
     return whole ? std::stoi(answer.substr(9, 3)) : 0;
+  }
+  /// The server has closed it, and sent nothing.
+  bool ended(int fd) {
+    char byte;
+    return ::recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
   }
   bool silent(int fd) {
     for (int i = 0; i < 50; ++i) turn();
@@ -261,13 +271,35 @@ TEST_CASE("a long body waits until its user's other long bodies are in; short on
   f.send(second, std::string_view(part).substr(taken));
 }
 
-TEST_CASE("a user that opens too many connections per second is turned away") {
+TEST_CASE("a user that opens too many connections per second is turned away without an answer") {
   Fixture f;
   f.backend.connections = 1;
   const int served = f.connect(), refused = f.connect();
-  CHECK(f.status(refused) == 503);
+  CHECK(f.run_until([&] { return f.ended(refused); }));
   f.tokenize(served, 10);
   CHECK(f.status(served) == 200);
+}
+
+TEST_CASE("a connection beyond the user's share is told to retry, and counts for its rate") {
+  Fixture f;
+  constexpr int kShare = 128;  // half of all
+  f.backend.connections = kShare + 1;
+  for (int i = 0; i < kShare; ++i) f.connect();
+  const int beyond = f.connect();
+  CHECK(f.status(beyond) == 503);
+  CHECK(f.backend.connections == 0);
+}
+
+TEST_CASE("new connections are accepted a few per turn, until none waits") {
+  Fixture f;
+  constexpr int kWaiting = 20;
+  std::vector<int> fds;
+  for (int i = 0; i < kWaiting; ++i) fds.push_back(f.connect());
+  f.settle();
+  CHECK(f.backend.connections == INT_MAX - kWaiting);
+  CHECK(f.backend.listeners_turns == 3);
+  f.tokenize(fds.back(), 10);
+  CHECK(f.status(fds.back()) == 200);
 }
 
 TEST_CASE("while a long body is parsed on the side thread, another connection is answered") {

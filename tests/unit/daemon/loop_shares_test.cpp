@@ -44,6 +44,19 @@ TEST_CASE("work may ask for another turn") {
   CHECK(order == "aA");
 }
 
+TEST_CASE("the listeners take turns with the users, as one of them") {
+  boost::asio::io_context io;
+  const FakeClock clock;
+  LoopShares shares(io, clock);
+  std::string order;
+  for (int i = 0; i < 3; ++i) shares.take_listeners_turn([&] { order += 'L'; });
+  for (int i = 0; i < 2; ++i) shares.take_turn(1, [&] { order += 'a'; });
+  // The greatest user id is a user's too.
+  for (int i = 0; i < 2; ++i) shares.take_turn(UINT32_MAX, [&] { order += 'z'; });
+  io.run();
+  CHECK(order == "azLazLL");
+}
+
 TEST_CASE("work that waits when the shares end does not run") {
   boost::asio::io_context io;
   const FakeClock clock;

@@ -134,15 +134,12 @@ TEST_CASE("libzmq's DEALER asks and is answered; its chosen routing id is ignore
         ipc::SendOutcome::kUnreachable);
 }
 
-TEST_CASE("a flood of connections is accepted in bursts, and bounded per second of its user") {
+TEST_CASE("a flood of connections is bounded per second of its user") {
   TransportLimits limits = Rig::small();
   limits.connections = limits.connections_per_user = 4096;
   Rig rig(limits);
-  // One handler of the loop, which accepts a burst of those that wait.
   std::vector<std::unique_ptr<RawPeer>> peers;
   for (int i = 0; i < 100; ++i) peers.push_back(std::make_unique<RawPeer>(rig.path()));
-  REQUIRE(rig.io.run_one() == 1);
-  CHECK(rig.server->num_connections() == 32);
   REQUIRE(rig.until([&] { return rig.server->num_connections() == 100; }));
   while (rig.server->num_refused() == 0) {
     peers.clear();
@@ -158,6 +155,48 @@ TEST_CASE("a flood of connections is accepted in bursts, and bounded per second 
   for (int i = 0; i < 100; ++i) peers.push_back(std::make_unique<RawPeer>(rig.path()));
   REQUIRE(rig.until([&] { return rig.server->num_refused() == 190; }));
   CHECK(rig.server->num_connections() == 10);
+}
+
+TEST_CASE("a flood of connections is accepted in turn with the messages of those that exist") {
+  TransportLimits limits = Rig::small();
+  limits.connections = limits.connections_per_user = 4096;
+  Rig rig(limits);
+  const RawPeer peer(rig.path());
+  peer.shake_hands();
+  std::string message;
+  zmtp::append_frame(message, "x", false);
+  constexpr size_t kMessages = 5;
+  // Each is received by itself, because the next one follows the last one's arrival.
+  std::vector<std::unique_ptr<RawPeer>> flood;
+  for (int i = 0; i < 400; ++i) flood.push_back(std::make_unique<RawPeer>(rig.path()));
+  size_t sent = 0, turns = 0;
+  for (; rig.met.size() < kMessages && turns < 1000; ++turns) {
+    if (sent == rig.met.size()) sent += peer.say(message) > 0 ? 1 : 0;
+    rig.io.restart();
+    if (rig.io.poll_one() == 0) break;
+  }
+  CHECK(rig.met.size() == kMessages);
+  // One turn of the listener for each of the peer's, and some before its first.
+  CHECK(rig.server->num_connections() <= (kMessages + 4) * LoopShares::kAcceptsPerTurn);
+  CHECK(rig.until([&] { return rig.server->num_connections() == 401; }));
+}
+
+TEST_CASE("refused connections count, so that a flood does not take each share that gets free") {
+  Rig rig;
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < LoopShares::kConnectionsAtOnce; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(rig.path()));
+  }
+  constexpr size_t kRefused = LoopShares::kConnectionsAtOnce - 4;
+  REQUIRE(rig.until([&] { return rig.server->num_refused() == kRefused; }));
+  CHECK(rig.server->num_connections() == 4);
+  peers.clear();
+  REQUIRE(rig.until([&] { return rig.server->num_connections() == 0; }));
+  const RawPeer early(rig.path());
+  CHECK(rig.until([&] { return rig.server->num_refused() == kRefused + 1; }));
+  rig.clock.advance_us(1'000'000 / LoopShares::kConnectionsPerSecond);
+  const RawPeer next(rig.path());
+  CHECK(rig.until([&] { return rig.server->num_connections() == 1; }));
 }
 
 TEST_CASE("a user's connections are bounded, and free again when they end") {
