@@ -25,7 +25,7 @@ void take_logit_bias(Members& in, Json& request) {
 
 }  // namespace
 
-Result<ipc::GenerateRequest> decode(const Json& request, const std::vector<Renamed>& renamed) {
+Result<ipc::GenerateRequest> decode(Json& request, const std::vector<Renamed>& renamed) {
   Result<ipc::ClientRequest> decoded = ipc::request_from_json(request);
   if (decoded) return std::get<ipc::GenerateRequest>(std::move(decoded).value());
   Error error = decoded.take_error();

@@ -122,8 +122,8 @@ struct Renamed {
   std::string_view theirs;
 };
 
-/// Checks the values against the field table of the socket's protocol.
-Result<ipc::GenerateRequest> decode(const Json& request, const std::vector<Renamed>& renamed);
+/// Checks the values against the field table of the socket's protocol. Moves texts out of them.
+Result<ipc::GenerateRequest> decode(Json& request, const std::vector<Renamed>& renamed);
 
 /// The defaults of these APIs that differ from the daemon's.
 Json new_request();

@@ -108,6 +108,11 @@ void bind(V& v, R& r) {
   v("top", r.top);
   v("text", r.text);
 }
+template <class V, Of<DeltaPart> R>
+void bind(V& v, R& r) {
+  v("channel", r.channel);
+  v("text", r.text);
+}
 template <class V, Of<ToolCall> R>
 void bind(V& v, R& r) {
   v("index", r.index);

@@ -67,7 +67,7 @@ Error unknown(std::string_view what, std::string_view met) {
 
 /// Reads alternative `index` of `Variant`.
 template <class Variant, size_t I = 0>
-Result<Variant> read_alternative(size_t index, const Json& object) {
+Result<Variant> read_alternative(size_t index, Json& object) {
   if constexpr (I == std::variant_size_v<Variant>) {
     return Error::internal("no such alternative");
   } else {
@@ -81,7 +81,7 @@ Result<Variant> read_alternative(size_t index, const Json& object) {
 }  // namespace
 
 Result<Event> decode_event(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kEventLimits));
+  HEARTH_ASSIGN_OR_RETURN(LargeJson object, parse_json_object(json, kEventLimits));
   const std::string_view event = text_of(object, "event");
   if (event.empty()) {
     return Error::protocol("event: absent, want its name", "event");
@@ -98,15 +98,11 @@ Result<Event> decode_event(std::string_view json) {
 
 std::string encode_event(const Event& event) {
   const EventName& name = kEventNames[event.index()];
-  Json object = Json::object();
-  if (name.reply()) {
-    object["event"] = "reply";
-    object["verb"] = std::string(name.name);
-  } else {
-    object["event"] = std::string(name.name);
-  }
-  std::visit([&object](const auto& e) { write_members(object, e); }, event);
-  return dump_json(object);
+  const auto begin = [&name](JsonWriter& writer) {
+    writer("event", name.reply() ? std::string_view("reply") : name.name);
+    if (name.reply()) writer("verb", name.name);
+  };
+  return std::visit([&begin](const auto& each) { return encode_members(each, begin); }, event);
 }
 
 EventKind kind_of(const Event& event) { return kEventNames[event.index()].kind; }
@@ -141,7 +137,7 @@ Result<Delta> decode_delta(const Answer& answer) {
   if (!answer.logprobs.empty()) {
     // parse_json_object wants an object; the frame is a list.
     const std::string wrapped = fmt::format("{{\"logprobs\":{}}}", answer.logprobs);
-    HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(wrapped, kEventLimits));
+    HEARTH_ASSIGN_OR_RETURN(Json object, parse_json_object(wrapped, kEventLimits));
     JsonReader reader(object);
     reader("logprobs", delta.logprobs);
     HEARTH_TRY(std::move(reader).result());
@@ -188,30 +184,24 @@ std::string encode_logprobs(std::span<const TokenLogprobs> logprobs) {
 }
 
 std::string delta_as_json(const Delta& delta) {
-  Json object = Json::object();
-  object["event"] = "delta";
-  object["sample"] = delta.header.sample;
-  object["first_index"] = delta.header.first_index;
-  object["text"] = delta.text;
-  if (!delta.parts.empty()) {
-    Json parts = Json::array();
-    for (const DeltaPart& part : delta.parts) {
-      parts.push_back({{"channel", std::string(name(part.channel))}, {"text", part.text}});
-    }
-    object["parts"] = std::move(parts);
-  }
-  object["ids"] = delta.ids;
-  if (!delta.logprobs.empty()) {
-    Json list = Json::array();
-    for (const TokenLogprobs& token : delta.logprobs) {
-      write_members(list.emplace_back(Json::object()), token);
-    }
-    object["logprobs"] = std::move(list);
-  }
-  return dump_json(object);
+  std::string out;
+  JsonWriter writer(out, /*skip_empty=*/false);
+  writer("event", std::string_view("delta"));
+  writer("sample", delta.header.sample);
+  writer("first_index", delta.header.first_index);
+  writer("text", delta.text);
+  if (!delta.parts.empty()) writer("parts", delta.parts);
+  writer("ids", delta.ids);
+  if (!delta.logprobs.empty()) writer("logprobs", delta.logprobs);
+  writer.end();
+  return out;
 }
 
-std::string json_quote(std::string_view text) { return dump_json(Json(std::string(text))); }
+std::string json_quote(std::string_view text) {
+  std::string out;
+  append_text(text, &out);
+  return out;
+}
 
 Result<WorkerControl> decode_worker_control(std::string_view json) {
   HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
@@ -229,7 +219,7 @@ std::string encode_worker_control(WorkerControl control) {
 }
 
 Result<WorkerEvent> decode_worker_event(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const Json object, parse_json_object(json, kEventLimits));
+  HEARTH_ASSIGN_OR_RETURN(Json object, parse_json_object(json, kEventLimits));
   const std::string_view event = text_of(object, "event");
   for (size_t i = 0; i < kWorkerEventNames.size(); ++i) {
     if (kWorkerEventNames[i] == event) return read_alternative<WorkerEvent>(i, object);
@@ -238,10 +228,10 @@ Result<WorkerEvent> decode_worker_event(std::string_view json) {
 }
 
 std::string encode_worker_event(const WorkerEvent& event) {
-  Json object = Json::object();
-  object["event"] = std::string(kWorkerEventNames[event.index()]);
-  std::visit([&object](const auto& e) { write_members(object, e); }, event);
-  return dump_json(object);
+  const auto begin = [&event](JsonWriter& writer) {
+    writer("event", kWorkerEventNames[event.index()]);
+  };
+  return std::visit([&begin](const auto& each) { return encode_members(each, begin); }, event);
 }
 
 Result<FileFacts> decode_file_facts(std::string_view json) {

@@ -252,15 +252,15 @@ Result<void> check_together(const Json&, const T&) {
 }
 
 template <class T>
-Result<ClientRequest> read_request(const Json& object) {
+Result<ClientRequest> read_request(Json& object) {
   HEARTH_ASSIGN_OR_RETURN(T request, read_members<T>(object));
   HEARTH_TRY(check_together(object, request));
   return ClientRequest(std::move(request));
 }
 
 template <size_t... Verbs>
-Result<ClientRequest> read_verb(Verb verb, const Json& object, std::index_sequence<Verbs...>) {
-  using Reader = Result<ClientRequest> (*)(const Json&);
+Result<ClientRequest> read_verb(Verb verb, Json& object, std::index_sequence<Verbs...>) {
+  using Reader = Result<ClientRequest> (*)(Json&);
   constexpr Reader kReaders[] = {read_request<std::variant_alternative_t<Verbs, ClientRequest>>...};
   return kReaders[to_underlying(verb)](object);
 }
@@ -274,22 +274,43 @@ constexpr Verb verb_of_type() {
   }
 }
 
+/// The text whose absence means something else than an empty one; null: the verb has none.
+const std::string* main_text(const GenerateRequest& request) { return &request.prompt; }
+const std::string* main_text(const TokenizeRequest& request) { return &request.text; }
 template <class R>
-Json to_json(const R& request) {
-  Json object = Json::object();
-  object["verb"] = std::string(name(verb_of_type<R>()));
-  write_members(object, request, /*skip_empty=*/true);
-  // The two texts whose absence means something else than an empty one.
-  if constexpr (std::is_same_v<R, GenerateRequest>) {
-    if (request.prompt_ids.empty() && request.messages.empty()) {
-      object["prompt"] = request.prompt;
-    } else {
-      object.erase("prompt");
+const std::string* main_text(const R&) {
+  return nullptr;
+}
+bool gives_main_text(const GenerateRequest& request) {
+  return request.prompt_ids.empty() && request.messages.empty();
+}
+bool gives_main_text(const TokenizeRequest& request) { return request.messages.empty(); }
+template <class R>
+bool gives_main_text(const R&) {
+  return false;
+}
+
+template <class R>
+void write_request(JsonWriter& writer, const R& request) {
+  writer("verb", name(verb_of_type<R>()));
+  const auto write = [&](std::string_view field, const auto& value) {
+    if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+      if (&value == main_text(request)) {
+        if (gives_main_text(request)) writer.member(field, value);
+        return;
+      }
     }
-  } else if constexpr (std::is_same_v<R, TokenizeRequest>) {
-    if (request.messages.empty()) object["text"] = request.text;
-  }
-  return object;
+    writer(field, value);
+  };
+  bind(write, request);
+}
+
+/// For the string that the request is written to: growing would hold a long text twice.
+template <class R>
+size_t about_bytes(const R& request) {
+  JsonMeasure measure;
+  bind(measure, request);
+  return measure.bytes();
 }
 
 /// The same request among those that a worker computes; nothing for any other.
@@ -307,7 +328,7 @@ std::optional<ComputeRequest> as_compute_request(ClientRequest request) {
 
 }  // namespace
 
-Result<ClientRequest> request_from_json(const Json& object) {
+Result<ClientRequest> request_from_json(Json& object) {
   const auto verb_value = object.find("verb");
   if (verb_value == object.end()) return required("verb", "ping, generate, ...");
   std::optional<Verb> verb;
@@ -334,22 +355,31 @@ Result<ClientRequest> request_from_json(const Json& object) {
 }
 
 Result<ClientRequest> decode_request(std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kRequestLimits));
+  HEARTH_ASSIGN_OR_RETURN(LargeJson object, parse_json_object(json, kRequestLimits));
   return request_from_json(object);
 }
 
 Result<ClientRequest> take_request(std::string json) {
-  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kRequestLimits));
+  HEARTH_ASSIGN_OR_RETURN(LargeJson object, parse_json_object(json, kRequestLimits));
   std::string().swap(json);
   return request_from_json(object);
 }
 
 std::string encode_request(const ClientRequest& request) {
-  return std::visit([](const auto& each) { return dump_json(to_json(each)); }, request);
+  return std::visit(
+      [](const auto& each) {
+        std::string out;
+        out.reserve(about_bytes(each));
+        JsonWriter writer(out, /*skip_empty=*/true);
+        write_request(writer, each);
+        writer.end();
+        return out;
+      },
+      request);
 }
 
 Result<WorkerRequest> decode_worker_request(uint64_t id, std::string_view json) {
-  HEARTH_ASSIGN_OR_RETURN(const LargeJson object, parse_json_object(json, kWorkerLimits));
+  HEARTH_ASSIGN_OR_RETURN(LargeJson object, parse_json_object(json, kWorkerLimits));
   WorkerRequest out;
   JsonReader reader(object);
   bind(reader, static_cast<WorkerEnvelope&>(out));
@@ -377,10 +407,18 @@ std::string_view owner_of_worker_request(std::string_view json) {
 }
 
 std::string encode_worker_request(const WorkerEnvelope& envelope, const ComputeRequest& request) {
-  LargeJson object(Json::object());
-  write_members(object, envelope, /*skip_empty=*/true);
-  object["request"] = std::visit([](const auto& each) { return to_json(each); }, request);
-  return dump_json(object);
+  std::string out;
+  out.reserve(about_bytes(envelope) +
+              std::visit([](const auto& each) { return about_bytes(each); }, request));
+  JsonWriter writer(out, /*skip_empty=*/true);
+  bind(writer, envelope);
+  std::visit(
+      [&writer](const auto& each) {
+        writer.object("request", [&each](JsonWriter& inner) { write_request(inner, each); });
+      },
+      request);
+  writer.end();
+  return out;
 }
 
 Result<ServeSettings> decode_serve_settings(std::string_view json) {

@@ -8,60 +8,61 @@
 #include <vector>
 
 #include "ipc/text/utf8.h"
+#include "ipc/wire/json_parser.h"
+#include "ipc/wire/json_text.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::ipc {
 namespace {
 
-/// Builds the value from the parser's events. Written by hand because the library's own builder
-/// has no bound on depth and keeps the last of two equal keys without a word.
-class BoundedBuilder final : public nlohmann::json_sax<Json> {
+/// Builds the value within the limits. Two equal keys are an error.
+class BoundedBuilder final : public JsonSink {
  public:
   explicit BoundedBuilder(const JsonLimits& limits) : limits_(limits) {}
   ~BoundedBuilder() override { discard(root_); }
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
-  bool number_integer(number_integer_t value) override { return add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override {
-    return count(sizeof value + kBlockBytes) && add(std::move(value));
+  bool negative(int64_t value) override { return add(value); }
+  bool integer(uint64_t value) override { return add(value); }
+  bool number(double value) override { return add(value); }
+  bool string(std::string text) override {
+    return count(sizeof text + kBlockBytes) && add(std::move(text));
   }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return open(Json::object()); }
-  bool start_array(size_t) override { return open(Json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool key(string_t& key) override {
-    Json& object = *open_.back();
-    if (open_.size() == 1) field_ = printable(key);
-    if (object.size() >= limits_.max_object_keys) {
-      return fail(Error::too_large(
-          fmt::format("an object has more than {} keys", limits_.max_object_keys)));
-    }
-    if (object.contains(key) && !limits_.last_key_applies) {
-      return fail(Error::invalid(fmt::format("'{}' is given twice", printable(key))));
-    }
-    if (!grow(object.get_ref<Json::object_t&>())) return false;
-    slot_ = &object[key];
+  bool open_object() override { return open(Json::object()); }
+  bool open_list() override { return open(Json::array()); }
+  bool close() override {
+    open_.pop_back();
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const Json::exception& problem) override {
-    // 406 is a number too big for a double; its text quotes the number alone, yet the rule here is
-    // that nothing is quoted.
-    if (problem.id == 406) {
-      return fail(Error::invalid(fmt::format("met a number beyond 1.8e308 at byte {}", position)));
+  bool key(std::string key) override {
+    auto& members = open_.back()->get_ref<Json::object_t&>();
+    if (open_.size() == 1) field_ = printable(key);
+    if (members.size() >= limits_.max_object_keys) {
+      return fail(Error::too_large(
+          fmt::format("an object has more than {} keys", limits_.max_object_keys)));
     }
-    return fail(Error::protocol(fmt::format("met what is not JSON at byte {}", position)));
+    if (const auto found = members.find(key); found != members.end()) {
+      slot_ = &found->second;
+      return limits_.last_key_applies ||
+             fail(Error::invalid(fmt::format("'{}' is given twice", printable(key))));
+    }
+    if (!grow(members)) return false;
+    // As a vector of members: the map's own functions copy the key.
+    Json::object_t::Container& list = members;
+    slot_ = &list.emplace_back(std::move(key), Json()).second;
+    return true;
   }
 
   Json take_root() { return std::move(root_); }
   size_t value_bytes() const { return value_bytes_; }
-  Error take_error() {
-    if (!error_) error_ = Error::protocol("met what is not JSON", field_);
+  Error take_error(const JsonParsed& parsed) {
+    if (parsed.end == JsonParsed::End::kTooLarge) {
+      fail(Error::invalid(fmt::format("met a number beyond 1.8e308 at byte {}", parsed.at + 1)));
+    } else if (parsed.end == JsonParsed::End::kNotJson) {
+      fail(Error::protocol(fmt::format("met what is not JSON at byte {}", parsed.at + 1)));
+    }
     return std::move(*error_);
   }
 
@@ -116,10 +117,6 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
     if (placed != nullptr) open_.push_back(placed);
     return placed != nullptr;
   }
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
 
   const JsonLimits& limits_;
   Json root_;
@@ -129,6 +126,35 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
   std::string field_;  ///< the top-level key last read
   std::optional<Error> error_;
 };
+
+class Nowhere final : public JsonSink {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool negative(int64_t) override { return true; }
+  bool integer(uint64_t) override { return true; }
+  bool number(double) override { return true; }
+  bool string(std::string) override { return true; }
+  bool key(std::string) override { return true; }
+  bool open_object() override { return true; }
+  bool open_list() override { return true; }
+  bool close() override { return true; }
+};
+
+/// About the length of its text: that of its strings, and some for everything else.
+size_t bytes_of(const Json& json) {
+  constexpr size_t kOther = 8;
+  if (json.is_string()) return kOther + json.get_ref<const std::string&>().size();
+  size_t bytes = kOther;
+  if (json.is_array()) {
+    for (const Json& item : json) bytes += bytes_of(item);
+  } else if (json.is_object()) {
+    for (const auto& [key, value] : json.get_ref<const Json::object_t&>()) {
+      bytes += kOther + key.size() + bytes_of(value);
+    }
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -158,18 +184,9 @@ Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits,
   if (valid != text.size()) {
     return Error::protocol(fmt::format("byte {} is not UTF-8", valid + 1));
   }
-  // JSON has no raw NUL anywhere, but the library takes one for the end of the text.
-  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return Error::protocol(fmt::format("met what is not JSON at byte {}", nul + 1));
-  }
   BoundedBuilder builder(limits);
-  bool whole = false;
-  try {
-    whole = Json::sax_parse(text.begin(), text.end(), &builder);
-  } catch (const std::exception&) {
-    return Error::internal("the JSON parser failed");
-  }
-  if (!whole) return builder.take_error();
+  const JsonParsed parsed = parse_json(text, builder);
+  if (parsed.end != JsonParsed::End::kWhole) return builder.take_error(parsed);
   Json root = builder.take_root();
   if (!root.is_object()) {
     return Error::protocol(fmt::format("met {}, want a JSON object", describe(root)));
@@ -179,7 +196,43 @@ Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits,
 }
 
 std::string dump_json(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  out.reserve(bytes_of(json));  // growing would hold a long text twice
+  append_json(json, &out);
+  return out;
+}
+
+void append_json(const Json& json, std::string* out) {
+  const auto append_all = [out](char open, char close, const auto& values, auto append) {
+    *out += open;
+    for (const auto& each : values) {
+      if (out->back() != open) *out += ',';
+      append(each);
+    }
+    *out += close;
+  };
+  switch (json.type()) {
+    case Json::value_t::object:
+      return append_all('{', '}', json.get_ref<const Json::object_t&>(), [out](const auto& member) {
+        append_text(member.first, out);
+        *out += ':';
+        append_json(member.second, out);
+      });
+    case Json::value_t::array:
+      return append_all('[', ']', json.get_ref<const Json::array_t&>(),
+                        [out](const Json& item) { append_json(item, out); });
+    case Json::value_t::string: return append_text(json.get_ref<const std::string&>(), out);
+    default: *out += json.dump();
+  }
+}
+
+void append_text(std::string_view text, std::string* out) {
+  is_valid_utf8(text) ? append_quoted(text, out) : append_quoted(to_valid_utf8(text), out);
+}
+
+bool is_json(std::string_view text) {
+  Nowhere nowhere;
+  return is_valid_utf8(text) && parse_json(text, nowhere).end == JsonParsed::End::kWhole;
 }
 
 std::string describe(const Json& value) {

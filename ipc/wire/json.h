@@ -1,7 +1,6 @@
 #pragma once
-// Bounded JSON for the codec: depth, memory of the values and bytes are limited, a duplicate key is
-// an error, and the parser's own messages, which quote the input, are not passed on. Included by
-// .cpp files only, because nlohmann's header takes seconds to compile.
+// Bounded JSON for the codec: depth, memory of the values and bytes are limited, and a duplicate
+// key is an error. Included by .cpp files only, because nlohmann's header takes seconds to compile.
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -43,7 +42,14 @@ struct LargeJson : Json {
 Result<Json> parse_json_object(std::string_view text, const JsonLimits& limits,
                                size_t* value_bytes = nullptr);
 
+/// Invalid UTF-8 in a text becomes U+FFFD.
 std::string dump_json(const Json& json);
+void append_json(const Json& json, std::string* out);
+/// Appends `text` as a JSON string.
+void append_text(std::string_view text, std::string* out);
+
+/// The text is a JSON value.
+bool is_json(std::string_view text);
 
 /// Describes a value for an error: "-1", "true", "a string of 12 bytes", "an object". Quotes no
 /// text.

@@ -57,6 +57,8 @@ void append_quoted(std::string_view text, std::string* out) {
     switch (c) {
       case '"': *out += "\\\""; break;
       case '\\': *out += "\\\\"; break;
+      case '\b': *out += "\\b"; break;
+      case '\f': *out += "\\f"; break;
       case '\n': *out += "\\n"; break;
       case '\r': *out += "\\r"; break;
       case '\t': *out += "\\t"; break;
@@ -70,12 +72,13 @@ void append_quoted(std::string_view text, std::string* out) {
   *out += '"';
 }
 
-void append_unquoted(std::string_view quoted, std::string* out) {
+bool append_unquoted(std::string_view quoted, std::string* out) {
+  bool whole = true;
   const std::string_view text = quoted.substr(1, quoted.size() - 2);
   for (size_t at = 0; at < text.size();) {
     const size_t escape = std::min(text.find('\\', at), text.size());
     out->append(text, at, escape - at);
-    if (escape == text.size()) return;
+    if (escape == text.size()) break;
     at = escape + 2;
     switch (text[escape + 1]) {
       case 'b': *out += '\b'; break;
@@ -94,13 +97,17 @@ void append_unquoted(std::string_view quoted, std::string* out) {
             at += 6;
           }
         }
-        if (code >= 0xD800 && code < 0xE000) code = 0xFFFD;  // half of a pair
+        if (code >= 0xD800 && code < 0xE000) {  // half of a pair
+          code = 0xFFFD;
+          whole = false;
+        }
         append_utf8(code, out);
         break;
       }
       default: *out += text[escape + 1];
     }
   }
+  return whole;
 }
 
 void append_number(float value, std::string* out) {

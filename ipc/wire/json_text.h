@@ -9,8 +9,9 @@ namespace hearth::ipc {
 
 /// Appends `text` (UTF-8) as a JSON string, quotes included.
 void append_quoted(std::string_view text, std::string* out);
-/// Appends the text of the JSON string `quoted` (quotes included; see quoted_bytes()).
-void append_unquoted(std::string_view quoted, std::string* out);
+/// Appends the text of the JSON string `quoted` (quotes included; see quoted_bytes()). False: it
+/// has half of a surrogate pair, in whose place there is U+FFFD.
+bool append_unquoted(std::string_view quoted, std::string* out);
 /// Appends the shortest decimal that reads back as this float; null for NaN and infinities.
 void append_number(float value, std::string* out);
 

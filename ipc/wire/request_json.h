@@ -12,7 +12,8 @@ namespace hearth::ipc {
 /// takes 16 MiB, and what is around it.
 inline constexpr size_t kMaxRequestValueBytes = 20u << 20;
 
-/// decode_request() of a parsed text. The text's bounds on depth and keys are the caller's to keep.
-Result<ClientRequest> request_from_json(const Json& object);
+/// decode_request() of a parsed text, whose strings it moves. The text's bounds on depth and keys
+/// are the caller's to keep.
+Result<ClientRequest> request_from_json(Json& object);
 
 }  // namespace hearth::ipc

@@ -14,6 +14,7 @@
 #include "daemon/http/api_embeddings.h"
 #include "daemon/http/api_request.h"
 #include "ipc/wire/codec.h"
+#include "ipc/wire/worker_codec.h"
 
 namespace {
 
@@ -134,16 +135,51 @@ TEST_CASE("the largest requests that are taken are never held twice as values") 
   CHECK(taken_by(prompt, kCompletions) < prompt.size() + 26 * kMiB);
   CHECK(taken_by(input, kEmbeddings) < input.size() + 26 * kMiB);
 
-  // The parser collects a string twice, with room to grow.
+  // A string is found whole in the text, copied once, and moved from then on.
   constexpr size_t kBytes = 15 * kMiB;
+  constexpr size_t kTwice = 2 * kBytes + kMiB;
   const std::string words(kBytes, 'x');
-  CHECK(taken_by(R"({"verb":"tokenize","text":")" + words + "\"}", kOverSocket) < 6 * kBytes);
-  CHECK(taken_by(R"({"text":")" + words + "\"}", kTokenize) < 6 * kBytes);
-  CHECK(taken_by(R"({"prompt":")" + words + "\"}", kCompletions) < 6 * kBytes);
+  CHECK(taken_by(R"({"verb":"tokenize","text":")" + words + "\"}", kOverSocket) < kTwice);
+  CHECK(taken_by(R"({"text":")" + words + "\"}", kTokenize) < kTwice);
+  CHECK(taken_by(R"({"prompt":")" + words + "\"}", kCompletions) < kTwice);
   const std::string messages = R"([{"role":"user","content":")" + words + "\"}]";
-  CHECK(taken_by(R"({"messages":)" + messages + "}", kChat) < 6 * kBytes);
-  CHECK(taken_by(R"({"input":)" + messages + "}", kResponses) < 6 * kBytes);
-  CHECK(taken_by(R"({"max_tokens":9,"messages":)" + messages + "}", kMessages) < 6 * kBytes);
+  CHECK(taken_by(R"({"messages":)" + messages + "}", kChat) < kTwice);
+  CHECK(taken_by(R"({"input":)" + messages + "}", kResponses) < kTwice);
+  CHECK(taken_by(R"({"max_tokens":9,"messages":)" + messages + "}", kMessages) < kTwice);
+}
+
+TEST_CASE("the longest texts take at most 64 MiB, wherever they are, taken or not") {
+  const std::string words(31 * kMiB, 'x');
+  const auto most = [](const std::string& text, auto parse) {
+    return most_taken(text, [&](std::string moved) { (void)parse(std::move(moved)).ok(); });
+  };
+  for (const std::string begin :
+       {"{\"unknown\":\"", "{\"prompt\":\"", "{\"", "{\"a\":[{\"b\":\""}) {
+    CHECK(most(begin + words, kChat) <= 64 * kMiB);
+    CHECK(most(begin + words + "\"", kChat) <= 64 * kMiB);
+    CHECK(most(begin + words + "\":1}", kOverSocket) <= 64 * kMiB);
+    CHECK(most(begin + words + "\"}", kCompletions) <= 64 * kMiB);
+  }
+  const std::string messages = R"([{"role":"user","content":")" + words + "\"}]";
+  CHECK(most(R"({"messages":)" + messages + "}", kChat) <= 64 * kMiB);
+  CHECK(most(R"({"verb":"generate","messages":)" + messages + "}", kOverSocket) <= 64 * kMiB);
+}
+
+TEST_CASE("a request is written for its worker without another copy of its text") {
+  constexpr size_t kBytes = 31 * kMiB;
+  const auto taken_by = [](const ipc::ComputeRequest& request) {
+    const size_t before = taken;
+    taken_max = taken;
+    const std::string json = ipc::encode_worker_request({}, request);
+    CHECK(json.size() > 31 * kMiB);
+    return taken_max - before;
+  };
+  ipc::TokenizeRequest text;
+  text.text.assign(kBytes, 'x');
+  CHECK(taken_by(text) < kBytes + kMiB);
+  ipc::GenerateRequest conversation;
+  conversation.messages.text = R"([{"role":"user","content":")" + std::string(kBytes, 'x') + "\"}]";
+  CHECK(taken_by(conversation) < 2 * kBytes + kMiB);  // its text is checked, string by string
 }
 
 TEST_CASE("the arguments of all calls together have a bound, which those of a long chat keep") {
