@@ -23,6 +23,8 @@ constexpr size_t kHeaderBytes = 16;
 constexpr size_t kReadBytes = 64 << 10;
 // Frees buffers that grew for a long message.
 constexpr size_t kKeptBytes = 1 << 20;
+// Messages are gathered in blocks of about this size; a longer one is a block of its own.
+constexpr size_t kOwnBlockBytes = 256 << 10;
 // No message of either end comes near it: a length beyond is no length.
 constexpr uint32_t kMessageBytesMax = 1u << 31;
 
@@ -30,13 +32,17 @@ Error pipe_error(std::string_view what) {
   return Error::io(fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
+void append_header(std::string& out, PipeKind kind, uint64_t number, size_t bytes) {
+  HEARTH_CHECK(bytes < kMessageBytesMax, "{} bytes", bytes);
+  append_size(out, bytes);
+  append_u32(out, to_underlying(kind));
+  append_u64(out, number);
+}
+
 }  // namespace
 
 void append_pipe_message(std::string& out, const PipeMessage& message) {
-  HEARTH_CHECK(message.bytes.size() < kMessageBytesMax, "{} bytes", message.bytes.size());
-  append_size(out, message.bytes.size());
-  append_u32(out, to_underlying(message.kind));
-  append_u64(out, message.number);
+  append_header(out, message.kind, message.number, message.bytes.size());
   out.append(message.bytes);
 }
 
@@ -85,7 +91,7 @@ WorkerPipe::~WorkerPipe() {
 WorkerPipe::WorkerPipe(WorkerPipe&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       reader_(std::move(other.reader_)),
-      out_(std::move(other.out_)),
+      out_(std::exchange(other.out_, std::deque<std::string>(1))),
       sent_(std::exchange(other.sent_, 0)) {}
 
 Result<WorkerPipe> WorkerPipe::connect(const std::filesystem::path& socket) {
@@ -108,25 +114,37 @@ Result<WorkerPipe> WorkerPipe::connect(const std::filesystem::path& socket) {
 }
 
 bool WorkerPipe::send(const PipeMessage& message) {
-  append_pipe_message(out_, message);
+  append_pipe_message(block_with_room(), message);
   return write();
+}
+
+bool WorkerPipe::send(PipeKind kind, uint64_t number, std::string bytes) {
+  if (bytes.size() < kOwnBlockBytes) return send({kind, number, bytes});
+  append_header(block_with_room(), kind, number, bytes.size());
+  out_.push_back(std::move(bytes));
+  return write();
+}
+
+std::string& WorkerPipe::block_with_room() {
+  return out_.back().size() < kOwnBlockBytes ? out_.back() : out_.emplace_back();
 }
 
 bool WorkerPipe::write() {
   while (has_unsent()) {
-    const ssize_t n = ::send(fd_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      // What was sent makes room for what is added meanwhile, seldom enough.
-      if (sent_ > kKeptBytes) out_.erase(0, std::exchange(sent_, 0));
-      return true;
+    const std::string& block = out_.front();
+    if (sent_ < block.size()) {
+      const ssize_t n = ::send(fd_, block.data() + sent_, block.size() - sent_, MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      sent_ += n;
+    } else {
+      out_.pop_front();
+      sent_ = 0;
     }
-    if (n < 0) return false;
-    sent_ += n;
   }
   sent_ = 0;
-  out_.clear();
-  if (out_.capacity() > kKeptBytes) out_.shrink_to_fit();
+  out_.front().clear();
+  if (out_.front().capacity() > kKeptBytes) out_.front().shrink_to_fit();
   return true;
 }
 

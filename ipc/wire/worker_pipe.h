@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -70,8 +71,10 @@ class WorkerPipe {
   /// Writes as much as the socket takes now and keeps the rest for write(). False: the other end
   /// has closed.
   bool send(const PipeMessage& message);
+  /// The same, for a message that may be long, which is not copied then.
+  bool send(PipeKind kind, uint64_t number, std::string bytes);
   bool write();
-  bool has_unsent() const { return sent_ < out_.size(); }
+  bool has_unsent() const { return out_.size() > 1 || sent_ < out_.front().size(); }
 
   enum class Read {
     kMore,     ///< there may be more to read
@@ -83,10 +86,13 @@ class WorkerPipe {
   Result<std::optional<PipeMessage>> next() { return reader_.next(); }
 
  private:
+  std::string& block_with_room();
+
   int fd_ = -1;
   PipeReader reader_;
-  std::string out_;
-  size_t sent_ = 0;  // of it
+  // What is not sent, in order; never without a block.
+  std::deque<std::string> out_ = std::deque<std::string>(1);
+  size_t sent_ = 0;  // of the first block
 };
 
 }  // namespace hearth::ipc

@@ -155,12 +155,12 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
         *json = ipc::encode_worker_request(envelope, *asked);
       },
       [this, number = request.number, encoding = request.encoding, json] {
-        on_encoded(number, encoding, *json);
+        on_encoded(number, encoding, std::move(*json));
       });
 }
 
 // Meanwhile the request may have ended, or be waiting again because its worker is gone.
-void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, const std::string& json) {
+void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, std::string json) {
   LiveRequest* request = table_.find(number);
   if (request == nullptr || request->encoding != encoding ||
       request->state != LiveRequest::State::kForwarded) {
@@ -168,7 +168,9 @@ void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, const std::strin
   }
   request->encoding = 0;
   if (request->cancelling || request->muted) return end_without_worker(*request, "cancelled");
-  if (Worker* worker = residency_.worker_of(request->model)) worker->send_request(number, json);
+  if (Worker* worker = residency_.worker_of(request->model)) {
+    worker->send_request(number, std::move(json));
+  }
 }
 
 void Dispatcher::cancel(const Caller& caller, const std::string& id,

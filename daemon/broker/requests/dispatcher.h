@@ -100,7 +100,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   Result<ModelFile> file_of(const std::string& name);
   void place(LiveRequest& request, const ModelFile& file);
   void forward(LiveRequest& request, Worker& worker);
-  void on_encoded(uint64_t number, uint64_t encoding, const std::string& json);
+  void on_encoded(uint64_t number, uint64_t encoding, std::string json);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
   void on_event(LiveRequest& request, std::string_view json);
   void on_sample_done(LiveRequest& request, ipc::SampleDoneEvent done, std::string_view json);

@@ -75,7 +75,7 @@ class Worker {
   /// It ended as requested, so its exit is not a death.
   bool said_stopped() const { return said_stopped_; }
 
-  virtual void send_request(uint64_t number, const std::string& json) = 0;
+  virtual void send_request(uint64_t number, std::string json) = 0;
   virtual void send_cancel(uint64_t number) = 0;
   /// It finishes its live requests and exits. A worker that is still starting is stopped at once.
   virtual void drain() = 0;

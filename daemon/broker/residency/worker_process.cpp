@@ -195,13 +195,13 @@ void WorkerProcess::on_hello(const ipc::WorkerHello& hello) {
   kill("another version");
 }
 
-void WorkerProcess::send(uint64_t number, ipc::PipeKind kind, const std::string& bytes) {
+void WorkerProcess::send(uint64_t number, ipc::PipeKind kind, std::string bytes) {
   // If it is gone, the end of its process or its silence is detected elsewhere.
-  if (!socket_->send({kind, number, bytes})) log_debug("worker_gone", "pid={}", pid_);
+  if (!socket_->send(kind, number, std::move(bytes))) log_debug("worker_gone", "pid={}", pid_);
 }
 
-void WorkerProcess::send_request(uint64_t number, const std::string& json) {
-  send(number, ipc::PipeKind::kRequest, json);
+void WorkerProcess::send_request(uint64_t number, std::string json) {
+  send(number, ipc::PipeKind::kRequest, std::move(json));
 }
 
 void WorkerProcess::send_control(uint64_t number, ipc::WorkerControl control) {

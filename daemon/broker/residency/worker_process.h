@@ -57,7 +57,7 @@ class WorkerProcess final : public Worker, private WorkerSocket::Reader {
                                                       const Receivers& receivers);
   ~WorkerProcess() override;
 
-  void send_request(uint64_t number, const std::string& json) override;
+  void send_request(uint64_t number, std::string json) override;
   void send_cancel(uint64_t number) override;
   void drain() override;
   void stop() override;
@@ -76,7 +76,7 @@ class WorkerProcess final : public Worker, private WorkerSocket::Reader {
   void on_hello(const ipc::WorkerHello& hello);
   void watch_exit();
   void on_exit();
-  void send(uint64_t number, ipc::PipeKind kind, const std::string& bytes);
+  void send(uint64_t number, ipc::PipeKind kind, std::string bytes);
   void send_control(uint64_t number, ipc::WorkerControl control);
 
   const Clock& clock_;

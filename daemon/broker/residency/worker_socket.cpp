@@ -127,8 +127,8 @@ void WorkerSocket::drain() {
   }
 }
 
-bool WorkerSocket::send(const ipc::PipeMessage& message) {
-  if (pipe_ == nullptr || !pipe_->send(message)) return false;
+bool WorkerSocket::send(ipc::PipeKind kind, uint64_t number, std::string bytes) {
+  if (pipe_ == nullptr || !pipe_->send(kind, number, std::move(bytes))) return false;
   if (pipe_->has_unsent()) wait_for_room();
   return true;
 }

@@ -35,7 +35,7 @@ class WorkerSocket {
   /// outlives this.
   void start(int32_t pid, Reader& reader);
   /// False: not connected yet, or disconnected.
-  bool send(const ipc::PipeMessage& message);
+  bool send(ipc::PipeKind kind, uint64_t number, std::string bytes);
   /// Delivers all messages that have arrived, without waiting for the loop.
   void drain();
 

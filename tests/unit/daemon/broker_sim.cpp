@@ -111,7 +111,7 @@ bool FakeWorker::serve(uint64_t number, Live& live) {
   return true;
 }
 
-void FakeWorker::send_request(uint64_t number, const std::string& json) {
+void FakeWorker::send_request(uint64_t number, std::string json) {
   if (state_ != State::kReady) return;
   Result<ipc::WorkerRequest> request = ipc::decode_worker_request(number, json);
   REQUIRE(request.ok());

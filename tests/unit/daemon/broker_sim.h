@@ -50,7 +50,7 @@ class FakeWorker final : public Worker {
   /// Holds the memory that it planned.
   bool holds_memory() const { return plan_.has_value() && state_ != State::kEnding; }
 
-  void send_request(uint64_t number, const std::string& json) override;
+  void send_request(uint64_t number, std::string json) override;
   void send_cancel(uint64_t number) override;
   void drain() override;
   void stop() override;

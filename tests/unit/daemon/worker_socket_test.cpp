@@ -139,11 +139,11 @@ TEST_CASE("messages that a busy worker does not read yet wait, and block no one"
     say(pipe, std::to_string(bytes));
   });
   heard.start(worker);
-  CHECK_FALSE(heard.worker->send({ipc::PipeKind::kControl, 0, "too early"}));
+  CHECK_FALSE(heard.worker->send(ipc::PipeKind::kControl, 0, "too early"));
   REQUIRE(heard.run_until([&] { return heard.said.size() == 1; }));
   const std::string request(20'000, 'r');
   for (size_t i = 0; i < kMessages; ++i) {
-    CHECK(heard.worker->send({ipc::PipeKind::kRequest, i, request}));
+    CHECK(heard.worker->send(ipc::PipeKind::kRequest, i, request));
   }
   REQUIRE(::write(go[1], "g", 1) == 1);
   CHECK(heard.run_until([&] { return heard.said.size() == 2; }));

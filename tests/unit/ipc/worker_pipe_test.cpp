@@ -91,6 +91,29 @@ TEST_CASE("neither end waits for the other, and what the socket refuses is sent 
   CHECK_FALSE(from.has_unsent());
 }
 
+TEST_CASE("long messages, which are not copied, and short ones arrive complete and in order") {
+  auto [from, to] = two_ends();
+  const std::vector<size_t> sizes = {3, 1'000'000, 0, 5, 300'000, 300'000, 7, 262'144, 262'143, 1};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    REQUIRE(from.send(PipeKind::kRequest, i, std::string(sizes[i], static_cast<char>('a' + i))));
+  }
+  CHECK(from.has_unsent());
+  size_t met = 0;
+  while (met < sizes.size()) {
+    REQUIRE(to.read() != Read::kEnded);
+    while (true) {
+      const auto message = to.next();
+      REQUIRE(message.ok());
+      if (!*message) break;
+      REQUIRE((*message)->number == met);
+      REQUIRE((*message)->bytes == std::string(sizes[met], static_cast<char>('a' + met)));
+      ++met;
+    }
+    REQUIRE(from.write());
+  }
+  CHECK_FALSE(from.has_unsent());
+}
+
 TEST_CASE("messages sent before an end closed are read, then its end") {
   auto [stays, goes] = two_ends();
   {
