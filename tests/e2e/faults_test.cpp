@@ -110,6 +110,64 @@ TEST_CASE("a worker that is stopped for a moment goes on with the same text") {
   CHECK(daemon.wait_for_worker() == worker);
 }
 
+TEST_CASE("health names a worker that does not run, until it runs again") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  REQUIRE(run(client, seeded(1, 3)).done);
+  REQUIRE(client.health()->status == "ok");
+  const pid_t worker = daemon.wait_for_worker();
+  ::kill(worker, SIGSTOP);
+  CHECK(eventually([&] { return client.health()->status == "degraded"; }));
+  const ipc::HealthReply health = client.health().value();
+  REQUIRE(health.problems.size() == 1);
+  CHECK(health.problems[0].find("model tiny") != std::string::npos);
+  CHECK(health.problems[0].find("no sign of life") != std::string::npos);
+  ::kill(worker, SIGCONT);
+  CHECK(eventually([&] { return client.health()->status == "ok"; }));
+  CHECK(daemon.wait_for_worker() == worker);
+}
+
+TEST_CASE("a model whose file was deleted is served as long as it is in memory") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  const Answer before = run(client, seeded(1, 30));
+  REQUIRE(before.done);
+  std::filesystem::remove(sandbox.models() / "tiny.gguf");
+  ipc::GenerateRequest request = seeded(1, 30);
+  request.model = "tiny";
+  const Answer after = run(client, request);
+  REQUIRE_MESSAGE(after.done, why(after));
+  CHECK(after.ids == before.ids);
+  REQUIRE(client.unload({.model = "tiny"}).ok());
+  const Answer gone = run(client, request);
+  REQUIRE(gone.error);
+  CHECK(gone.error->code == ErrorCode::kNotFound);
+}
+
+TEST_CASE("started without standard descriptors, the daemon keeps sockets and files off them") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1);
+  const pid_t pid = start_program(
+      {"/bin/sh", "-c", R"(exec "$0" "$@" <&- >&- 2>&-)", program("hearthd").string(),
+       "--allow-root", "--config", "/dev/null", "--runtime-dir", sandbox.runtime().string(),
+       "--model-dir", sandbox.models().string(), "--set", "worker.kv_bytes=33554432", "--set",
+       "server.state_dir=" + sandbox.state().string()});
+  CHECK(eventually([&] { return ipc::Client::connect({.runtime_dir = sandbox.runtime()}).ok(); }));
+  const std::string of_process = "/proc/" + std::to_string(pid);
+  for (const char* fd : {"0", "1", "2"}) {
+    CHECK(std::filesystem::read_symlink(of_process + "/fd/" + fd) == "/dev/null");
+  }
+  // Prompts are in memory, so no core is written.
+  const std::string limits = text_of(of_process + "/limits");
+  const size_t core = limits.find("Max core file size");
+  REQUIRE(core != std::string::npos);
+  CHECK(std::stoi(limits.substr(core + std::strlen("Max core file size"))) == 0);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+}
+
 TEST_CASE("a client that is stopped, and one with unread output, delay no other and are whole") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox);

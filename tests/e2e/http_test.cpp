@@ -395,6 +395,31 @@ TEST_CASE("a client that stops reading loses its own answer; others are answered
   CHECK(http.ask("GET", "/health").status == 200);
 }
 
+TEST_CASE("after some wrong keys further ones wait, and so does a right one") {
+  const Sandbox sandbox;
+  const std::filesystem::path keys = sandbox.path() / "keys";
+  std::ofstream(keys) << "me all 0123456789abcdef\n";
+  REQUIRE(::chmod(keys.c_str(), 0600) == 0);
+  const Daemon daemon(sandbox, {"http.listen=127.0.0.1:0", "http.keys_file=" + keys.string()});
+  const uint16_t port = tcp_port(sandbox);
+  HttpClient http(port);
+  const auto status = [&](const std::string& key) {
+    return http
+        .ask("GET", "/v1/models", "",
+             fmt::format("Host: 127.0.0.1:{}\r\nx-api-key: {}\r\n", port, key))
+        .status;
+  };
+  std::map<int, int> met;
+  for (int i = 0; i < 200; ++i) ++met[status(fmt::format("0123456789abcde-{}", i))];
+  CHECK(met.size() == 2);
+  CHECK(met[401] >= 5);
+  CHECK(met[401] < 100);
+  CHECK(met[429] > 100);
+  // Without keys the same address is answered at once, and the right key after the wait.
+  CHECK(http.ask("GET", "/health", "", fmt::format("Host: 127.0.0.1:{}\r\n", port)).status == 200);
+  CHECK(eventually([&] { return status("0123456789abcdef") == 200; }, 100));
+}
+
 TEST_CASE("TCP admits the daemon's own user and holders of keys") {
   const Sandbox sandbox;
   {

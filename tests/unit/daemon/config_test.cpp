@@ -1,6 +1,7 @@
 #include "daemon/broker/config/config.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,6 +9,8 @@
 #include <map>
 
 #include "daemon/broker/config/check.h"
+#include "tests/skip.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::broker {
 namespace {
@@ -245,6 +248,27 @@ TEST_CASE("an unreadable file is an error; the shipped file is valid and states 
   CHECK(config.worker.load_timeout_ms == defaults.worker.load_timeout_ms);
   CHECK(config.worker.restart_delay_ms == defaults.worker.restart_delay_ms);
   CHECK(config.worker.restart_delay_max_ms == defaults.worker.restart_delay_max_ms);
+}
+
+TEST_CASE("a file that another user could have written is refused") {
+  const tests::TempDir temp;
+  const std::filesystem::path file = temp.path() / "hearth.toml";
+  std::ofstream(file) << "[limits]\nmax_requests = 7\n";
+  const auto apply = [&file](std::filesystem::perms mode) {
+    std::filesystem::permissions(file, mode);
+    Config config;
+    const Result<void> applied = apply_file(file, &config);
+    CHECK(config.limits.max_requests == (applied.ok() ? 7 : Config().limits.max_requests));
+    return applied.ok() ? std::string() : applied.error().message;
+  };
+  CHECK(apply(std::filesystem::perms(0644)).empty());
+  CHECK(apply(std::filesystem::perms(0646)).find("has mode 0646") != std::string::npos);
+  if (::geteuid() != 0) HEARTH_SKIP("needs root, to give the file to others");
+  REQUIRE(::chown(file.c_str(), 65534, 0) == 0);
+  CHECK(apply(std::filesystem::perms(0644)).find("belongs to uid 65534") != std::string::npos);
+  REQUIRE(::chown(file.c_str(), 0, 65534) == 0);
+  CHECK(apply(std::filesystem::perms(0644)).empty());
+  CHECK(apply(std::filesystem::perms(0664)).find("has mode 0664") != std::string::npos);
 }
 
 TEST_CASE("every setting is listed with its source, and reads back unchanged") {
