@@ -80,22 +80,24 @@ void ModelVerbs::unload(const Caller& caller, const std::string& id,
     dispatcher_.reply_error(caller.peer, id, std::move(error));
   };
   if (Result<void> may = may_ask(caller); !may) return refuse(may.take_error());
+  // A model whose file was deleted may still be in memory.
   Result<ModelFile> file = models_.resolve(request.model);
-  if (!file) return refuse(file.take_error());
-  for (const Task& task : take(file->name, false)) {
+  const std::string model = file ? file->name : models_.target_of(request.model);
+  if (!file && residency_.find(model) == nullptr) return refuse(file.take_error());
+  for (const Task& task : take(model, false)) {
     if (task.peer.door == Door::kNone) continue;
     dispatcher_.reply_error(task.peer, task.id,
                             Error::cancelled("the model was unloaded meanwhile"));
   }
-  if (!residency_.unload(file->name)) {
+  if (!residency_.unload(model)) {
     return dispatcher_.reply(caller.peer, id,
-                             ipc::UnloadReply{.model = file->name, .was_resident = false});
+                             ipc::UnloadReply{.model = model, .was_resident = false});
   }
   tasks_.push_back({.verb = ipc::Verb::kUnload,
                     .peer = caller.peer,
                     .id = id,
                     .role = {},
-                    .model = file->name,
+                    .model = model,
                     .since_us = clock_.now_us(),
                     .last = {}});
   report(tasks_.back());
