@@ -290,7 +290,7 @@ Alongside run_alongside(const Daemon& daemon, bool reads, int32_t tokens) {
 }
 
 void measure_stall(const Daemon& daemon, int rounds, int32_t tokens) {
-  (void)run_beside(daemon, true, tokens);  // memory that the first such request leaves allocated
+  (void)run_alongside(daemon, true, tokens);  // memory that the first such request leaves allocated
   for (int round = 0; round < rounds; ++round) {
     const Alongside reads = run_alongside(daemon, true, tokens);
     const Alongside stalls = run_alongside(daemon, false, tokens);
