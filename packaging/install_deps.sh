@@ -39,7 +39,7 @@ missing_of() {
     [[ $status == installed ]] || echo "$package"
   done
 }
-# install_missing PACKAGE...: fails where they cannot be had.
+# install_missing PACKAGE...: fails where they are unavailable.
 install_missing() {
   local missing as_root=()
   mapfile -t missing < <(missing_of "$@")

@@ -58,7 +58,7 @@ void StepCost::for_each_class(const PrefillRun& run, const Fn& fn) {
   }
 }
 
-double StepCost::price(int position_class) const {
+double StepCost::cost_us(int position_class) const {
   // Not measured: like the nearest class before it, which is a little too cheap, and the next
   // measurement corrects that; otherwise like the nearest after it, which is too expensive.
   for (int c = position_class; c >= 0; --c) {
@@ -70,7 +70,7 @@ double StepCost::price(int position_class) const {
   return kPriorTokenUs;
 }
 
-double StepCost::token_us(int32_t position) const { return price(position_class(position)); }
+double StepCost::token_us(int32_t position) const { return cost_us(position_class(position)); }
 
 double StepCost::decode_us(int32_t rows) const {
   const double known = decode_[row_class(rows)].us;
@@ -156,7 +156,7 @@ int32_t StepCost::tokens_within(double room_us, int32_t first) const {
   double left = std::max(0.0, room_us);
   for_each_class({first, kMaxTokens}, [&](int c, int32_t count) {
     if (left < 0) return;
-    const double us = price(c);
+    const double us = cost_us(c);
     const double fit = left / us;
     if (fit < count) {
       tokens += static_cast<int32_t>(fit);
@@ -171,7 +171,7 @@ int32_t StepCost::tokens_within(double room_us, int32_t first) const {
 
 double StepCost::prefill_us(const PrefillRun& run) const {
   double us = 0;
-  for_each_class(run, [&](int c, int32_t count) { us += count * price(c); });
+  for_each_class(run, [&](int c, int32_t count) { us += count * cost_us(c); });
   return us;
 }
 
@@ -190,9 +190,9 @@ MeasuredCosts StepCost::measured_costs() const {
   return out;
 }
 
-void StepCost::restore(const MeasuredCosts& prices) {
-  for (size_t c = 0; c < std::min(tokens_.size(), prices.token_us.size()); ++c) {
-    const double us = prices.token_us[c];
+void StepCost::restore(const MeasuredCosts& costs) {
+  for (size_t c = 0; c < std::min(tokens_.size(), costs.token_us.size()); ++c) {
+    const double us = costs.token_us[c];
     if (us >= kMinTokenUs && us <= kMaxTokenUs) tokens_[c] = {us, kRestored, true};
   }
 }
@@ -216,14 +216,14 @@ void StepCost::measured(int32_t decode_rows, std::span<const PrefillRun> prefill
   if (decode_rows > 0) ++decode.unmeasured;
 
   double expected_us = 0;
-  for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * price(narrow<int>(c));
+  for (size_t c = 0; c < tokens.size(); ++c) expected_us += tokens[c] * cost_us(narrow<int>(c));
   const bool any = std::exchange(measured_prefill_, true);
   // How much more these tokens cost than expected. One step cannot separate its classes, so each
   // class changes by its share of the tokens.
   const double ratio = (us - base_us(decode_rows)) / expected_us;
   for (size_t c = 0; c < tokens.size(); ++c) {
     if (tokens[c] == 0) continue;
-    const double known = price(narrow<int>(c));
+    const double known = cost_us(narrow<int>(c));
     Token& token = tokens_[c];
     token.known = token.known || (any && 4 * tokens[c] >= num_tokens);
     if (!any && token.measures == 0) {

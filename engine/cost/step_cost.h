@@ -72,7 +72,7 @@ class StepCost {
 
   MeasuredCosts measured_costs() const;
   /// Takes costs of an earlier engine, before anything was measured. Impossible values are ignored.
-  void restore(const MeasuredCosts& prices);
+  void restore(const MeasuredCosts& costs);
 
  private:
   static constexpr int kRowClasses = 24;
@@ -90,7 +90,7 @@ class StepCost {
   template <typename Fn>
   static void for_each_class(const PrefillRun& run, const Fn& fn);
 
-  double price(int position_class) const;
+  double cost_us(int position_class) const;
   /// The part of a step's cost that does not depend on its prefill tokens. Weights are read once
   /// for all rows, so a step of prefill alone (0 rows) has that of one decode row if that was
   /// measured.

@@ -40,7 +40,7 @@ struct Field {
   std::span<const std::string_view> choices = {};
   /// This field or another one must be given, so an empty value differs from an absent one.
   bool one_of_several = false;
-  /// As JSON, from the struct; empty where absence is no value. Filled in by fields().
+  /// As JSON, from the struct; empty where an absent field has no value. Filled in by fields().
   std::string_view default_value = "";
 };
 

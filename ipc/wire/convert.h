@@ -169,7 +169,7 @@ class JsonWriter {
   void write(bool value) { out_ += value ? "true" : "false"; }
   void write(std::string_view value) { append_text(value, &out_); }
   void write(const std::string& value) { append_text(value, &out_); }
-  // What is no JSON becomes null, which the reader refuses by the field's name.
+  // Invalid JSON becomes null, which the reader refuses by the field's name.
   void write(const JsonText& value) { out_ += is_json(value.text) ? value.text : "null"; }
   void write(DeltaChannel channel) { append_text(hearth::ipc::name(channel), &out_); }
   void write(ErrorCode code) { append_text(hearth::name(code), &out_); }

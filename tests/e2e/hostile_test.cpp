@@ -104,7 +104,7 @@ TEST_CASE("every number at its extremes is served or is an error that names its 
       const std::string message = last["message"];
       CHECK(code != "internal");
       CHECK((message.find(field) != std::string::npos || last["field"] == field ||
-             code == "protocol"));  // NaN is no JSON at all
+             code == "protocol"));  // NaN is not JSON
     }
   }
   const Answer after = run(watcher, seeded(42, 60));

@@ -181,9 +181,10 @@ TEST_CASE("embeddings over HTTP: as numbers and in base64, of texts and of their
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
   // The file does not give its pooling.
-  const HttpAnswer guess = http.ask("POST", "/v1/embeddings", R"({"model":"tiny","input":"the"})");
-  CHECK(guess.status == 400);
-  CHECK(Json::parse(guess.body)["error"]["param"] == "pooling");
+  const HttpAnswer embedding =
+      http.ask("POST", "/v1/embeddings", R"({"model":"tiny","input":"the"})");
+  CHECK(embedding.status == 400);
+  CHECK(Json::parse(embedding.body)["error"]["param"] == "pooling");
   const HttpAnswer numbers = http.ask(
       "POST", "/v1/embeddings", R"({"model":"tiny","input":["the abc","the"],"pooling":"mean"})");
   REQUIRE_MESSAGE(numbers.status == 200, numbers.body);

@@ -261,20 +261,20 @@ TEST_CASE("drafts by lookup and by a draft model: the same text, and done report
     want = run(client, plain);
     REQUIRE_MESSAGE(want.done, why(want));
     CHECK(want.done->usage.drafted_tokens == 0);
-    const Answer guessed = run(client, loop);
-    REQUIRE_MESSAGE(guessed.done, why(guessed));
-    CHECK(guessed.ids == want.ids);
-    CHECK(guessed.texts == want.texts);
-    CHECK(guessed.done->usage.accepted_tokens <= guessed.done->usage.drafted_tokens);
+    const Answer drafted = run(client, loop);
+    REQUIRE_MESSAGE(drafted.done, why(drafted));
+    CHECK(drafted.ids == want.ids);
+    CHECK(drafted.texts == want.texts);
+    CHECK(drafted.done->usage.accepted_tokens <= drafted.done->usage.drafted_tokens);
   }
   for (const char* draft : {"copy.gguf", "nowhere.gguf"}) {
     const Daemon daemon(sandbox, {"worker.draft=" + (sandbox.path() / draft).string()});
     ipc::Client client = daemon.connect();
-    const Answer guessed = run(client, loop);
-    REQUIRE_MESSAGE(guessed.done, why(guessed));
-    CHECK(guessed.ids == want.ids);
-    const ipc::SpeculationStats& counts = guessed.done->speculation;
-    CHECK(counts.drafted_tokens == static_cast<uint64_t>(guessed.done->usage.drafted_tokens));
+    const Answer drafted = run(client, loop);
+    REQUIRE_MESSAGE(drafted.done, why(drafted));
+    CHECK(drafted.ids == want.ids);
+    const ipc::SpeculationStats& counts = drafted.done->speculation;
+    CHECK(counts.drafted_tokens == static_cast<uint64_t>(drafted.done->usage.drafted_tokens));
     CHECK(counts.drafted_at.size() == counts.accepted_at.size());
     // By name: the loaded one, or refused.
     ipc::GenerateRequest named = loop;

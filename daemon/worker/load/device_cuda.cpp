@@ -40,7 +40,7 @@ DeviceCheck describe_fast(const kernels::CudaOptions& cuda, const kernels::OpTab
   const Result<kernels::CublasLt> library = kernels::open_cublaslt();
   const bool fast = cuda.numerics == kernels::Numerics::kFast;
   if (!library.ok()) {
-    return {"ok", "fast numerics", fmt::format("not to be had: {}", library.error().message)};
+    return {"ok", "fast numerics", fmt::format("unavailable: {}", library.error().message)};
   }
   return {"ok", "fast numerics",
           fmt::format("{}, {}", library->name,

@@ -49,7 +49,7 @@ Result<pid_t> spawn_detached(const fs::path& program, const fs::path& log, bool 
   ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
                                      O_WRONLY | O_CREAT | O_TRUNC, 0600);
   ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  // A session of its own: Ctrl-C in this terminal, and its end, are no business of the daemon's.
+  // A session of its own, so that neither Ctrl-C in this terminal nor its end reaches the daemon.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   std::string name = program.string();
   std::string insist = "--allow-root";

@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_tiles_kernel(PlainM
       w[i] = next[i];
       if (more) next[i].load(group[i] + int64_t{chunk + 1} * kChunkLoads);
     }
-    // This chunk is staged, and the other half of the memory is no longer read.
+    // This chunk is staged, and the other half of the memory is free.
     __syncthreads();
     const StagedRows<T>& rows = staged[chunk % 2];
 #pragma unroll

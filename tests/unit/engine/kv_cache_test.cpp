@@ -126,8 +126,8 @@ TEST_CASE("blocks reserved for rejected drafts are given back, and never found")
   CHECK(kv.reserved_tokens(a) == 12);
   CHECK(kv.pool(0).num_used() == 3);
   check(kv, {&a});
-  const std::vector<int32_t> guessed = numbers(17);
-  CHECK(kv.cached_tokens("s", guessed, 17) == 12);
+  const std::vector<int32_t> same = numbers(17);
+  CHECK(kv.cached_tokens("s", same, 17) == 12);
   kv.trim(a);
   CHECK(kv.pool(0).num_used() == 3);
   compute(kv, a, numbers(14));

@@ -46,9 +46,9 @@ std::map<int32_t, int64_t> through_rejection(const std::vector<TokenProbability>
   std::mt19937_64 random(seed);
   std::map<int32_t, int64_t> seen;
   for (int64_t i = 0; i < draws; ++i) {
-    const int32_t guess = draw_from(p, uniform(random));
+    const int32_t draft = draw_from(p, uniform(random));
     const double accept = uniform(random) / bias;
-    ++seen[verify_by_rejection(q, p, guess, accept, uniform(random)).token];
+    ++seen[verify_by_rejection(q, p, draft, accept, uniform(random)).token];
   }
   return seen;
 }
