@@ -259,7 +259,7 @@ void Server::accept_soon(Listener<Acceptor>& listener) {
   });
 }
 
-// While connections wait there is no pause but the users' turns: a full backlog would refuse the
+// While connections wait the only pauses are the users' turns: a full backlog would refuse the
 // connections of all users.
 template <class Acceptor>
 void Server::accept_some(Listener<Acceptor>& listener) {

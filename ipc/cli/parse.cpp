@@ -454,7 +454,7 @@ constexpr Verb kVerbs[] = {
      [](const Options&) { return protocol(); }},
 };
 
-/// Null: there is no such verb.
+/// Null: unknown verb.
 const Verb* find_verb(std::string_view name) {
   const auto* found = std::ranges::find(kVerbs, name, &Verb::name);
   return found == std::end(kVerbs) ? nullptr : found;

@@ -86,12 +86,12 @@ class Parser {
     }
   }
 
-  template <class Tell>
-  bool open(char bracket, Tell tell) {
+  template <class Begin>
+  bool open(char bracket, Begin begin) {
     ++at_;
     open_ += bracket;
     is_first_ = true;
-    return taken(tell());
+    return taken(begin());
   }
 
   // Nothing, and at_ unchanged, if there is none.
@@ -119,7 +119,7 @@ class Parser {
       goes_on = taken(sink_.negative(negative));
     } else {
       double number = 0;
-      // Beyond the range of a double: zero or infinite, which from_chars() does not tell apart.
+      // Beyond the range of a double: zero or infinite, which from_chars() does not distinguish.
       if (std::from_chars(first, last, number).ec == std::errc::result_out_of_range) {
         number = std::strtod(std::string(digits).c_str(), nullptr);
       }

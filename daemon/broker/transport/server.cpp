@@ -191,7 +191,7 @@ void Server::accept_soon() {
   });
 }
 
-// While connections wait there is no pause but the users' turns: a full backlog would refuse the
+// While connections wait the only pauses are the users' turns: a full backlog would refuse the
 // connections of all users.
 void Server::accept_some() {
   for (int i = 0; i < LoopShares::kAcceptsPerTurn; ++i) {

@@ -280,7 +280,7 @@ TEST_CASE("a user that opens too many connections per second is turned away with
   CHECK(f.status(served) == 200);
 }
 
-TEST_CASE("a connection beyond the user's share is told to retry, and counts for its rate") {
+TEST_CASE("a connection beyond the user's share is refused for now, and counts for its rate") {
   Fixture f;
   constexpr int kShare = 128;  // half of all
   f.backend.connections = kShare + 1;

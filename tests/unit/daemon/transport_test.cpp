@@ -78,14 +78,14 @@ struct RawPeer {
     CHECK(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
   }
   ~RawPeer() { ::close(fd); }
-  size_t say(std::string_view bytes) const {
+  size_t put(std::string_view bytes) const {
     const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return n < 0 ? 0 : static_cast<size_t>(n);
   }
   void shake_hands() const {
     std::string bytes = zmtp::greeting();
     zmtp::append_ready(bytes, "DEALER");
-    say(bytes);
+    put(bytes);
   }
   bool ended() const {
     char bytes[4096];
@@ -171,7 +171,7 @@ TEST_CASE("a flood of connections is accepted in turn with the messages of those
   for (int i = 0; i < 400; ++i) flood.push_back(std::make_unique<RawPeer>(rig.path()));
   size_t sent = 0, turns = 0;
   for (; rig.met.size() < kMessages && turns < 1000; ++turns) {
-    if (sent == rig.met.size()) sent += peer.say(message) > 0 ? 1 : 0;
+    if (sent == rig.met.size()) sent += peer.put(message) > 0 ? 1 : 0;
     rig.io.restart();
     if (rig.io.poll_one() == 0) break;
   }
@@ -242,13 +242,13 @@ TEST_CASE("a message without end, or with too many frames, ends only its connect
     std::string bytes;
     zmtp::append_frame(bytes, std::string(frame, 'x'), true);
     CHECK(rig.until([&] {
-      bad.say(bytes);
+      bad.put(bytes);
       return bad.ended();
     }));
   }
   std::string bytes;
   zmtp::append_frame(bytes, "still here", false);
-  good.say(bytes);
+  good.put(bytes);
   CHECK(rig.until([&] { return rig.met.size() == 1; }));
 }
 
@@ -261,7 +261,7 @@ TEST_CASE("handshakes, messages and reads that do not end have a deadline") {
   const RawPeer half(rig.path());
   half.shake_hands();
   REQUIRE(rig.until([&] { return rig.server->num_connections() == 3; }));
-  half.say(std::string("\1\5ab", 4));
+  half.put(std::string("\1\5ab", 4));
   rig.turn(50);
   rig.clock.advance_us(limits.handshake_timeout_us + 1);
   rig.server->tick();
@@ -281,7 +281,7 @@ TEST_CASE("a peer that does not read is refused more, notified of room, and ende
   peer.shake_hands();
   std::string hello;
   zmtp::append_frame(hello, "x", false);
-  peer.say(hello);
+  peer.put(hello);
   REQUIRE(rig.until([&] { return rig.met.size() == 1; }));
   const uint64_t number = rig.met[0].first;
   const std::string big(10'000, 'y');
@@ -316,27 +316,27 @@ TEST_CASE("large messages of one user take turns; paused connections are not rea
   // Both begin; only one's memory fits.
   std::string_view left_a = large, left_b = large;
   CHECK(rig.until([&] {
-    left_a.remove_prefix(a.say(left_a.substr(0, left_a.size() > 10 ? left_a.size() - 10 : 0)));
-    left_b.remove_prefix(b.say(left_b.substr(0, left_b.size() > 10 ? left_b.size() - 10 : 0)));
+    left_a.remove_prefix(a.put(left_a.substr(0, left_a.size() > 10 ? left_a.size() - 10 : 0)));
+    left_b.remove_prefix(b.put(left_b.substr(0, left_b.size() > 10 ? left_b.size() - 10 : 0)));
     return left_a.size() == 10 || left_b.size() == 10;
   }));
   for (int i = 0; i < 40; ++i) {
-    left_a.remove_prefix(a.say(left_a.substr(0, left_a.size() - 10)));
-    left_b.remove_prefix(b.say(left_b.substr(0, left_b.size() - 10)));
+    left_a.remove_prefix(a.put(left_a.substr(0, left_a.size() - 10)));
+    left_b.remove_prefix(b.put(left_b.substr(0, left_b.size() - 10)));
     rig.turn();
   }
   CHECK((left_a.size() > 10) != (left_b.size() > 10));
   CHECK(rig.until([&] {
-    if (!left_a.empty()) left_a.remove_prefix(a.say(left_a));
-    if (!left_b.empty()) left_b.remove_prefix(b.say(left_b));
+    if (!left_a.empty()) left_a.remove_prefix(a.put(left_a));
+    if (!left_b.empty()) left_b.remove_prefix(b.put(left_b));
     return rig.met.size() == 2;
   }));
   const uint64_t number = rig.met[0].first;
   rig.server->hold(number);
   std::string small;
   zmtp::append_frame(small, "x", false);
-  a.say(small);
-  b.say(small);
+  a.put(small);
+  b.put(small);
   CHECK(rig.until([&] { return rig.met.size() == 3; }));
   rig.turn(50);
   CHECK(rig.met.size() == 3);

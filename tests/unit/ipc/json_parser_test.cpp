@@ -154,7 +154,7 @@ TEST_CASE("changed texts are read, or refused, as by the library") {
   CHECK(accepted < 19'000);
 }
 
-TEST_CASE("a text whose values nobody keeps is JSON, or is not") {
+TEST_CASE("a text whose values are not kept is JSON, or is not") {
   CHECK(is_json("[1,{\"a\":\"b\"}]"));
   CHECK(is_json("\xEF\xBB\xBF 1"));
   CHECK_FALSE(is_json(""));
@@ -177,10 +177,10 @@ TEST_CASE("errors name the byte and, if known, the field, and quote nothing") {
   CHECK(message("[1]") == "met a list of 1, want a JSON object");
 }
 
-TEST_CASE("a sink that has enough is told nothing more") {
+TEST_CASE("a sink that has enough receives nothing more") {
   struct First final : JsonSink {
-    int told = 0;
-    bool end() { return ++told < 3; }
+    int ends = 0;
+    bool end() { return ++ends < 3; }
     bool null() override { return end(); }
     bool boolean(bool) override { return end(); }
     bool negative(int64_t) override { return end(); }
@@ -195,7 +195,7 @@ TEST_CASE("a sink that has enough is told nothing more") {
   for (const char* const text : {"[1,2,3,4", "{\"a\":1,", "[[[1]]]", "[true,null,1]"}) {
     First first;
     CHECK(parse_json(text, first).end == JsonParsed::End::kStopped);
-    CHECK(first.told == 3);
+    CHECK(first.ends == 3);
   }
 }
 
