@@ -7,8 +7,8 @@
 #include <utility>
 #include <variant>
 
-#include "daemon/http/api_embeddings.h"
-#include "daemon/http/metrics.h"
+#include "daemon/http/answers/metrics.h"
+#include "daemon/http/requests/api_embeddings.h"
 #include "kernels/base/log.h"
 #include "kernels/base/match.h"
 #include "kernels/base/numbers.h"

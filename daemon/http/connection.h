@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/http/api_answer.h"
-#include "daemon/http/api_request.h"
+#include "daemon/http/answers/api_answer.h"
 #include "daemon/http/request_reader.h"
+#include "daemon/http/requests/api_request.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/server.h"
 #include "ipc/wire/codec.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "daemon/http/api_embeddings.h"
 #include "daemon/http/connection.h"
+#include "daemon/http/requests/api_embeddings.h"
 #include "kernels/base/log.h"
 
 namespace hearth::http {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/http/api_request.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/request_reader.h"
+#include "daemon/http/requests/api_request.h"
 
 namespace hearth::http {
 

@@ -24,10 +24,10 @@ declare -A files=(
   [wire]="ipc/wire/frames.cpp ipc/wire/json.cpp ipc/wire/codec_request.cpp ipc/wire/codec_event.cpp ipc/wire/convert.h ipc/schema/field_table.cpp ipc/text/utf8.cpp"
   [store]="engine/store/stored_row.cpp engine/store/store_contents.cpp engine/store/store_schema.cpp engine/store/chunk.cpp
     engine/store/sqlite_store.cpp engine/store/store_admin.cpp"
-  [http]="daemon/http/request_reader.cpp daemon/http/routes.cpp daemon/http/guard.cpp daemon/http/api_request.cpp
-    daemon/http/request_members.cpp daemon/http/request_tools.cpp daemon/http/cache_control.cpp daemon/http/chat_request.cpp
-    daemon/http/completions_request.cpp daemon/http/messages_request.cpp daemon/http/responses_request.cpp
-    daemon/http/api_embeddings.cpp"
+  [http]="daemon/http/request_reader.cpp daemon/http/routes.cpp daemon/http/guard.cpp daemon/http/requests/api_request.cpp
+    daemon/http/requests/request_members.cpp daemon/http/requests/request_tools.cpp daemon/http/requests/cache_control.cpp daemon/http/requests/chat_request.cpp
+    daemon/http/requests/completions_request.cpp daemon/http/requests/messages_request.cpp daemon/http/requests/responses_request.cpp
+    daemon/http/requests/api_embeddings.cpp"
   [template]="models/template"
   [grammar]="engine/grammar"
   [answer]="models/answer"

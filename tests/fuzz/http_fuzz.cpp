@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "daemon/http/api_answer.h"
-#include "daemon/http/api_request.h"
+#include "daemon/http/answers/api_answer.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/request_reader.h"
+#include "daemon/http/requests/api_request.h"
 #include "daemon/http/routes.h"
 #include "ipc/text/utf8.h"
 #include "ipc/wire/codec.h"

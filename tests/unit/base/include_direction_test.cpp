@@ -111,7 +111,11 @@ const std::vector<Room> kRooms = {
      {"daemon/worker/load", "daemon/worker/serve", "daemon/worker/tools", "ipc/schema", "ipc/wire",
       "kernels/base"}},
 
-    {"daemon/http", {"ipc/files", "ipc/schema", "ipc/text", "ipc/wire", "kernels/base"}},
+    {"daemon/http/requests", {"ipc/schema", "ipc/text", "ipc/wire", "kernels/base"}},
+    {"daemon/http/answers",
+     {"daemon/http/requests", "ipc/files", "ipc/schema", "ipc/text", "ipc/wire", "kernels/base"}},
+    {"daemon/http",
+     {"daemon/http/answers", "daemon/http/requests", "ipc/schema", "ipc/wire", "kernels/base"}},
     {"daemon/broker/config",
      {"daemon/http", "ipc/files", "ipc/schema", "ipc/text", "ipc/wire", "kernels/base"}},
     {"daemon/broker/process", {"ipc/files", "kernels/base"}},

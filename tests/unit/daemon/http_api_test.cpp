@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "daemon/http/api_answer.h"
-#include "daemon/http/api_embeddings.h"
-#include "daemon/http/api_request.h"
+#include "daemon/http/answers/api_answer.h"
+#include "daemon/http/answers/metrics.h"
 #include "daemon/http/guard.h"
-#include "daemon/http/metrics.h"
+#include "daemon/http/requests/api_embeddings.h"
+#include "daemon/http/requests/api_request.h"
 #include "ipc/text/base64.h"
 #include "ipc/wire/codec.h"
 #include "tests/sse_events.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/http/api_answer.h"
+#include "daemon/http/answers/api_answer.h"
 #include "ipc/text/utf8.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/json_text.h"

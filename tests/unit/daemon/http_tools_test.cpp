@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/http/api_answer.h"
-#include "daemon/http/api_request.h"
+#include "daemon/http/answers/api_answer.h"
+#include "daemon/http/requests/api_request.h"
 #include "tests/sse_events.h"
 
 namespace hearth::http {

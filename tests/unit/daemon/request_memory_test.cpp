@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "daemon/http/api_embeddings.h"
-#include "daemon/http/api_request.h"
+#include "daemon/http/requests/api_embeddings.h"
+#include "daemon/http/requests/api_request.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 

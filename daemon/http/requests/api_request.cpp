@@ -1,6 +1,6 @@
-#include "daemon/http/api_request.h"
+#include "daemon/http/requests/api_request.h"
 
-#include "daemon/http/request_members.h"
+#include "daemon/http/requests/request_members.h"
 
 namespace hearth::http {
 Result<Call> parse_call(Api api, std::string body) {

@@ -1,4 +1,4 @@
-#include "daemon/http/echo.h"
+#include "daemon/http/answers/echo.h"
 
 #include <charconv>
 #include <string_view>

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/http/api_answer.h"
+#include "daemon/http/answers/api_answer.h"
 #include "ipc/files/model_file.h"
 #include "ipc/wire/json.h"
 

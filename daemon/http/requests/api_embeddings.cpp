@@ -1,4 +1,4 @@
-#include "daemon/http/api_embeddings.h"
+#include "daemon/http/requests/api_embeddings.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <numeric>
 #include <utility>
 
-#include "daemon/http/api_request.h"
-#include "daemon/http/request_members.h"
+#include "daemon/http/requests/api_request.h"
+#include "daemon/http/requests/request_members.h"
 #include "ipc/text/base64.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/json.h"

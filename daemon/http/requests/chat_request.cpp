@@ -1,6 +1,6 @@
 // POST /v1/chat/completions
 
-#include "daemon/http/request_members.h"
+#include "daemon/http/requests/request_members.h"
 
 namespace hearth::http {
 namespace {

@@ -1,6 +1,6 @@
 // Parses the functions that the model may call, in the format of each API.
 
-#include "daemon/http/request_members.h"
+#include "daemon/http/requests/request_members.h"
 
 namespace hearth::http {
 namespace {

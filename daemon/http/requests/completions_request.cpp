@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "daemon/http/request_members.h"
+#include "daemon/http/requests/request_members.h"
 #include "ipc/schema/field_table.h"
 
 namespace hearth::http {

@@ -1,6 +1,6 @@
 // Errors in the format of each API.
 
-#include "daemon/http/api_answer.h"
+#include "daemon/http/answers/api_answer.h"
 #include "ipc/wire/json.h"
 
 namespace hearth::http {

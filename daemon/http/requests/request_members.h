@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/http/api_request.h"
+#include "daemon/http/requests/api_request.h"
 #include "ipc/schema/requests.h"
 #include "ipc/wire/json.h"
 #include "ipc/wire/request_json.h"

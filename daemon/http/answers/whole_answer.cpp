@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "daemon/http/answer_parts.h"
-#include "daemon/http/echo.h"
-#include "daemon/http/logprob_lists.h"
+#include "daemon/http/answers/answer_parts.h"
+#include "daemon/http/answers/echo.h"
+#include "daemon/http/answers/logprob_lists.h"
 
 namespace hearth::http {
 namespace {

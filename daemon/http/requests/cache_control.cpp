@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "daemon/http/request_members.h"
+#include "daemon/http/requests/request_members.h"
 
 namespace hearth::http {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/http/request_members.h"
+#include "daemon/http/requests/request_members.h"
 
 #include <charconv>
 

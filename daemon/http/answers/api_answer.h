@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/http/api_request.h"
+#include "daemon/http/requests/api_request.h"
 #include "ipc/schema/deltas.h"
 #include "ipc/schema/events.h"
 #include "ipc/schema/replies.h"

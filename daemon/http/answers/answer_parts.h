@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/http/api_answer.h"
+#include "daemon/http/answers/api_answer.h"
 #include "ipc/schema/deltas.h"
 #include "ipc/schema/events.h"
 #include "ipc/wire/json.h"

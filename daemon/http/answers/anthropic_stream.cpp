@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "daemon/http/answer_parts.h"
+#include "daemon/http/answers/answer_parts.h"
 
 namespace hearth::http {
 namespace {

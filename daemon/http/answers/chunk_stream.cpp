@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/http/answer_parts.h"
-#include "daemon/http/logprob_lists.h"
+#include "daemon/http/answers/answer_parts.h"
+#include "daemon/http/answers/logprob_lists.h"
 
 namespace hearth::http {
 namespace {

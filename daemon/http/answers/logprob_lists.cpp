@@ -1,4 +1,4 @@
-#include "daemon/http/logprob_lists.h"
+#include "daemon/http/answers/logprob_lists.h"
 
 #include <algorithm>
 #include <array>

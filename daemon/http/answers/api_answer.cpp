@@ -1,10 +1,10 @@
-#include "daemon/http/api_answer.h"
+#include "daemon/http/answers/api_answer.h"
 
 #include <fmt/core.h>
 
 #include <utility>
 
-#include "daemon/http/answer_parts.h"
+#include "daemon/http/answers/answer_parts.h"
 
 namespace hearth::http {
 namespace {

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "daemon/http/answer_parts.h"
+#include "daemon/http/answers/answer_parts.h"
 
 namespace hearth::http {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/http/answer_parts.h"
+#include "daemon/http/answers/answer_parts.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/http/metrics.h"
+#include "daemon/http/answers/metrics.h"
 
 #include <fmt/core.h>
 
