@@ -78,6 +78,10 @@ function(hearth_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} hearth_doctest_main doctest::doctest hearth_warnings)
   hearth_unity(${name})
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # Tests are compiled for speed of compiling: asserts are calls, and -O1 is enough around optimized libraries. That
+  # takes a third of their compiler time.
+  target_compile_definitions(${name} PRIVATE DOCTEST_CONFIG_SUPER_FAST_ASSERTS)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   # Tests are short programs around sanitized libraries. UBSan over their own lines took a third of a
   # sanitized build.
   if(HEARTH_SANITIZE STREQUAL "address")
