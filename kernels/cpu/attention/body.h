@@ -520,4 +520,7 @@ constexpr AttentionKernels attention_kernels() {
 }
 
 }  // namespace
+
+constinit const AttentionKernels HEARTH_OF_SET(kAttention) = attention_kernels();
+
 }  // namespace hearth::kernels

@@ -1,5 +1,6 @@
 #pragma once
-// The matmul kernels, written once against the simd_*.h vocabulary, compiled per instruction set.
+// The matmul kernels of all but the other quantized types (quantized_body.h), written once against
+// the vocabulary of kernels/cpu/simd, compiled per instruction set.
 // Every output has one chain over K in ascending order, whatever the tile.
 
 #include "kernels/cpu/matmul/kernels.h"
@@ -168,6 +169,16 @@ void write_sums(const WriteSums& a) {
   return a.residual != nullptr ? write_rows<true>(a) : write_rows<false>(a);
 }
 
+constexpr const FamilyKernels& family_of(QuantFamily family) {
+  switch (family) {
+    case QuantFamily::kOffset: return HEARTH_OF_SET(kMatmulOffset);
+    case QuantFamily::kMin: return HEARTH_OF_SET(kMatmulMin);
+    case QuantFamily::kWide: return HEARTH_OF_SET(kMatmulWide);
+    case QuantFamily::kHalves: break;
+  }
+  return HEARTH_OF_SET(kMatmulHalves);
+}
+
 constexpr MatmulKernels matmul_kernels() {
   MatmulKernels kernels{{},
                         kManyTile,
@@ -179,7 +190,9 @@ constexpr MatmulKernels matmul_kernels() {
                         matmul_quantized<Q8_0Source>,
                         write_sums,
                         {}};
-  set_quant_kernels(kernels.quant);
+  for (int i = 0; i < kNumQuantTypes; ++i) {
+    kernels.quant[i] = &family_of(quant_family(quant_layout(kQuantTypes[i]))).of[i];
+  }
   constexpr int kAll[] = {1, 2, 4, 6, 8};
   int count = 0;
   for (const int width : kAll) {
@@ -189,4 +202,7 @@ constexpr MatmulKernels matmul_kernels() {
 }
 
 }  // namespace
+
+constinit const MatmulKernels HEARTH_OF_SET(kMatmul) = matmul_kernels();
+
 }  // namespace hearth::kernels

@@ -96,6 +96,19 @@ struct QuantKernels {
   void (*unpacked)(const MatmulPanel&);
 };
 
+/// Types that share the code for unpacked weights. Each family is a source file of its own, because
+/// these are the slowest files to compile.
+enum class QuantFamily { kOffset, kMin, kWide, kHalves };
+constexpr QuantFamily quant_family(const QuantLayout& layout) {
+  if (layout.subs == 2) return QuantFamily::kHalves;
+  if (layout.wide()) return QuantFamily::kWide;
+  return layout.has_min ? QuantFamily::kMin : QuantFamily::kOffset;
+}
+/// The kernels of one family by quant_index(); those of other types are null.
+struct FamilyKernels {
+  QuantKernels of[kNumQuantTypes];
+};
+
 /// Writes the sums of one token row to the output.
 struct WriteSums {
   const float*
@@ -116,14 +129,22 @@ struct MatmulKernels {
   void (*bf16)(const MatmulPanel&);
   void (*q8_0)(const MatmulPanel&);
   void (*write)(const WriteSums&);
-  QuantKernels quant[kNumQuantTypes];  ///< by quant_index()
+  const QuantKernels* quant[kNumQuantTypes];  ///< by quant_index()
 };
 
-extern const MatmulKernels kMatmulPlain;
-extern const MatmulKernels kMatmulAvx2;
-extern const MatmulKernels kMatmulAvx512;
-extern const MatmulKernels kMatmulAvx512Vnni;
-extern const MatmulKernels kMatmulNeon;
-extern const MatmulKernels kMatmulNeonDot;
+/// The tables of one instruction set (kernels/cpu/instruction_sets.cmake).
+#define HEARTH_MATMUL_TABLES(set)                \
+  extern const MatmulKernels kMatmul##set;       \
+  extern const FamilyKernels kMatmulOffset##set; \
+  extern const FamilyKernels kMatmulMin##set;    \
+  extern const FamilyKernels kMatmulWide##set;   \
+  extern const FamilyKernels kMatmulHalves##set
+HEARTH_MATMUL_TABLES(Plain);
+HEARTH_MATMUL_TABLES(Avx2);
+HEARTH_MATMUL_TABLES(Avx512);
+HEARTH_MATMUL_TABLES(Avx512Vnni);
+HEARTH_MATMUL_TABLES(Neon);
+HEARTH_MATMUL_TABLES(NeonDot);
+#undef HEARTH_MATMUL_TABLES
 
 }  // namespace hearth::kernels

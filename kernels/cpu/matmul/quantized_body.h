@@ -413,12 +413,21 @@ constexpr QuantKernels quant_kernels() {
           matmul_quantized<Unpacked<From::kSubs, From::kHasMin, From::kWide>>};
 }
 
-template <int kIndex = 0>
-constexpr void set_quant_kernels(QuantKernels* kernels) {
+template <QuantFamily kFamily, int kIndex = 0>
+constexpr void set_family(FamilyKernels* kernels) {
   if constexpr (kIndex < kNumQuantTypes) {
-    kernels[kIndex] = quant_kernels<kQuantTypes[kIndex]>();
-    set_quant_kernels<kIndex + 1>(kernels);
+    constexpr DType kType = kQuantTypes[kIndex];
+    if constexpr (quant_family(quant_layout(kType)) == kFamily) {
+      kernels->of[kIndex] = quant_kernels<kType>();
+    }
+    set_family<kFamily, kIndex + 1>(kernels);
   }
+}
+template <QuantFamily kFamily>
+constexpr FamilyKernels family_kernels() {
+  FamilyKernels kernels{};
+  set_family<kFamily>(&kernels);
+  return kernels;
 }
 
 }  // namespace

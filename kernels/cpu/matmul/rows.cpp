@@ -64,7 +64,7 @@ void (*kernel_of(const MatmulKernels& kernels, DType dtype))(const MatmulPanel&)
     case DType::kF16: return kernels.f16;
     case DType::kBF16: return kernels.bf16;
     case DType::kQ8_0: return kernels.q8_0;
-    default: return kernels.quant[quant_index(dtype)].direct;
+    default: return kernels.quant[quant_index(dtype)]->direct;
   }
 }
 
@@ -208,7 +208,7 @@ void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& wei
       jobs.push_back({&segment, &sets[s], rows.data + first_tile[s] * rows.bytes_per_tile,
                       rows.bytes_per_tile,
                       MatmulPlan(segment, read_bytes, tiles, x.cols, state.pool.active()),
-                      unpack ? &state.matmul.quant[quant] : nullptr});
+                      unpack ? state.matmul.quant[quant] : nullptr});
       first_item.push_back(num_items);
       num_items += jobs.back().plan.num_items;
       work += tiles.rows * x.cols * segment.rows / 16;

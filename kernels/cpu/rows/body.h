@@ -222,4 +222,7 @@ constexpr RowKernels row_kernels() {
 }
 
 }  // namespace
+
+constinit const RowKernels HEARTH_OF_SET(kRow) = row_kernels();
+
 }  // namespace hearth::kernels

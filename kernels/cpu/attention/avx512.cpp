@@ -1,9 +1,0 @@
-#include "kernels/cpu/simd/avx512.h"
-// The vocabulary must come before the code that uses it.
-#include "kernels/cpu/attention/body.h"
-
-namespace hearth::kernels {
-
-constinit const AttentionKernels kAttentionAvx512 = attention_kernels();
-
-}  // namespace hearth::kernels

@@ -1,9 +1,0 @@
-#include "kernels/cpu/simd/avx2.h"
-// The vocabulary must come before the code that uses it.
-#include "kernels/cpu/matmul/body.h"
-
-namespace hearth::kernels {
-
-constinit const MatmulKernels kMatmulAvx2 = matmul_kernels();
-
-}  // namespace hearth::kernels
