@@ -203,5 +203,65 @@ HEARTH_SIMD I dot4(I sum, SignedBytes w, Four x) {
 }
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return add_pairs(sum, _mm256_maddubs_epi16(w, x)); }
 
+HEARTH_SIMD I load_ints(const int32_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+HEARTH_SIMD void store_ints(int32_t* p, I x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+}
+HEARTH_SIMD I set1_int(int32_t x) { return _mm256_set1_epi32(x); }
+HEARTH_SIMD I pair_low16(F a, F b) {
+  return _mm256_blend_epi16(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(b), 16),
+                            0xaa);
+}
+HEARTH_SIMD void store_low16(uint16_t* p, F x) {
+  const __m256i low = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0xffff));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+}
+using PairSum = I;
+HEARTH_SIMD PairSum pair_zero() { return _mm256_setzero_si256(); }
+HEARTH_SIMD PairSum dot2(PairSum sum, I a, I b) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
+HEARTH_SIMD void transpose(const int32_t* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
+  I four[8];  // [4 g + c]: columns c and 4 + c of rows 4 g .. 4 g + 3
+#pragma GCC unroll 2
+  for (int g = 0; g < 8; g += 4) {
+    const I r0 = load_ints(in + g * in_stride);
+    const I r1 = load_ints(in + (g + 1) * in_stride);
+    const I r2 = load_ints(in + (g + 2) * in_stride);
+    const I r3 = load_ints(in + (g + 3) * in_stride);
+    const I low01 = _mm256_unpacklo_epi32(r0, r1);
+    const I high01 = _mm256_unpackhi_epi32(r0, r1);
+    const I low23 = _mm256_unpacklo_epi32(r2, r3);
+    const I high23 = _mm256_unpackhi_epi32(r2, r3);
+    four[g] = _mm256_unpacklo_epi64(low01, low23);
+    four[g + 1] = _mm256_unpackhi_epi64(low01, low23);
+    four[g + 2] = _mm256_unpacklo_epi64(high01, high23);
+    four[g + 3] = _mm256_unpackhi_epi64(high01, high23);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    store_ints(out + c * out_stride, _mm256_permute2x128_si256(four[c], four[4 + c], 0x20));
+    store_ints(out + (4 + c) * out_stride, _mm256_permute2x128_si256(four[c], four[4 + c], 0x31));
+  }
+}
+
+using Halves16 = __m256i;
+HEARTH_SIMD Halves16 no_halves() { return _mm256_setzero_si256(); }
+HEARTH_SIMD Halves16 max_halves(Halves16 most, const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm256_max_epu16(most, _mm256_and_si256(bits, _mm256_set1_epi16(0x7fff)));
+}
+HEARTH_SIMD void store_halves(uint16_t* p, Halves16 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+}
+HEARTH_SIMD uint16_t largest_half(Halves16 x) {
+  const __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  const __m128i least = _mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1)));
+  return static_cast<uint16_t>(~_mm_cvtsi128_si32(least));
+}
+
 }  // namespace
 }  // namespace hearth::kernels

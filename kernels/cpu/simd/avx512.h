@@ -220,5 +220,77 @@ HEARTH_SIMD I dot4(I sum, B w, Four x) {
 }
 #endif
 
+// Pairs of 16-bit integers: kLanes of them, the first in the low half. Products of two pairs are
+// added exactly: attention keeps the sums below 2^31.
+HEARTH_SIMD I load_ints(const int32_t* p) { return _mm512_loadu_si512(p); }
+HEARTH_SIMD void store_ints(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
+HEARTH_SIMD I set1_int(int32_t x) { return _mm512_set1_epi32(x); }
+/// The low 16 bits of a's lanes, with those of b's above them.
+HEARTH_SIMD I pair_low16(F a, F b) {
+  const __m512i high = _mm512_slli_epi32(_mm512_castps_si512(b), 16);
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_castps_si512(a), high);
+}
+/// Stores the low 16 bits of each lane.
+HEARTH_SIMD void store_low16(uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_castps_si512(x)));
+}
+using PairSum = I;
+HEARTH_SIMD PairSum pair_zero() { return _mm512_setzero_si512(); }
+HEARTH_SIMD PairSum dot2(PairSum sum, I a, I b) {
+#ifdef __AVX512VNNI__
+  // g++ 12 would copy the sums from register to register and load b again for each of them.
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+#else
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+#endif
+}
+/// Transposes kLanes rows of kLanes integers.
+HEARTH_SIMD void transpose(const int32_t* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
+  I four[16];  // [4 g + c]: columns c, 4 + c, 8 + c and 12 + c of rows 4 g .. 4 g + 3
+#pragma GCC unroll 4
+  for (int g = 0; g < 16; g += 4) {
+    const I r0 = load_ints(in + g * in_stride);
+    const I r1 = load_ints(in + (g + 1) * in_stride);
+    const I r2 = load_ints(in + (g + 2) * in_stride);
+    const I r3 = load_ints(in + (g + 3) * in_stride);
+    const I low01 = _mm512_unpacklo_epi32(r0, r1);
+    const I high01 = _mm512_unpackhi_epi32(r0, r1);
+    const I low23 = _mm512_unpacklo_epi32(r2, r3);
+    const I high23 = _mm512_unpackhi_epi32(r2, r3);
+    four[g] = _mm512_unpacklo_epi64(low01, low23);
+    four[g + 1] = _mm512_unpackhi_epi64(low01, low23);
+    four[g + 2] = _mm512_unpacklo_epi64(high01, high23);
+    four[g + 3] = _mm512_unpackhi_epi64(high01, high23);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const I low0 = _mm512_shuffle_i32x4(four[c], four[4 + c], 0x44);
+    const I low1 = _mm512_shuffle_i32x4(four[8 + c], four[12 + c], 0x44);
+    const I high0 = _mm512_shuffle_i32x4(four[c], four[4 + c], 0xee);
+    const I high1 = _mm512_shuffle_i32x4(four[8 + c], four[12 + c], 0xee);
+    store_ints(out + c * out_stride, _mm512_shuffle_i32x4(low0, low1, 0x88));
+    store_ints(out + (4 + c) * out_stride, _mm512_shuffle_i32x4(low0, low1, 0xdd));
+    store_ints(out + (8 + c) * out_stride, _mm512_shuffle_i32x4(high0, high1, 0x88));
+    store_ints(out + (12 + c) * out_stride, _mm512_shuffle_i32x4(high0, high1, 0xdd));
+  }
+}
+
+/// Magnitudes of 16 values of f16 or bf16, as bits, which order like them.
+using Halves16 = __m256i;
+HEARTH_SIMD Halves16 no_halves() { return _mm256_setzero_si256(); }
+HEARTH_SIMD Halves16 max_halves(Halves16 most, const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm256_max_epu16(most, _mm256_and_si256(bits, _mm256_set1_epi16(0x7fff)));
+}
+HEARTH_SIMD void store_halves(uint16_t* p, Halves16 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+}
+HEARTH_SIMD uint16_t largest_half(Halves16 x) {
+  const __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  const __m128i least = _mm_minpos_epu16(_mm_xor_si128(eight, _mm_set1_epi16(-1)));
+  return static_cast<uint16_t>(~_mm_cvtsi128_si32(least));
+}
+
 }  // namespace
 }  // namespace hearth::kernels
