@@ -23,6 +23,61 @@ using kernels::DType;
 
 constexpr int32_t kFirstWord = 3 + 256;  // after <unk>, <s>, </s> and the bytes
 
+constexpr ModelShape kGptOss{.name = "gpt-oss-20b",
+                             .layers = 24,
+                             .width = 2880,
+                             .ffn = 2880,
+                             .heads = 64,
+                             .kv_heads = 8,
+                             .head_dim = 64,
+                             .vocab = 201088,
+                             .context = 32768,
+                             .tied = false,
+                             .architecture = "gpt-oss",
+                             .experts = 32,
+                             .experts_used = 4,
+                             .expert_ffn = 2880,
+                             .window = 128};
+constexpr ModelShape kDeepSeek{.name = "deepseek-v2-lite",
+                               .layers = 27,
+                               .width = 2048,
+                               .ffn = 10944,
+                               .heads = 16,
+                               .kv_heads = 1,
+                               .head_dim = 128,
+                               .vocab = 102400,
+                               .context = 32768,
+                               .tied = false,
+                               .architecture = "deepseek2",
+                               .experts = 64,
+                               .experts_used = 6,
+                               .expert_ffn = 1408,
+                               .shared_experts = 2,
+                               .dense_layers = 1,
+                               .kv_rank = 512,
+                               .rotated = 64};
+
+constexpr ModelShape cut(ModelShape shape, std::string_view name, int32_t layers) {
+  shape.name = name;
+  shape.layers = layers;
+  return shape;
+}
+
+/// Two layers of the same parts, small enough for tests.
+constexpr ModelShape shrunk(ModelShape shape, std::string_view name) {
+  shape = cut(shape, name, 2);
+  shape.width = shape.ffn = shape.expert_ffn = 256;
+  shape.heads = 4;
+  shape.kv_heads = shape.kv_heads > 1 ? 2 : 1;
+  shape.head_dim = shape.rotated = 32;
+  shape.vocab = 512;
+  shape.context = 2048;
+  shape.experts = 4;
+  shape.experts_used = 2;
+  if (shape.kv_rank > 0) shape.kv_rank = 256;
+  return shape;
+}
+
 constexpr ModelShape kShapes[] = {
     {"tiny", 2, 256, 512, 4, 2, 64, 512, 2048, true},
     {"0.1B", 12, 768, 2048, 12, 4, 64, 32000, 8192, true},
@@ -30,6 +85,12 @@ constexpr ModelShape kShapes[] = {
     {"S", 16, 2048, 8192, 32, 8, 64, 128256, 8192, true},
     {"M", 32, 4096, 14336, 32, 8, 128, 128256, 8192, false},
     {"13B", 40, 5120, 13824, 40, 40, 128, 32000, 4096, false},
+    kGptOss,
+    cut(kGptOss, "gpt-oss-20b-8", 8),
+    shrunk(kGptOss, "gpt-oss-tiny"),
+    kDeepSeek,
+    cut(kDeepSeek, "deepseek-v2-lite-8", 8),
+    shrunk(kDeepSeek, "deepseek-tiny"),
 };
 
 /// SplitMix64.
@@ -100,47 +161,148 @@ void set_vocabulary(GgufWriter* writer, int32_t size) {
 }
 
 void set_shape(GgufWriter* writer, const ModelShape& shape) {
-  const auto set = [writer](const char* key, int32_t value) { writer->set_u32(key, value); };
-  writer->set_string("general.architecture", "llama");
+  const auto key = [&](const char* rest) { return fmt::format("{}.{}", shape.architecture, rest); };
+  const auto set = [&](const char* rest, int32_t value) { writer->set_u32(key(rest), value); };
+  writer->set_string("general.architecture", shape.architecture);
   writer->set_string("general.name", fmt::format("random {}", shape.name));
-  set("llama.block_count", shape.layers);
-  set("llama.context_length", shape.context);
-  set("llama.embedding_length", shape.width);
-  set("llama.feed_forward_length", shape.ffn);
-  set("llama.attention.head_count", shape.heads);
-  set("llama.attention.head_count_kv", shape.kv_heads);
-  set("llama.attention.key_length", shape.head_dim);
-  set("llama.attention.value_length", shape.head_dim);
-  set("llama.rope.dimension_count", shape.head_dim);
-  set("llama.vocab_size", shape.vocab);
-  writer->set_f32("llama.rope.freq_base", 500000.0f);
-  writer->set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  set("block_count", shape.layers);
+  set("context_length", shape.context);
+  set("embedding_length", shape.width);
+  set("feed_forward_length", shape.ffn);
+  set("attention.head_count", shape.heads);
+  set("attention.head_count_kv", shape.kv_heads);
+  if (shape.kv_rank > 0) {
+    set("attention.kv_lora_rank", shape.kv_rank);
+    set("attention.key_length", shape.kv_rank + shape.rotated);
+    set("attention.value_length", shape.kv_rank);
+    set("attention.key_length_mla", shape.head_dim + shape.rotated);
+    set("attention.value_length_mla", shape.head_dim);
+    set("rope.dimension_count", shape.rotated);
+  } else {
+    set("attention.key_length", shape.head_dim);
+    set("attention.value_length", shape.head_dim);
+    set("rope.dimension_count", shape.head_dim);
+  }
+  set("vocab_size", shape.vocab);
+  writer->set_f32(key("rope.freq_base"), 500000.0f);
+  writer->set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+  if (shape.window > 0) set("attention.sliding_window", shape.window);
+  if (shape.experts == 0) return;
+  set("expert_count", shape.experts);
+  set("expert_used_count", shape.experts_used);
+  set("expert_feed_forward_length", shape.expert_ffn);
+  if (shape.shared_experts > 0) set("expert_shared_count", shape.shared_experts);
+  if (shape.architecture != "deepseek2") return;
+  set("leading_dense_block_count", shape.dense_layers);
+  writer->set_f32(key("expert_weights_scale"), 1.0f);
+  writer->set_bool(key("expert_weights_norm"), false);
 }
 
-std::vector<RandomModel::Tensor> tensors_of(const ModelShape& shape, DType type) {
-  std::vector<RandomModel::Tensor> out;
-  const auto matrix = [&](std::string name, int32_t rows, int32_t cols) {
-    out.push_back({std::move(name), rows, cols, type, 0, 0, false});
-  };
-  const auto norm = [&](std::string name) {
-    out.push_back({std::move(name), 1, shape.width, DType::kF32, 0, 0, true});
-  };
-  matrix("token_embd.weight", shape.vocab, shape.width);
-  norm("output_norm.weight");
-  if (!shape.tied) matrix("output.weight", shape.vocab, shape.width);
-  for (int32_t layer = 0; layer < shape.layers; ++layer) {
-    const std::string prefix = fmt::format("blk.{}.", layer);
-    norm(prefix + "attn_norm.weight");
-    matrix(prefix + "attn_q.weight", shape.heads * shape.head_dim, shape.width);
-    matrix(prefix + "attn_k.weight", shape.kv_heads * shape.head_dim, shape.width);
-    matrix(prefix + "attn_v.weight", shape.kv_heads * shape.head_dim, shape.width);
-    matrix(prefix + "attn_output.weight", shape.width, shape.heads * shape.head_dim);
-    norm(prefix + "ffn_norm.weight");
-    matrix(prefix + "ffn_gate.weight", shape.ffn, shape.width);
-    matrix(prefix + "ffn_up.weight", shape.ffn, shape.width);
-    matrix(prefix + "ffn_down.weight", shape.width, shape.ffn);
+/// The tensors of one shape, in file order.
+class ShapeTensors {
+ public:
+  ShapeTensors(const ModelShape& shape, DType type)
+      : s_(shape),
+        expert_type_(type),
+        type_(shape.experts > 0 && type == DType::kMXFP4 ? DType::kQ8_0 : type),
+        oss_(shape.architecture == "gpt-oss") {}
+
+  std::vector<RandomModel::Tensor> list() {
+    matrix("token_embd", s_.vocab, s_.width);
+    norm("output_norm", s_.width);
+    if (!s_.tied) matrix("output", s_.vocab, s_.width);
+    for (int32_t layer = 0; layer < s_.layers; ++layer) {
+      prefix_ = fmt::format("blk.{}.", layer);
+      norm("attn_norm", s_.width);
+      if (s_.kv_rank > 0) {
+        latent_attention();
+      } else {
+        attention();
+      }
+      norm(oss_ ? "post_attention_norm" : "ffn_norm", s_.width);
+      if (s_.experts > 0 && layer >= s_.dense_layers) {
+        experts();
+      } else {
+        feed_forward("", s_.ffn);
+      }
+    }
+    return std::move(out_);
   }
-  return out;
+
+ private:
+  void add(const std::string& name, int32_t rows, int32_t cols, DType type, int32_t experts = 1) {
+    out_.push_back({prefix_ + name, int64_t{rows} * experts, cols, type, 0, 0, false, experts});
+  }
+  void matrix(const std::string& name, int32_t rows, int32_t cols) {
+    add(name + ".weight", rows, cols, type_);
+  }
+  void stack(const std::string& name, int32_t rows, int32_t cols, int32_t count, DType type) {
+    add(name + ".weight", rows, cols, type, count);
+  }
+  void norm(const std::string& name, int32_t size) {
+    out_.push_back({prefix_ + name + ".weight", 1, size, DType::kF32, 0, 0, true, 1});
+  }
+  /// Small values, one row for each expert.
+  void bias(const std::string& name, int32_t size, int32_t experts = 1) {
+    add(name + ".bias", experts, size, DType::kF32);
+  }
+
+  void attention() {
+    const int32_t q = s_.heads * s_.head_dim, kv = s_.kv_heads * s_.head_dim;
+    matrix("attn_q", q, s_.width);
+    matrix("attn_k", kv, s_.width);
+    matrix("attn_v", kv, s_.width);
+    matrix("attn_output", s_.width, q);
+    if (!oss_) return;
+    bias("attn_q", q);
+    bias("attn_k", kv);
+    bias("attn_v", kv);
+    bias("attn_output", s_.width);
+    add("attn_sinks.weight", 1, s_.heads, DType::kF32);
+  }
+  void latent_attention() {
+    matrix("attn_q", s_.heads * (s_.head_dim + s_.rotated), s_.width);
+    matrix("attn_kv_a_mqa", s_.kv_rank + s_.rotated, s_.width);
+    norm("attn_kv_a_norm", s_.kv_rank);
+    stack("attn_k_b", s_.kv_rank, s_.head_dim, s_.heads, type_);
+    stack("attn_v_b", s_.head_dim, s_.kv_rank, s_.heads, type_);
+    matrix("attn_output", s_.width, s_.heads * s_.head_dim);
+  }
+  void feed_forward(const std::string& suffix, int32_t ffn) {
+    matrix("ffn_gate" + suffix, ffn, s_.width);
+    matrix("ffn_up" + suffix, ffn, s_.width);
+    matrix("ffn_down" + suffix, s_.width, ffn);
+  }
+  void experts() {
+    add("ffn_gate_inp.weight", s_.experts, s_.width, DType::kF32);
+    stack("ffn_gate_exps", s_.expert_ffn, s_.width, s_.experts, expert_type_);
+    stack("ffn_up_exps", s_.expert_ffn, s_.width, s_.experts, expert_type_);
+    stack("ffn_down_exps", s_.width, s_.expert_ffn, s_.experts, expert_type_);
+    if (oss_) {
+      bias("ffn_gate_inp", s_.experts);
+      bias("ffn_gate_exps", s_.expert_ffn, s_.experts);
+      bias("ffn_up_exps", s_.expert_ffn, s_.experts);
+      bias("ffn_down_exps", s_.width, s_.experts);
+    }
+    if (s_.shared_experts > 0) feed_forward("_shexp", s_.shared_experts * s_.expert_ffn);
+  }
+
+  const ModelShape& s_;
+  const DType expert_type_;
+  const DType type_;  ///< of the other matrices
+  const bool oss_;
+  std::string prefix_;
+  std::vector<RandomModel::Tensor> out_;
+};
+
+std::vector<RandomModel::Tensor> tensors_of(const ModelShape& shape, DType type) {
+  return ShapeTensors(shape, type).list();
+}
+
+/// The dimensions of a tensor in the file: a vector, a matrix, or one per expert.
+size_t num_dims(const RandomModel::Tensor& tensor) {
+  if (tensor.experts > 1) return 3;
+  return tensor.rows == 1 ? 1 : 2;
 }
 
 uint64_t padded(uint64_t bytes) {
@@ -208,15 +370,17 @@ Result<RandomModel> RandomModel::create(const ModelShape& shape, std::string_vie
   HEARTH_CHECK(shape.vocab >= 512, "{} tokens", shape.vocab);
   MixModel about;
   about.num_layers = shape.layers;
+  about.num_experts = shape.experts;
   about.heads_per_kv_head = shape.heads / shape.kv_heads;
   about.tied = shape.tied;
   std::vector<Tensor> tensors = tensors_of(shape, mixed.base);
   for (Tensor& tensor : tensors) {
     GgufTensor unmixed;
     unmixed.name = tensor.name;
-    unmixed.num_dims = tensor.is_norm ? 1 : 2;
+    unmixed.num_dims = static_cast<uint32_t>(num_dims(tensor));
     unmixed.dims[0] = tensor.cols;
-    unmixed.dims[1] = tensor.rows;
+    unmixed.dims[1] = tensor.rows / tensor.experts;
+    unmixed.dims[2] = tensor.experts;
     unmixed.dtype = tensor.dtype;
     tensor.dtype = choose_type(mixed, about, unmixed);
   }
@@ -243,9 +407,9 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
     const uint64_t cols = tensor.cols, rows = tensor.rows;
     tensor.bytes = kernels::bytes_of(tensor.dtype, rows * cols);
     model.parameters_ += rows * cols;
-    const uint64_t dims[] = {cols, rows};
-    writer.declare_tensor(tensor.name, {dims, tensor.is_norm ? size_t{1} : size_t{2}},
-                          tensor.dtype);
+    const auto experts = static_cast<uint64_t>(tensor.experts);
+    const uint64_t dims[] = {cols, rows / experts, experts};
+    writer.declare_tensor(tensor.name, {dims, num_dims(tensor)}, tensor.dtype);
     const std::pair key(tensor.dtype, tensor.cols);
     if (!is_searched(tensor.dtype) || model.pools_.contains(key)) continue;
     std::vector<float> values(kPoolBlocks * info.block_elements);

@@ -1,7 +1,8 @@
 #pragma once
-// Models of family llama with seeded random weights, for measuring the speed of a shape without
-// published weights. Their text is meaningless; their speed is that of a real model. The file
-// includes a vocabulary of bytes and short words, so that any engine can load it.
+// Models with seeded random weights, for measuring the speed of a shape without published weights:
+// of family llama, or of gpt-oss or deepseek2 if they have experts. Their text is meaningless;
+// their speed is that of a real model. The file includes a vocabulary of bytes and short words, so
+// that any engine can load it.
 
 #include <cstdint>
 #include <filesystem>
@@ -30,10 +31,21 @@ struct ModelShape {
   int32_t vocab = 4096;  ///< at least 512
   int32_t context = 8192;
   bool tied = true;  ///< the output head is the embedding
+  std::string_view architecture = "llama";
+  int32_t experts = 0;
+  int32_t experts_used = 0;
+  int32_t expert_ffn = 0;
+  int32_t shared_experts = 0;  ///< all tokens use them
+  int32_t dense_layers = 0;    ///< leading layers without experts, with a feed-forward of `ffn`
+  int32_t window = 0;          ///< of every second layer, the first one included; 0: none
+  int32_t kv_rank = 0;         ///< latent attention: stored values that all heads share; 0: none
+  int32_t rotated = 0;         ///< and the rotated ones; head_dim is then that of V
 };
 
 /// tiny, 0.1B, 0.5B (a draft of the larger ones: same vocabulary), S (1.2 B parameters, as Llama
-/// 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2).
+/// 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2); with experts gpt-oss-20b and
+/// deepseek-v2-lite, eight layers of each (gpt-oss-20b-8, deepseek-v2-lite-8), and two small layers
+/// (gpt-oss-tiny, deepseek-tiny).
 std::span<const ModelShape> named_shapes();
 /// "tiny, 0.1B, ..."
 std::string shape_names();
@@ -56,12 +68,15 @@ class RandomModel {
     uint64_t offset = 0;  ///< of its first byte in the file
     uint64_t bytes = 0;
     bool is_norm = false;  ///< all ones
+    int32_t experts = 1;   ///< matrices of equal size; `rows` counts those of all
   };
 
   /// Matrices in `type`, norms in F32. kUnsupported if `type` has no encoder, or its blocks do not
   /// divide the rows.
   static Result<RandomModel> create(const ModelShape& shape, kernels::DType type, uint64_t seed);
   /// `type` as the user writes it: one type (Q4_K), or a mix of types (Q4_K_M; see quantize/mix.h).
+  /// Of a model with experts, MXFP4 is the type of the experts alone, all else is Q8_0, as
+  /// published.
   static Result<RandomModel> create(const ModelShape& shape, std::string_view type, uint64_t seed);
 
   /// Everything before the tensors' data.

@@ -110,6 +110,8 @@ TEST_CASE("cases beyond the model's context are left out") {
   CHECK(bench_cases(true, false, 400).size() ==
         4);  // one, four and eight sequences; a short prompt
   CHECK(bench_cases(true, false, 32).empty());
+  CHECK(bench_cases(true, false, 8192, 6000).back().name() == "decode at 6000");
+  CHECK(bench_cases(true, false, 8192, 9000).size() == 6);
   CHECK(bench_cases(true, true, 8192).size() == 8);
   CHECK(bench_cases(true, true, 8192).back().name() == "prefill 4096");
 }

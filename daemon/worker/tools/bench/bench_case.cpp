@@ -33,7 +33,7 @@ std::string BenchCase::name() const {
   return prompt > 64 ? fmt::format("decode at {}", prompt) : "decode";
 }
 
-std::vector<BenchCase> bench_cases(bool quick, bool gpu, int32_t model_context) {
+std::vector<BenchCase> bench_cases(bool quick, bool gpu, int32_t model_context, int32_t context) {
   using Kind = BenchCase::Kind;
   const int32_t tokens = quick ? 32 : 64;
   std::vector<BenchCase> all = {
@@ -49,6 +49,7 @@ std::vector<BenchCase> bench_cases(bool quick, bool gpu, int32_t model_context) 
     all.push_back({Kind::kDecode, 1, 4096, 32});
     all.push_back({Kind::kDecode, 1, 8000, 32});
   }
+  if (context > 0) all.push_back({Kind::kDecode, 1, context, 32});
   std::erase_if(all, [&](const BenchCase& each) { return each.context() > model_context; });
   return all;
 }

@@ -28,8 +28,10 @@ struct BenchCase {
 };
 
 /// The cases of a run: quick, or full with longer prompts and contexts; on a GPU also more
-/// sequences and a prompt of two chunks. Only cases that fit the model's context.
-std::vector<BenchCase> bench_cases(bool quick, bool gpu, int32_t model_context);
+/// sequences and a prompt of two chunks. With `context`, also decoding after a prompt of that many
+/// tokens. Only cases that fit the model's context.
+std::vector<BenchCase> bench_cases(bool quick, bool gpu, int32_t model_context,
+                                   int32_t context = 0);
 
 struct CaseResult {
   BenchCase what;

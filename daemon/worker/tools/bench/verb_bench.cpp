@@ -67,7 +67,8 @@ Result<BenchReport> run(const BenchOptions& options) {
   report.kv_type = kv_type;
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   const bool gpu = ops.device.kind == "cuda";
-  std::vector<BenchCase> cases = bench_cases(options.quick, gpu, info.context_length);
+  std::vector<BenchCase> cases =
+      bench_cases(options.quick, gpu, info.context_length, options.context);
   if (cases.empty()) {
     return Error::unsupported(fmt::format("a context of {} tokens is too short to measure anything",
                                           info.context_length));
@@ -196,6 +197,8 @@ void add_bench(Verb program) {
   verb.flag("--quick", options->quick, "short prompts, three rounds");
   verb.option("--rounds", options->rounds, "number of measurements; default 3 or 5").range(1, 1000);
   verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--context", options->context, "also measure decoding after a prompt of N tokens")
+      .range(1, 1 << 20);
   verb.option("--read-mib", options->read_mib,
               "MiB to read for measuring the bandwidth; several times the cache, default 256")
       .range(1, 1 << 16);

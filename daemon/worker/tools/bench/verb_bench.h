@@ -21,6 +21,7 @@ struct BenchOptions {
   bool json = false;
   int32_t rounds = 0;  ///< 0: 3 quick, 5 full
   int32_t read_mib = 256;
+  int32_t context = 0;  ///< tokens of one more prompt to decode after; 0: none
   DeviceOptions device;
 
   // Options of --speculate.
