@@ -97,6 +97,24 @@ struct GroupIndex {
                                           ///< slot of the token's K and V; -1: not stored
 };
 
+/// What a step does to the recurrent state of one of its sequences (kernels/ops/recurrent_ops.h).
+/// States are in the blocks of one pool; all layers of a sequence use the same block.
+///
+/// The step first replays `replay` rows that an earlier step computed as drafts, then computes its
+/// own rows. Of these the first `advance` change the state for good, and the state after them goes
+/// to block `to`. Rows after them are drafts: they are computed from there on, and what replaying
+/// them needs is kept from kept row `keep_first` on.
+struct StateStep {
+  int32_t from = -1;  ///< block of the state before all rows; -1: the initial state, which is zero
+  int32_t to = 0;     ///< may be `from`
+  int32_t advance = 0;
+  int32_t replay = 0;
+  int32_t replay_first = 0;  ///< the first kept row to replay
+  int32_t keep_first = 0;
+  int32_t saved = -1;       ///< a block that also receives the state, earlier than `to`; -1: none
+  int32_t saved_after = 0;  ///< after so many rows, replayed ones included; 1 .. replay + advance
+};
+
 /// What one step computes: ragged rows of several sequences. Pointers are device memory.
 struct BatchIndex {
   int32_t num_tokens = 0;  ///< rows of the step (upper bound under graph replay)
@@ -110,6 +128,7 @@ struct BatchIndex {
   const int32_t* context_len = nullptr;  ///< (num_seqs): tokens attended to, this step's included
   const int32_t* output_rows = nullptr;  ///< (num_outputs): token rows that feed the output head
   std::span<const GroupIndex> groups;
+  const StateStep* states = nullptr;  ///< (num_seqs); null without recurrent layers
 };
 
 // ---- Weights --------------------------------------------------------------------------------
@@ -422,6 +441,7 @@ struct DeviceInfo {
 };
 
 struct EncoderOps;
+struct RecurrentOps;
 struct SideCopies;
 struct DrawOps;
 struct DeviceClock;
@@ -502,6 +522,8 @@ struct OpTable {
 
   /// Ops only encoders need (kernels/ops/encoder_ops.h); null in a table without them.
   const EncoderOps* encoder = nullptr;
+  /// Ops with a state per sequence (kernels/ops/recurrent_ops.h); null in a table without them.
+  const RecurrentOps* recurrent = nullptr;
 
   // The next three are null in a table without mixture of experts.
   void (*moe_route)(void* state, const MoeRouteArgs&) = nullptr;

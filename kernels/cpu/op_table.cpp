@@ -10,6 +10,7 @@
 #include "kernels/host/cpu_features.h"
 #include "kernels/host/cpu_topology.h"
 #include "kernels/ops/encoder_kernels.h"
+#include "kernels/ops/recurrent_kernels.h"
 #include "kernels/reference/op_table.h"
 
 namespace hearth::kernels {
@@ -23,24 +24,25 @@ struct Variant {
   const MatmulKernels* matmul;
   const AttentionKernels* attention;
   const RowKernels* rows;
+  const StateKernels* states;
 };
 
 constexpr Variant kVariants[] = {
     // slowest first
     {"plain", "cpu-plain/5", [](const CpuFeatures&) { return true; }, &kMatmulPlain,
-     &kAttentionPlain, &kRowPlain},
+     &kAttentionPlain, &kRowPlain, &kStatePlain},
 #if defined(__x86_64__)
     {"avx2", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
-     &kAttentionAvx2, &kRowAvx2},
+     &kAttentionAvx2, &kRowAvx2, &kStateAvx2},
     {"avx512", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
-     &kAttentionAvx512, &kRowAvx512},
+     &kAttentionAvx512, &kRowAvx512, &kStateAvx512},
     {"avx512vnni", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx512vnni; },
-     &kMatmulAvx512Vnni, &kAttentionAvx512Vnni, &kRowAvx512},
+     &kMatmulAvx512Vnni, &kAttentionAvx512Vnni, &kRowAvx512, &kStateAvx512},
 #elif defined(__aarch64__)
     {"neon", "cpu-fma/5", [](const CpuFeatures& f) { return f.neon; }, &kMatmulNeon,
-     &kAttentionNeon, &kRowNeon},
+     &kAttentionNeon, &kRowNeon, &kStateNeon},
     {"neondot", "cpu-fma/5", [](const CpuFeatures& f) { return f.neondot; }, &kMatmulNeonDot,
-     &kAttentionNeon, &kRowNeon},
+     &kAttentionNeon, &kRowNeon, &kStateNeon},
 #endif
 };
 
@@ -88,7 +90,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   table.numerics_id = variant->numerics_id;
   table.any_kv_shape = true;
   table.state = std::make_shared<cpu::CpuState>(threads, *variant->matmul, *variant->attention,
-                                                *variant->rows, packing);
+                                                *variant->rows, *variant->states, packing);
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
   table.copy_to_device = [](void*, void* dst, const void* src, size_t bytes) {
@@ -114,6 +116,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   table.kv_store = cpu::kv_store;
   table.attention = cpu::attention;
   table.encoder = &cpu::kEncoderOps;
+  table.recurrent = &cpu::kRecurrentOps;
   table.gated_activation = cpu::gated_activation;
   table.moe_route = cpu::moe_route;
   table.moe_matmul = cpu::moe_matmul;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/attention/kernels.h"
 #include "kernels/cpu/matmul/kernels.h"
 #include "kernels/cpu/rows/kernels.h"
+#include "kernels/cpu/state/kernels.h"
 #include "kernels/host/host_memory.h"
 #include "kernels/host/thread_pool.h"
 #include "kernels/ops.h"
@@ -49,10 +50,11 @@ struct LateWeights {
 /// Scratch memory grows to the size that the largest step needs and is kept.
 struct CpuState {
   CpuState(int32_t num_threads, const MatmulKernels& m, const AttentionKernels& a,
-           const RowKernels& r, Packing packing)
+           const RowKernels& r, const StateKernels& st, Packing packing)
       : matmul(m),
         attention(a),
         rows(r),
+        states(st),
         late(packing == Packing::kLate ? std::make_shared<LateWeights>() : nullptr),
         thread_scratch(num_threads),
         pool(num_threads) {}
@@ -70,6 +72,7 @@ struct CpuState {
   const MatmulKernels& matmul;
   const AttentionKernels& attention;
   const RowKernels& rows;
+  const StateKernels& states;
   const std::shared_ptr<LateWeights> late;  ///< null: nothing is put off
   HostBuffer plain_activations;             ///< packed for matmul
   HostBuffer quantized_activations;

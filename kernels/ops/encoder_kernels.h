@@ -9,6 +9,7 @@ void check_args(const LayerNormArgs& args);
 void check_args(const GeluArgs& args);
 void check_args(const ScaleByPositionArgs& args);
 void check_args(const SigmoidGateArgs& args);
+void check_args(const ReluSquaredArgs& args);
 /// What the row at `position` is multiplied by.
 float position_factor(const ScaleByPositionArgs& args, int32_t position);
 
@@ -18,6 +19,7 @@ void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
 void scale_by_position(void*, const ScaleByPositionArgs&);
 void sigmoid_gate(void*, const SigmoidGateArgs&);
+void relu_squared(void*, const ReluSquaredArgs&);
 extern const EncoderOps kEncoderOps;
 }  // namespace reference
 
@@ -27,6 +29,7 @@ void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
 void scale_by_position(void*, const ScaleByPositionArgs&);
 void sigmoid_gate(void*, const SigmoidGateArgs&);
+void relu_squared(void*, const ReluSquaredArgs&);
 extern const EncoderOps kEncoderOps;
 }  // namespace cpu
 

@@ -51,6 +51,11 @@ void check_args(const SigmoidGateArgs& args) {
   check_rows(rows, args.gate, args.x.cols, "sigmoid_gate gate");
 }
 
+void check_args(const ReluSquaredArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens) * args.rows_per_token;
+  check_rows(rows, args.x, args.x.cols, "relu_squared x");
+}
+
 Result<EncoderOps> encoder_ops(const OpTable& table) {
   if (table.encoder != nullptr) return *table.encoder;
   return Error::unsupported(fmt::format(

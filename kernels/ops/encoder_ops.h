@@ -43,6 +43,14 @@ struct SigmoidGateArgs {
   TensorView gate;  ///< like x
 };
 
+/// x = max(x, 0)^2, in place. Each token has `rows_per_token` rows, as in GatedActivationArgs.
+/// Source: So et al. 2021 (Primer), section 3.
+struct ReluSquaredArgs {
+  const BatchIndex* batch;
+  TensorView x;  ///< (num_tokens * rows_per_token, width)
+  int32_t rows_per_token = 1;
+};
+
 struct EncoderOps {
   void (*layer_norm)(void* state, const LayerNormArgs&) = nullptr;
   void (*gelu)(void* state, const GeluArgs&) = nullptr;
@@ -51,6 +59,8 @@ struct EncoderOps {
   void (*attention_to_all)(void* state, const AttentionArgs&) = nullptr;
   void (*scale_by_position)(void* state, const ScaleByPositionArgs&) = nullptr;
   void (*sigmoid_gate)(void* state, const SigmoidGateArgs&) = nullptr;
+  /// Null in a table without it.
+  void (*relu_squared)(void* state, const ReluSquaredArgs&) = nullptr;
 };
 
 /// The table's encoder ops. kUnsupported if it has none.

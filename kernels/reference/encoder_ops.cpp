@@ -66,7 +66,16 @@ void sigmoid_gate(void*, const SigmoidGateArgs& args) {
   }
 }
 
-const EncoderOps kEncoderOps = {layer_norm, gelu, attention_to_all, scale_by_position,
-                                sigmoid_gate};
+void relu_squared(void*, const ReluSquaredArgs& args) {
+  check_args(args);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens) * args.rows_per_token;
+  for (int32_t t = 0; t < rows; ++t) {
+    float* x = args.x.row<float>(t);
+    for (int64_t c = 0; c < args.x.cols; ++c) x[c] = x[c] > 0 ? x[c] * x[c] : 0.0f;
+  }
+}
+
+const EncoderOps kEncoderOps = {layer_norm,        gelu,         attention_to_all,
+                                scale_by_position, sigmoid_gate, relu_squared};
 
 }  // namespace hearth::kernels::reference

@@ -4,6 +4,7 @@
 
 #include "kernels/host/host_memory.h"
 #include "kernels/ops/encoder_kernels.h"
+#include "kernels/ops/recurrent_kernels.h"
 
 namespace hearth::kernels {
 
@@ -38,6 +39,7 @@ OpTable reference_ops() {
   table.kv_store = reference::kv_store;
   table.attention = reference::attention;
   table.encoder = &reference::kEncoderOps;
+  table.recurrent = &reference::kRecurrentOps;
   table.gated_activation = reference::gated_activation;
   table.gather_rows = reference::gather_rows;
   table.copy_heads = reference::copy_heads;

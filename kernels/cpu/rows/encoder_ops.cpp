@@ -43,7 +43,17 @@ void sigmoid_gate(void* state, const SigmoidGateArgs& args) {
   });
 }
 
-const EncoderOps kEncoderOps = {layer_norm, gelu, attention_to_all, scale_by_position,
-                                sigmoid_gate};
+void relu_squared(void* state, const ReluSquaredArgs& args) {
+  check_args(args);
+  CpuState& s = state_of(state);
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens) * args.rows_per_token;
+  s.for_each(rows, rows * args.x.cols / 4, [&](int64_t t, int32_t) {
+    float* x = args.x.row<float>(t);
+    for (int64_t c = 0; c < args.x.cols; ++c) x[c] = x[c] > 0 ? x[c] * x[c] : 0.0f;
+  });
+}
+
+const EncoderOps kEncoderOps = {layer_norm,        gelu,         attention_to_all,
+                                scale_by_position, sigmoid_gate, relu_squared};
 
 }  // namespace hearth::kernels::cpu

@@ -1,0 +1,110 @@
+#pragma once
+// The state kernels, written once against the simd_*.h vocabulary, compiled per instruction set.
+
+#include "kernels/cpu/simd/math.h"
+#include "kernels/cpu/state/kernels.h"
+
+namespace hearth::kernels {
+namespace {
+
+HEARTH_SIMD F silu(F x) { return mul(x, div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x))))); }
+
+void conv(const float* const* rows, const float* weight, int64_t stride, int32_t taps,
+          const float* bias, bool use_silu, const float* out_gate, int64_t n, float* out) {
+  for (int64_t c = 0; c < n; c += kLanes) {
+    F y = bias == nullptr ? zero() : load(bias + c);
+    for (int32_t j = 0; j < taps; ++j) y = fma(load(weight + j * stride + c), load(rows[j] + c), y);
+    if (use_silu) y = silu(y);
+    if (out_gate != nullptr) y = mul(y, load(out_gate + c));
+    store(out + c, y);
+  }
+}
+
+void product(const float* x, const float* gate, int64_t n, float* out) {
+  for (int64_t c = 0; c < n; c += kLanes) store(out + c, mul(load(x + c), load(gate + c)));
+}
+
+/// kRegs registers of columns at once: so many chains hide the latency of fma.
+template <int kRegs>
+void head_columns(float* s, int64_t stride, int32_t k_dim, const float* k, const float* q,
+                  const float* v, float decay, float weight, bool delta, float skip, float* out) {
+  const F keep = set1(decay);
+  F sums[kRegs];
+  for (F& sum : sums) sum = zero();
+  F w[kRegs];
+  for (int r = 0; r < kRegs; ++r) w[r] = load(v + r * kLanes);
+  if (delta) {
+    for (int32_t i = 0; i < k_dim; ++i) {
+      const F key = set1(k[i]);
+      float* row = s + i * stride;
+      for (int r = 0; r < kRegs; ++r) {
+        const F value = mul(load(row + r * kLanes), keep);
+        store(row + r * kLanes, value);
+        sums[r] = fma(value, key, sums[r]);
+      }
+    }
+    for (int r = 0; r < kRegs; ++r) {
+      w[r] = sub(w[r], sums[r]);
+      sums[r] = zero();
+    }
+  }
+  const F share = set1(weight);
+  for (F& value : w) value = mul(value, share);
+  for (int32_t i = 0; i < k_dim; ++i) {
+    const F key = set1(k[i]);
+    const F query = set1(q == nullptr ? 0.0f : q[i]);
+    float* row = s + i * stride;
+    for (int r = 0; r < kRegs; ++r) {
+      F value = load(row + r * kLanes);
+      if (!delta) value = mul(value, keep);
+      value = fma(key, w[r], value);
+      store(row + r * kLanes, value);
+      sums[r] = fma(value, query, sums[r]);
+    }
+  }
+  if (q == nullptr) return;
+  const F direct = set1(skip);
+  for (int r = 0; r < kRegs; ++r) {
+    store(out + r * kLanes, fma(direct, load(v + r * kLanes), sums[r]));
+  }
+}
+
+constexpr int kHeadRegs = kLanes >= 8 ? 4 : 2;
+
+void head_row(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* k, const float* q,
+              const float* v, float decay, float weight, bool delta, float skip, float* out) {
+  int64_t c = 0;
+  for (; c + kHeadRegs * kLanes <= n; c += kHeadRegs * kLanes) {
+    head_columns<kHeadRegs>(s + c, stride, k_dim, k, q, v + c, decay, weight, delta, skip,
+                            q == nullptr ? nullptr : out + c);
+  }
+  for (; c < n; c += kLanes) {
+    head_columns<1>(s + c, stride, k_dim, k, q, v + c, decay, weight, delta, skip,
+                    q == nullptr ? nullptr : out + c);
+  }
+}
+
+void channel_row(float* s, int64_t stride, int64_t d_state, int64_t n, const float* a,
+                 const float* x, const float* d, const float* b, const float* c, const float* skip,
+                 float* out) {
+  for (int64_t at = 0; at < n; at += kLanes) {
+    const F step = load(d + at);
+    const F input = load(x + at);
+    const F scaled = mul(step, input);
+    F sum = zero();
+    for (int64_t i = 0; i < d_state; ++i) {
+      float* row = s + i * stride + at;
+      const F decay = exp(mul(step, load(a + i * stride + at)));
+      const F value = fma(scaled, set1(b[i]), mul(decay, load(row)));
+      store(row, value);
+      if (c != nullptr) sum = fma(value, set1(c[i]), sum);
+    }
+    if (c != nullptr) store(out + at, fma(load(skip + at), input, sum));
+  }
+}
+
+}  // namespace
+
+constinit const StateKernels HEARTH_OF_SET(kState) = {conv, product, head_row, channel_row};
+
+}  // namespace hearth::kernels

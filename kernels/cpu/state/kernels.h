@@ -1,0 +1,39 @@
+#pragma once
+// The recurrent ops on pieces of a state, as one instruction set computes them. Plain data, because
+// files built for one instruction set include this header. Pointers need no alignment.
+
+#include <cstdint>
+
+namespace hearth::kernels {
+
+/// Columns of a state that one call computes: a tile of a state (k_dim, tile) stays in a core's
+/// cache from row to row.
+inline constexpr int64_t kStateTile = 64;
+
+struct StateKernels {
+  /// out[c] = bias[c] + sum_j weight[j * stride + c] * rows[j][c] for `n` channels, one chain each;
+  /// `bias` null: from zero. Then silu, or times out_gate if it is not null.
+  void (*conv)(const float* const* rows, const float* weight, int64_t stride, int32_t taps,
+               const float* bias, bool silu, const float* out_gate, int64_t n, float* out);
+  /// out = x * gate
+  void (*product)(const float* x, const float* gate, int64_t n, float* out);
+  /// One row of one head, `n` columns (a multiple of 16, at most kStateTile) of its state: rows of
+  /// `stride` values. q null: a replayed row, without output.
+  ///   s = decay * s;  w = delta ? weight * (v - s^T k) : weight * v;  s += k w^T;
+  ///   out = s^T q + skip * v
+  void (*head_row)(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* k,
+                   const float* q, const float* v, float decay, float weight, bool delta,
+                   float skip, float* out);
+  /// One row of `n` channels (as above): s and a are (d_state, stride). c null: no output.
+  ///   s[i] = exp(d * a[i]) * s[i] + (d * x) * b[i];  out = sum_i c[i] * s[i] + skip * x
+  void (*channel_row)(float* s, int64_t stride, int64_t d_state, int64_t n, const float* a,
+                      const float* x, const float* d, const float* b, const float* c,
+                      const float* skip, float* out);
+};
+
+extern const StateKernels kStatePlain;
+extern const StateKernels kStateAvx2;
+extern const StateKernels kStateAvx512;
+extern const StateKernels kStateNeon;
+
+}  // namespace hearth::kernels
