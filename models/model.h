@@ -20,16 +20,24 @@ class GgufFile;
 /// Layers whose KV has the same shape and lifetime. Each group has its own block pool, and a
 /// physical block holds all layers of its group contiguously.
 struct LayerGroup {
-  enum class Kind { kFull, kSliding };
+  enum class Kind {
+    kFull,
+    kSliding,
+    kRecurrent,  ///< no KV: a block is the state of a sequence, of constant size. The last group,
+                 ///< and the only one of its kind.
+  };
   Kind kind = Kind::kFull;
   int32_t window = 0;       ///< kSliding: positions attended to
-  int32_t num_layers = 0;   ///< that store KV
+  int32_t num_layers = 0;   ///< that store KV, or have a state
   int32_t num_sharing = 0;  ///< further layers that attend to the KV of one of them and store none
   kernels::KvShape kv;
+  int64_t state_bytes = 0;  ///< kRecurrent: of one layer
 
-  /// Bytes of one block of this group, all layers that store KV.
+  bool recurrent() const { return kind == Kind::kRecurrent; }
+  /// Bytes of one block of this group, all layers that store KV. kRecurrent: of one state.
   int64_t block_bytes(kernels::DType kv_type, int32_t block_size) const {
-    return num_layers * kernels::kv_layer_bytes(kv_type, block_size, kv);
+    return num_layers *
+           (recurrent() ? state_bytes : kernels::kv_layer_bytes(kv_type, block_size, kv));
   }
 };
 

@@ -19,7 +19,9 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
   normed = place(tokens, c.width);
   if (c.has_branch()) branch = place(tokens, c.width);
   if (c.latent.kv_rank == 0) {
-    qkv = place(tokens, c.most([](const LayerSpec& layer) { return layer.qkv_width(); }));
+    qkv = place(tokens, c.most([&c](const LayerSpec& layer) {
+      return layer.qkv_width() + (c.gate_in_q ? layer.q_width() : 0);
+    }));
   }
   attn = place(tokens, c.most([](const LayerSpec& layer) { return layer.out_width(); }));
   const int64_t ffn_width = c.most([](const LayerSpec& layer) { return layer.ffn_width; });
@@ -33,8 +35,8 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     experts.ids = place(tokens, e.used);
     experts.ids.dtype = kernels::DType::kI32;
     experts.shares = place(tokens, e.used);
-    experts.gate_up = place(choices, 2 * int64_t{e.ffn_width});
-    experts.gated = place(choices, e.ffn_width);
+    experts.gate_up = place(choices, (c.gated_ffn ? 2 : 1) * int64_t{e.ffn_width});
+    if (c.gated_ffn) experts.gated = place(choices, e.ffn_width);
     experts.out = place(choices, c.width);
     if (e.shared_gate) experts.shared_gate = place(tokens, 1);
   }
@@ -59,6 +61,23 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     altup.router = place(tokens, streams);
     altup.coefs = place(tokens, streams * streams);
     altup.low = place(tokens, c.altup.laurel_rank);
+  }
+  if (const RecurrentConfig& r = c.recurrent; r.kind != RecurrentConfig::Kind::kNone) {
+    const int64_t kept = 2 * kernels::kKeptRows * c.groups.back().num_layers;
+    recurrent.row = place(tokens, r.row_width());
+    recurrent.conv = place(tokens, r.conv_channels());
+    if (r.joined_gates) recurrent.gates = place(tokens, 2 * int64_t{r.num_heads});
+    if (r.kind == RecurrentConfig::Kind::kMamba) {
+      recurrent.low = place(tokens, r.dt_rank + 2 * int64_t{r.d_state});
+      recurrent.dt = place(tokens, r.inner);
+    }
+    recurrent.out = place(tokens, r.inner);
+    recurrent.conv_kept = place(kept, r.conv_channels());
+    if (r.kept_width() > 0) recurrent.scan_kept = place(kept, r.kept_width());
+  }
+  if (c.gate_in_q) {
+    q = place(tokens, c.most([](const LayerSpec& layer) { return layer.q_width(); }));
+    gate = place(tokens, c.most([](const LayerSpec& layer) { return layer.q_width(); }));
   }
   cos_sin.clear();
   for (const RopeConfig& rope : c.ropes) cos_sin.push_back(place(tokens, rope.dim));

@@ -21,8 +21,8 @@ struct Activations {
     kernels::TensorView logits;       ///< (tokens, count)
     kernels::TensorView ids;          ///< (tokens, used) i32
     kernels::TensorView shares;       ///< (tokens, used)
-    kernels::TensorView gate_up;      ///< (tokens * used, 2 ffn_width)
-    kernels::TensorView gated;        ///< (tokens * used, ffn_width)
+    kernels::TensorView gate_up;      ///< (tokens * used, 2 ffn_width), or ffn_width without gates
+    kernels::TensorView gated;        ///< (tokens * used, ffn_width), if gated_ffn
     kernels::TensorView out;          ///< (tokens * used, width)
     kernels::TensorView shared_gate;  ///< (tokens, 1), if config.experts.shared_gate
   } experts;                          ///< if config.experts.count > 0
@@ -46,6 +46,17 @@ struct Activations {
     kernels::TensorView coefs;       ///< (tokens, streams * streams)
     kernels::TensorView low;         ///< (tokens, laurel_rank)
   } altup;                           ///< if config.altup.streams > 0
+  struct Recurrent {
+    kernels::TensorView row;        ///< (tokens, recurrent.row_width())
+    kernels::TensorView conv;       ///< (tokens, recurrent.conv_channels())
+    kernels::TensorView gates;      ///< (tokens, 2 num_heads), if recurrent.joined_gates
+    kernels::TensorView low;        ///< (tokens, dt_rank + 2 d_state), of kMamba
+    kernels::TensorView dt;         ///< (tokens, inner), of kMamba
+    kernels::TensorView out;        ///< (tokens, inner)
+    kernels::TensorView conv_kept;  ///< (layers * 2 kKeptRows, conv_channels)
+    kernels::TensorView scan_kept;  ///< (layers * 2 kKeptRows, kept_width)
+  } recurrent;                      ///< if config.recurrent.kind is one
+  kernels::TensorView q, gate;      ///< (tokens, q_width) of the widest layer, if gate_in_q
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
   kernels::TensorView out_x;                 ///< (outputs, width)
   kernels::TensorView out_norm;              ///< (outputs, width)

@@ -50,9 +50,17 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
   HEARTH_TRY(want(c.per_layer_width > 0, copies, "per-layer embeddings"));
   HEARTH_TRY(want(any_layer([](const LayerSpec& l) { return l.v_may_be_k; }), copies,
                   "values made from keys"));
+  HEARTH_TRY(want(c.recurrent.kind != RecurrentConfig::Kind::kNone,
+                  ops.recurrent != nullptr || ops.embed == nullptr, "layers with a state"));
+  HEARTH_TRY(
+      want(c.relu_squared,
+           ops.embed == nullptr || (ops.encoder != nullptr && ops.encoder->relu_squared != nullptr),
+           "squares of relu"));
+  HEARTH_TRY(want(c.gate_in_q || c.recurrent.joined_gates, copies || ops.embed == nullptr,
+                  "gates of attention"));
   // A table without `embed` only measures.
-  const bool more =
-      c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.position_scale > 0;
+  const bool more = c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.gate_in_q ||
+                    c.position_scale > 0;
   HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
                   "layer norms, gelu, or factors of rows"));
   const bool scales = c.logit_scale != 1 || c.logit_soft_cap > 0 || c.altup.streams > 0 ||
@@ -88,7 +96,7 @@ Decoder::Decoder(Parts parts)
 }
 
 void Decoder::set_context_length(int32_t context_length) {
-  long_context_ = context_length > config_.ropes.front().original_context;
+  long_context_ = !config_.ropes.empty() && context_length > config_.ropes.front().original_context;
 }
 
 uint64_t Decoder::activation_bytes(int32_t max_tokens, int32_t max_outputs) const {
@@ -123,7 +131,8 @@ void Decoder::forward(const StepArgs& args) {
   for (int32_t i = 0; i < config_.num_layers; ++i) {
     const LayerSpec& spec = config_.layers[i];
     layer({batch, weights_.layers[i], spec, layer_kv(args.pools, spec),
-           act_.attn.columns(0, spec.out_width()), act_.gated.columns(0, spec.ffn_width), i});
+           act_.attn.columns(0, spec.num_heads > 0 ? spec.out_width() : 0),
+           act_.gated.columns(0, spec.ffn_width), i, layer_state(args.pools, spec)});
   }
   finish(batch);
   if (batch.num_outputs > 0) head(batch, args.logits);
@@ -179,8 +188,9 @@ void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
 }
 
 PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const {
-  const KvPool& pool = pools[spec.group];
   PagedKv kv;
+  if (spec.num_heads == 0) return kv;
+  const KvPool& pool = pools[spec.group];
   kv.base = pool.base;
   kv.block_bytes = pool.block_bytes;
   kv.layer_offset = spec.index * kernels::kv_layer_bytes(pool.dtype, pool.block_size, spec.kv);
@@ -190,17 +200,26 @@ PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) 
   return kv;
 }
 
+kernels::StatePart Decoder::layer_state(std::span<const KvPool> pools,
+                                        const LayerSpec& spec) const {
+  if (!spec.recurrent) return {};
+  const KvPool& pool = pools.back();
+  return {pool.base, pool.block_bytes, spec.state_index * config_.recurrent.state_bytes()};
+}
+
 // ---- Parts of a layer -------------------------------------------------------------------------
 
 void Decoder::attention(const LayerStep& s, const TensorView& in) {
   const DecoderConfig& c = config_;
   const kernels::KvShape& kv = s.spec.kv;
   const int64_t q_width = s.spec.q_width();
-  const TensorView q = act_.qkv.columns(0, q_width);
+  const int64_t q_rows = c.gate_in_q ? 2 * q_width : q_width;
+  const TensorView q = c.gate_in_q ? act_.q.columns(0, q_width) : act_.qkv.columns(0, q_width);
   product(s, in, s.weights.qkv, s.weights.qkv_bias, act_.qkv.columns(0, s.weights.qkv->rows));
+  if (c.gate_in_q) split_gate(s, act_.qkv.columns(0, q_rows));
   if (s.spec.stores_kv()) {
-    store_kv(s, act_.qkv.columns(q_width, kv.k_width()),
-             act_.qkv.columns(q_width + kv.k_width(), kv.v_width()));
+    store_kv(s, act_.qkv.columns(q_rows, kv.k_width()),
+             act_.qkv.columns(q_rows + kv.k_width(), kv.v_width()));
   }
   norm_and_rotate(s, q, s.weights.q_norm, s.spec.num_heads);
   scale_by_position(s, q);
@@ -214,10 +233,31 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
                            .soft_cap = c.attention_soft_cap,
                            .sinks = s.weights.sinks.get(),
                            .out = s.attn});
+  if (c.gate_in_q) {
+    ops_.encoder->sigmoid_gate(
+        state(), {.batch = &s.batch, .x = s.attn, .gate = act_.gate.columns(0, q_width)});
+  }
   if (!s.weights.attn_gate) return;
   const TensorView gate = act_.qkv.columns(0, s.spec.out_width());  // in place of q, k and v
   product(s, in, s.weights.attn_gate, {}, gate);
   ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = s.attn, .gate = gate});
+}
+
+void Decoder::split_gate(const LayerStep& s, const TensorView& q_and_gate) {
+  const int32_t dim = s.spec.kv.k_dim;
+  const auto copy = [&](int32_t first, const TensorView& out) {
+    ops_.copy_heads(state(), {.batch = &s.batch,
+                              .x = q_and_gate,
+                              .x_dim = 2 * dim,
+                              .x_first = first,
+                              .out = out,
+                              .out_dim = dim,
+                              .out_first = 0,
+                              .num_heads = s.spec.num_heads,
+                              .count = dim});
+  };
+  copy(0, act_.q.columns(0, s.spec.q_width()));
+  copy(dim, act_.gate.columns(0, s.spec.q_width()));
 }
 
 void Decoder::scale_by_position(const LayerStep& s, const TensorView& q) {
@@ -255,7 +295,11 @@ void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_he
 void Decoder::gated(const LayerStep& s, const TensorView& in) {
   if (!config_.gated_ffn) {
     product(s, in, s.weights.gate_up, s.weights.gate_up_bias, s.gated);
-    ops_.encoder->gelu(state(), {.batch = &s.batch, .x = s.gated, .by_tanh = true});
+    if (config_.relu_squared) {
+      ops_.encoder->relu_squared(state(), {.batch = &s.batch, .x = s.gated});
+    } else {
+      ops_.encoder->gelu(state(), {.batch = &s.batch, .x = s.gated, .by_tanh = true});
+    }
     return;
   }
   const TensorView gate_up = act_.gate_up.columns(0, 2 * int64_t{s.spec.ffn_width});
@@ -373,7 +417,14 @@ void Decoder::add_normed_product(const LayerStep& s, const TensorView& y, const 
 }
 
 void PreNormDecoder::layer(const LayerStep& s) {
-  if (s.spec.num_heads > 0) {
+  if (s.spec.recurrent) {
+    norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.recurrent.in.get());
+    recurrent(s, act().normed);
+    // Attention of the same layer reads the same row.
+    if (s.spec.num_heads > 0) attention(s, act().normed);
+    add_product(s, act().recurrent.out, s.weights.recurrent.out, {});
+    if (s.spec.num_heads > 0) add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);
+  } else if (s.spec.num_heads > 0) {
     norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, s.weights.qkv.get());
     attention(s, act().normed);
     add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);

@@ -51,6 +51,7 @@ class Decoder : public Model {
     kernels::TensorView attn;   ///< the layer's columns of act().attn
     kernels::TensorView gated;  ///< the layer's columns of act().gated
     int32_t index;
+    kernels::StatePart state;  ///< of a recurrent layer
   };
   /// Makes of act().x, the embeddings, what the first layer takes, and of what the last one leaves,
   /// act().x again. For decoders that have more than one residual stream.
@@ -70,6 +71,9 @@ class Decoder : public Model {
   /// act().latent.out = the same by multi-head latent attention, each head's key and value products
   /// applied to its query and its sum instead of to every position.
   void latent_attention(const LayerStep& s, const kernels::TensorView& in);
+  /// act().recurrent.out = what a layer with a state makes of the rows of `in`, before its output
+  /// projection (recurrent.cpp).
+  void recurrent(const LayerStep& s, const kernels::TensorView& in);
   /// s.gated = activation(gate) * up of the rows of `in`, or gelu(up), before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
   /// act().x += residual_scale * the feed-forward of the rows of `in`, with experts if the model
@@ -117,6 +121,25 @@ class Decoder : public Model {
   void sum_experts(const LayerStep& s, const kernels::TensorView& in,
                    const kernels::TensorView& out, bool add);
   void add_shared_expert(const LayerStep& s, const kernels::TensorView& in);
+  // Parts of recurrent().
+  struct ConvParts {
+    kernels::TensorView x, out;
+    const kernels::TensorView *in_gate, *out_gate;
+  };
+  void convolve(const LayerStep& s, const ConvParts& parts);
+  struct ScanParts {
+    kernels::TensorView q, k, v, dt;
+    const kernels::TensorView* beta;
+    kernels::TensorView out;
+  };
+  void scan_heads(const LayerStep& s, const ScanParts& parts);
+  /// act().recurrent.out = silu(gate) * y, `gate_and_y` being both, side by side.
+  void gate_rows(const LayerStep& s, const kernels::TensorView& gate_and_y);
+  void gated_delta(const LayerStep& s, const kernels::TensorView& in);
+  void mamba(const LayerStep& s, const kernels::TensorView& in);
+  void mamba2(const LayerStep& s, const kernels::TensorView& in);
+  /// Of the first product's rows of each head, q and its gate: into act().q and act().gate.
+  void split_gate(const LayerStep& s, const kernels::TensorView& q_and_gate);
   /// Stores k, and v or what is made of k in place of it, after their norms and the rotation.
   void store_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v);
   void norm_and_rotate(const LayerStep& s, const kernels::TensorView& heads,
@@ -124,6 +147,7 @@ class Decoder : public Model {
   void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
   kernels::PagedKv layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const;
+  kernels::StatePart layer_state(std::span<const KvPool> pools, const LayerSpec& spec) const;
   const kernels::Weight* frequencies(size_t rope) const;
 
   DecoderConfig config_;
@@ -146,7 +170,8 @@ class LatentDecoder final : public Decoder {
 
 /// A decoder whose layers norm before each branch, as most do:
 ///   x += attention(norm(x)) W_out;  x += gated(norm(x)) W_down
-/// A layer may lack either branch, or have norm(x) W_out in place of the first.
+/// A layer may lack either branch, or have norm(x) W_out in place of the first, or a recurrence in
+/// place of the first or next to it: both read the same normed row.
 class PreNormDecoder : public Decoder {
  public:
   using Decoder::Decoder;

@@ -28,18 +28,21 @@ Result<void> set_heads(const Metadata& m, LayerSpec& layer, int32_t i, int32_t h
   return {};
 }
 
-Result<void> load_layers(Metadata& m, DecoderConfig& c, bool pruned) {
+Result<void> load_layers(Metadata& m, DecoderConfig& c, bool pruned, bool hybrid) {
   const int32_t n = c.num_layers + c.num_draft_layers;
-  const int32_t least = pruned ? 0 : 1;
+  const int32_t least = pruned || hybrid ? 0 : 1;
   HEARTH_ASSIGN_OR_RETURN(const auto heads, m.numbers("attention.head_count", kMaxWidth, n, least));
   HEARTH_ASSIGN_OR_RETURN(const auto kv_heads,
                           m.numbers_or("attention.head_count_kv", kMaxWidth, heads, least));
-  HEARTH_ASSIGN_OR_RETURN(const auto ffn, m.numbers("feed_forward_length", kMaxWidth, n, least));
+  const bool no_ffn = hybrid && !m.has("feed_forward_length");
+  HEARTH_ASSIGN_OR_RETURN(
+      const auto ffn,
+      no_ffn ? std::vector<int32_t>(n, 0) : m.numbers("feed_forward_length", kMaxWidth, n, least));
   const auto first = std::ranges::find_if(heads, [](int32_t count) { return count > 0; });
-  if (first == heads.end()) {
+  if (first == heads.end() && !hybrid) {
     return m.corrupt("attention.head_count", "0 for every layer, want attention in at least one");
   }
-  const int32_t usual = *first;
+  const int32_t usual = first == heads.end() ? 1 : *first;
   if (!m.has("attention.key_length") && c.width % usual != 0) {
     return m.corrupt("attention.head_count",
                      fmt::format("{}, want a divisor of the width {}", usual, c.width));
@@ -72,20 +75,23 @@ Result<DecoderConfig> DecoderConfig::load_common(Metadata& m, const CommonKeys& 
                                                          c.num_draft_layers, c.num_layers));
   }
   c.num_layers -= c.num_draft_layers;
-  HEARTH_TRY(load_layers(m, c, keys.pruned));
+  HEARTH_TRY(load_layers(m, c, keys.pruned, keys.hybrid));
   c.norm = keys.norm;
   HEARTH_ASSIGN_OR_RETURN(c.eps, m.factor(c.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon"
                                                                : "attention.layer_norm_epsilon",
                                           1));
   c.post_eps = c.eps;
-  HEARTH_ASSIGN_OR_RETURN(const RopeConfig rope,
-                          RopeConfig::load(m.file(), c.architecture, c.layers.front().kv.k_dim));
+  c.group_layers();
+  const bool attends = !c.groups.empty();
   m.know({"rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.type",
           "rope.scaling.factor", "rope.scaling.original_context_length", "rope.scaling.attn_factor",
           "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"});
-  c.ropes = {rope};
-  c.group_layers();
-  if (c.groups.empty()) {
+  if (attends) {
+    HEARTH_ASSIGN_OR_RETURN(const RopeConfig rope,
+                            RopeConfig::load(m.file(), c.architecture, c.layers.front().kv.k_dim));
+    c.ropes = {rope};
+  }
+  if (c.groups.empty() && !keys.hybrid) {
     return m.corrupt("attention.head_count_kv",
                      "0 for every layer, want attention in at least one");
   }
@@ -125,12 +131,39 @@ void DecoderConfig::group_layers() {
       layer.index = groups[layer.group].num_layers++;
     }
   }
+  int32_t num_recurrent = 0;
+  for (LayerSpec& layer : layers) {
+    if (layer.recurrent) layer.state_index = num_recurrent++;
+  }
+  if (num_recurrent > 0) {
+    LayerGroup& states = groups.emplace_back();
+    states.kind = LayerGroup::Kind::kRecurrent;
+    states.num_layers = num_recurrent;
+    states.state_bytes = recurrent.state_bytes();
+  }
   for (LayerSpec& layer : layers) {
     if (layer.stores_kv()) continue;
     layer.group = layers[layer.kv_owner].group;
     layer.index = layers[layer.kv_owner].index;
     ++groups[layer.group].num_sharing;
   }
+}
+
+void DecoderConfig::set_recurrent(const RecurrentConfig& sizes,
+                                  const std::function<bool(int32_t)>& is) {
+  recurrent = sizes;
+  for (int32_t i = 0; i < num_layers; ++i) {
+    LayerSpec& layer = layers[i];
+    layer.recurrent = is(i);
+    if (!layer.recurrent) continue;
+    layer.linear = false;
+    layer.num_heads = 0;
+  }
+  group_layers();
+}
+
+void DecoderConfig::set_recurrent(const RecurrentConfig& sizes) {
+  set_recurrent(sizes, [this](int32_t i) { return layers[i].num_heads == 0; });
 }
 
 Result<void> DecoderConfig::load_sliding_rope(Metadata& m,
@@ -226,13 +259,9 @@ Result<std::function<bool(int32_t)>> sliding_pattern(Metadata& m, int32_t num_la
   const bool given = m.has(kKey);
   const GgufEntry* entry = m.file().find(m.full(kKey));
   if (given && entry->type == GgufType::kArray) {
-    if (entry->element_type != GgufType::kBool || std::cmp_not_equal(entry->count, num_layers)) {
-      return m.corrupt(kKey, fmt::format("an array of {} {}, want a bool for each of the {} layers",
-                                         entry->count, name(entry->element_type), num_layers));
-    }
-    auto flags = std::make_shared<std::vector<bool>>();
-    for (int32_t i = 0; i < num_layers; ++i) flags->push_back(entry->payload[i] != std::byte{0});
-    return std::function<bool(int32_t)>([flags](int32_t layer) { return (*flags)[layer]; });
+    HEARTH_ASSIGN_OR_RETURN(auto flags, m.flags_or(kKey, num_layers, {}));
+    return std::function<bool(int32_t)>(
+        [flags = std::move(flags)](int32_t layer) { return flags[layer]; });
   }
   if (given) {
     HEARTH_ASSIGN_OR_RETURN(period, m.count_or(kKey, period));

@@ -12,6 +12,7 @@
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
 #include "models/decoder/metadata.h"
+#include "models/decoder/recurrent_config.h"
 #include "models/model.h"
 #include "models/rope_frequencies.h"
 
@@ -37,6 +38,7 @@ enum class Norm {
 struct CommonKeys {
   Norm norm = Norm::kRms;
   bool pruned = false;  ///< a layer may have no attention, or no feed-forward (LayerSpec)
+  bool hybrid = false;  ///< the same, and no layer needs attention
 };
 
 inline constexpr int32_t kNoRope = -1;
@@ -45,13 +47,14 @@ inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
 
 /// The sizes of one layer, and which parts it has.
 struct LayerSpec {
-  int32_t num_heads = 0;  ///< of the queries; 0: no attention
-  kernels::KvShape kv;    ///< num_heads is a multiple of its num_kv_heads
-  int32_t window = 0;     ///< 0: attends to the whole context
-  int32_t rope = 0;       ///< of DecoderConfig::ropes; kNoRope: this layer does not use positions
-  bool linear = false;    ///< has a product of the normed row in place of attention
-  bool experts = false;   ///< has the experts of DecoderConfig::experts
-  int32_t ffn_width = 0;  ///< of the feed-forward that all tokens use; 0: none
+  int32_t num_heads = 0;   ///< of the queries; 0: no attention
+  kernels::KvShape kv;     ///< num_heads is a multiple of its num_kv_heads
+  int32_t window = 0;      ///< 0: attends to the whole context
+  int32_t rope = 0;        ///< of DecoderConfig::ropes; kNoRope: this layer does not use positions
+  bool linear = false;     ///< has a product of the normed row in place of attention
+  bool recurrent = false;  ///< has a state (RecurrentConfig), in place of attention or next to it
+  bool experts = false;    ///< has the experts of DecoderConfig::experts
+  int32_t ffn_width = 0;   ///< of the feed-forward that all tokens use; 0: none
   /// The earlier layer whose K and V it attends to; it computes only its queries then and stores
   /// nothing. kOwnKv: its own.
   int32_t kv_owner = kOwnKv;
@@ -59,8 +62,9 @@ struct LayerSpec {
   /// Of each gate, what is below this many deviations above the mean is cut off (KeepPeaksArgs).
   float gate_cutoff = kNoCutoff;
   // ---- Set by DecoderConfig::group_layers ----
-  int32_t group = 0;  ///< of ModelInfo::groups
-  int32_t index = 0;  ///< among the layers of that group
+  int32_t group = 0;        ///< of ModelInfo::groups
+  int32_t index = 0;        ///< among the layers of that group
+  int32_t state_index = 0;  ///< among the recurrent layers
 
   bool stores_kv() const { return kv_owner == kOwnKv; }
   int64_t q_width() const { return int64_t{num_heads} * kv.k_dim; }
@@ -121,6 +125,7 @@ struct DecoderConfig {
 
   ExpertConfig experts;
   LatentAttention latent;
+  RecurrentConfig recurrent;
   AltUp altup;
   int32_t per_layer_width = 0;  ///< of each token's embedding for each layer; 0: none
 
@@ -136,19 +141,23 @@ struct DecoderConfig {
   bool sinks = false;           ///< attn_sinks: one more logit of each head's softmax
   bool fused_qkv = false;       ///< attn_qkv; allowed in other families, too
   bool fused_gate_up = false;   ///< ffn_up holds gate and up
-  bool gated_ffn = true;        ///< if not, the feed-forward is gelu(x W_up) W_down
+  bool gated_ffn = true;        ///< if not, the feed-forward is gelu(x W_up) W_down, or with
+  bool relu_squared = false;    ///< relu(x W_up)^2 in place of gelu; experts' likewise
   bool attention_gate = false;  ///< attn_gate: its sigmoid multiplies what attention returns
+  bool gate_in_q = false;       ///< attn_q has of each head the query, then such a gate
   /// Name of the norm before the feed-forward; empty: none.
   std::string_view ffn_norm = "ffn_norm";
-  bool rope_divisors = false;        ///< rope_freqs.weight is allowed
-  bool needs_rope_divisors = false;  ///< rope_freqs.weight is required
-  bool v_norm = false;               ///< each head of v is normed, without weights
-  bool layer_scale = false;          ///< layer_output_scale.weight is allowed
-  bool long_rope = false;            ///< rope_factors_long.weight and _short are allowed
-  float embedding_scale = 1;         ///< of the embedding's rows
-  bool embedding_norm = false;       ///< the embedding's rows are normed, without a weight
-  float attention_scale = 0;         ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
-  float attention_soft_cap = 0;      ///< 0: none
+  bool plain_ffn_norm = false;                   ///< its tensor's name has no ".weight"
+  std::string_view output_norm = "output_norm";  ///< name of the norm after the last layer
+  bool rope_divisors = false;                    ///< rope_freqs.weight is allowed
+  bool needs_rope_divisors = false;              ///< rope_freqs.weight is required
+  bool v_norm = false;                           ///< each head of v is normed, without weights
+  bool layer_scale = false;                      ///< layer_output_scale.weight is allowed
+  bool long_rope = false;        ///< rope_factors_long.weight and _short are allowed
+  float embedding_scale = 1;     ///< of the embedding's rows
+  bool embedding_norm = false;   ///< the embedding's rows are normed, without a weight
+  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
+  float attention_soft_cap = 0;  ///< 0: none
   float position_scale = 0;     ///< q grows with its position (ScaleByPositionArgs); 0: it does not
   int32_t position_length = 1;  ///< of the positions with the same scale
   float residual_scale = 1;     ///< of what attention and feed-forward add
@@ -176,6 +185,10 @@ struct DecoderConfig {
   /// Groups the layers by window and KV shape, those without a window first. To be called after a
   /// change of either.
   void group_layers();
+  /// The layers for which `is` is true have a state in place of attention, the others attention.
+  void set_recurrent(const RecurrentConfig& sizes, const std::function<bool(int32_t layer)>& is);
+  /// The same for layers without heads of keys.
+  void set_recurrent(const RecurrentConfig& sizes);
   /// Sliding layers rotate with a rope of their own, ropes[1]: rope.freq_base_swa and
   /// rope.dimension_count_swa, which is `head_dim` if missing. By the pattern, not by the window,
   /// which is ignored if it covers the context.

@@ -20,6 +20,7 @@ class LayerFinder {
 
   Result<LayerTensors> find() {
     LayerTensors t{};
+    HEARTH_TRY(find_recurrent(t));
     HEARTH_TRY(find_attention(t));
     HEARTH_TRY(find_feed_forward(t));
     HEARTH_TRY(find_per_layer(t));
@@ -46,6 +47,77 @@ class LayerFinder {
 
   Found bias(bool required, std::string_view rest, int64_t size) {
     return required ? want(rest, {size}) : maybe(rest, {size});
+  }
+
+  Result<void> find_recurrent(LayerTensors& t) {
+    if (!spec_.recurrent) return {};
+    const RecurrentConfig& r = c_.recurrent;
+    LayerTensors::Recurrent& out = t.recurrent;
+    const int64_t width = c_.width, inner = r.inner, channels = r.conv_channels();
+    HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want("attn_norm.weight", {width}));
+    if (r.kind == RecurrentConfig::Kind::kShortConv) {
+      HEARTH_ASSIGN_OR_RETURN(out.in[0], want("shortconv.in_proj.weight", {width, 3 * inner}));
+      HEARTH_ASSIGN_OR_RETURN(out.conv, want("shortconv.conv.weight", {r.taps, inner}));
+      HEARTH_ASSIGN_OR_RETURN(out.out, want("shortconv.out_proj.weight", {inner, width}));
+      return {};
+    }
+    HEARTH_ASSIGN_OR_RETURN(out.conv, want("ssm_conv1d.weight", {r.taps, channels}));
+    HEARTH_ASSIGN_OR_RETURN(out.conv_bias, want_if(r.kind != RecurrentConfig::Kind::kGatedDelta,
+                                                   "ssm_conv1d.bias", {channels}));
+    HEARTH_ASSIGN_OR_RETURN(out.out, want("ssm_out.weight", {inner, width}));
+    switch (r.kind) {
+      case RecurrentConfig::Kind::kGatedDelta: return find_gated_delta(out);
+      case RecurrentConfig::Kind::kMamba: return find_mamba(out);
+      case RecurrentConfig::Kind::kMamba2: return find_mamba2(out);
+      case RecurrentConfig::Kind::kNone:
+      case RecurrentConfig::Kind::kShortConv: break;
+    }
+    return {};
+  }
+
+  Result<void> find_gated_delta(LayerTensors::Recurrent& out) {
+    const RecurrentConfig& r = c_.recurrent;
+    HEARTH_ASSIGN_OR_RETURN(out.in[0], want("attn_qkv.weight", {c_.width, r.conv_channels()}));
+    if (r.joined_gates) {
+      HEARTH_ASSIGN_OR_RETURN(out.in[1],
+                              want("ssm_ba.weight", {c_.width, 2 * int64_t{r.num_heads}}));
+      HEARTH_ASSIGN_OR_RETURN(out.in[2], want("attn_gate.weight", {c_.width, r.inner}));
+    } else {
+      HEARTH_ASSIGN_OR_RETURN(out.in[1], want("ssm_beta.weight", {c_.width, r.num_heads}));
+      HEARTH_ASSIGN_OR_RETURN(out.in[2], want("ssm_alpha.weight", {c_.width, r.num_heads}));
+      HEARTH_ASSIGN_OR_RETURN(out.in[3], want("attn_gate.weight", {c_.width, r.inner}));
+    }
+    HEARTH_ASSIGN_OR_RETURN(out.dt_bias, want("ssm_dt.bias", {r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.a, want("ssm_a", {r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.norm, want("ssm_norm.weight", {r.v_dim}));
+    return {};
+  }
+
+  Result<void> find_mamba2(LayerTensors::Recurrent& out) {
+    const RecurrentConfig& r = c_.recurrent;
+    HEARTH_ASSIGN_OR_RETURN(out.in[0], want("ssm_in.weight", {c_.width, r.in_width()}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt_bias, want("ssm_dt.bias", {r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.a, want("ssm_a", {1, r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.skip, want("ssm_d", {1, r.num_heads}));
+    const int64_t group = r.inner / r.num_k_heads;
+    HEARTH_ASSIGN_OR_RETURN(out.norm, r.norm ? want("ssm_norm.weight", {group, r.num_k_heads})
+                                             : maybe("ssm_norm.weight", {group, r.num_k_heads}));
+    return {};
+  }
+
+  Result<void> find_mamba(LayerTensors::Recurrent& out) {
+    const RecurrentConfig& r = c_.recurrent;
+    const int64_t low = r.dt_rank + 2 * int64_t{r.d_state};
+    HEARTH_ASSIGN_OR_RETURN(out.in[0], want("ssm_in.weight", {c_.width, r.in_width()}));
+    HEARTH_ASSIGN_OR_RETURN(out.x, want("ssm_x.weight", {r.inner, low}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt, want("ssm_dt.weight", {r.dt_rank, r.inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt_bias, want("ssm_dt.bias", {r.inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.a, want("ssm_a", {r.d_state, r.inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.skip, want("ssm_d", {r.inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt_norm, want_if(r.inner_norms, "ssm_dt_norm.weight", {r.dt_rank}));
+    HEARTH_ASSIGN_OR_RETURN(out.b_norm, want_if(r.inner_norms, "ssm_b_norm.weight", {r.d_state}));
+    HEARTH_ASSIGN_OR_RETURN(out.c_norm, want_if(r.inner_norms, "ssm_c_norm.weight", {r.d_state}));
+    return {};
   }
 
   Result<void> find_attention(LayerTensors& t) {
@@ -109,7 +181,8 @@ class LayerFinder {
   }
 
   Result<void> find_separate_qkv(LayerTensors& t) {
-    HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q.weight", {c_.width, spec_.q_width()}));
+    const int64_t q_rows = spec_.q_width() * (c_.gate_in_q ? 2 : 1);
+    HEARTH_ASSIGN_OR_RETURN(t.q, want("attn_q.weight", {c_.width, q_rows}));
     if (!spec_.stores_kv()) {
       // Some files have what only a layer with keys of its own would use.
       for (const char* rest : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"}) {
@@ -132,8 +205,9 @@ class LayerFinder {
   Result<void> find_feed_forward(LayerTensors& t) {
     if (!spec_.experts && spec_.ffn_width == 0) return {};
     const bool normed = c_.pre_norms && !c_.ffn_norm.empty();
-    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm,
-                            want_if(normed, fmt::format("{}.weight", c_.ffn_norm), {c_.width}));
+    const std::string ffn_norm =
+        fmt::format("{}{}", c_.ffn_norm, c_.plain_ffn_norm ? "" : ".weight");
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_norm, want_if(normed, ffn_norm, {c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.ffn_norm_bias,
                             want_if(normed && c_.norm == Norm::kLayer,
                                     fmt::format("{}.bias", c_.ffn_norm), {c_.width}));
@@ -163,12 +237,15 @@ class LayerFinder {
     const ExpertConfig& e = c_.experts;
     HEARTH_ASSIGN_OR_RETURN(t.router, want("ffn_gate_inp.weight", {c_.width, e.count}));
     // Files of any family may join gate and up, expert by expert.
-    HEARTH_ASSIGN_OR_RETURN(
-        t.gate_up_experts,
-        maybe("ffn_gate_up_exps.weight", {c_.width, 2 * int64_t{e.ffn_width}, e.count}));
+    if (c_.gated_ffn) {
+      HEARTH_ASSIGN_OR_RETURN(
+          t.gate_up_experts,
+          maybe("ffn_gate_up_exps.weight", {c_.width, 2 * int64_t{e.ffn_width}, e.count}));
+    }
     const bool separate = t.gate_up_experts == nullptr;
-    HEARTH_ASSIGN_OR_RETURN(t.gate_experts, want_if(separate, "ffn_gate_exps.weight",
-                                                    {c_.width, e.ffn_width, e.count}));
+    HEARTH_ASSIGN_OR_RETURN(t.gate_experts,
+                            want_if(separate && c_.gated_ffn, "ffn_gate_exps.weight",
+                                    {c_.width, e.ffn_width, e.count}));
     HEARTH_ASSIGN_OR_RETURN(
         t.up_experts, want_if(separate, "ffn_up_exps.weight", {c_.width, e.ffn_width, e.count}));
     HEARTH_ASSIGN_OR_RETURN(t.down_experts,
@@ -201,7 +278,8 @@ class LayerFinder {
     if (shared == 0) return {};
     HEARTH_ASSIGN_OR_RETURN(t.shared_gate,
                             want_if(e.shared_gate, "ffn_gate_inp_shexp.weight", {c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.gate, want("ffn_gate_shexp.weight", {c_.width, shared}));
+    HEARTH_ASSIGN_OR_RETURN(t.gate,
+                            want_if(c_.gated_ffn, "ffn_gate_shexp.weight", {c_.width, shared}));
     HEARTH_ASSIGN_OR_RETURN(t.up, want("ffn_up_shexp.weight", {c_.width, shared}));
     HEARTH_ASSIGN_OR_RETURN(t.down, want("ffn_down_shexp.weight", {shared, c_.width}));
     return {};
@@ -275,6 +353,7 @@ Result<const GgufTensor*> find_embedding(const GgufFile& file, TensorSet& set, i
 }
 
 Result<void> find_rope_tensors(TensorSet& set, const DecoderConfig& c, DecoderTensors& t) {
+  if (c.ropes.empty()) return {};
   const int32_t pairs = c.ropes.front().dim / 2;
   if (c.needs_rope_divisors) {
     HEARTH_ASSIGN_OR_RETURN(t.rope_divisors, set.want("rope_freqs.weight", {pairs}));
@@ -326,7 +405,8 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
   for (int32_t i = 0; i < c.num_draft_layers; ++i) {
     set.ignore_all(fmt::format("blk.{}.", c.num_layers + i));
   }
-  HEARTH_ASSIGN_OR_RETURN(t.output_norm, set.want("output_norm.weight", {c.width}));
+  HEARTH_ASSIGN_OR_RETURN(t.output_norm,
+                          set.want(fmt::format("{}.weight", c.output_norm), {c.width}));
   if (c.norm == Norm::kLayer) {
     HEARTH_ASSIGN_OR_RETURN(t.output_norm_bias, set.want("output_norm.bias", {c.width}));
   }

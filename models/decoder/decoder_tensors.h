@@ -33,6 +33,13 @@ struct LayerTensors {
   const GgufTensor* scale;
   const GgufTensor *altup_router_norm, *altup_router, *altup_predict, *altup_correct, *altup_scale;
   const GgufTensor *laurel_in, *laurel_out, *laurel_post_norm;
+  struct Recurrent {
+    const GgufTensor* in[4];  ///< joined in this order, up to the first null
+    const GgufTensor *conv, *conv_bias;
+    const GgufTensor *x, *dt, *dt_bias, *a, *skip;
+    const GgufTensor *norm, *dt_norm, *b_norm, *c_norm;
+    const GgufTensor* out;
+  } recurrent;
 };
 
 struct DecoderTensors {

@@ -32,9 +32,11 @@ Result<void> pack_experts(WeightPacker& packer, const LayerTensors& t, DecoderWe
   HEARTH_ASSIGN_OR_RETURN(w.router, packer.pack({t.router}, WeightRole::kMatmul));
   if (t.gate_up_experts != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts, packer.pack({t.gate_up_experts}, kExperts));
-  } else {
+  } else if (t.gate_experts != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts,
                             packer.pack({t.gate_experts, t.up_experts}, kExperts));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts, packer.pack({t.up_experts}, kExperts));
   }
   HEARTH_ASSIGN_OR_RETURN(w.down_experts, packer.pack({t.down_experts}, kExperts));
   HEARTH_ASSIGN_OR_RETURN(w.router_bias, packer.pack({t.router_bias}, kVector));
@@ -48,6 +50,61 @@ Result<void> pack_experts(WeightPacker& packer, const LayerTensors& t, DecoderWe
   HEARTH_ASSIGN_OR_RETURN(w.dense_post_norm, packer.pack({t.dense_post_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.expert_post_norm, packer.pack({t.expert_post_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.expert_scale, packer.pack({t.expert_scale}, kVector));
+  return {};
+}
+
+/// A matrix of few columns as one vector, column after column.
+Result<WeightHandle> pack_transposed(WeightPacker& packer, const GgufTensor& tensor) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> values, f32_values(tensor));
+  const size_t cols = tensor.dims[0], rows = values.size() / cols;
+  std::vector<float> out(values.size());
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < cols; ++c) out[c * rows + r] = values[r * cols + c];
+  }
+  return packer.pack_values(tensor.name, out);
+}
+
+Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent& t,
+                            const RecurrentConfig& c, DecoderWeights::Layer::Recurrent& w) {
+  constexpr WeightRole kMatmul = WeightRole::kMatmul;
+  constexpr WeightRole kVector = WeightRole::kVector;
+  if (t.conv == nullptr) return {};
+  if (t.in[3] != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0], t.in[1], t.in[2], t.in[3]}, kMatmul));
+  } else if (t.in[2] != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0], t.in[1], t.in[2]}, kMatmul));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0]}, kMatmul));
+  }
+  HEARTH_ASSIGN_OR_RETURN(w.conv, pack_transposed(packer, *t.conv));
+  HEARTH_ASSIGN_OR_RETURN(w.conv_bias, packer.pack({t.conv_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.x, packer.pack({t.x}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.dt, packer.pack({t.dt}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.dt_bias, packer.pack({t.dt_bias}, kVector));
+  if (c.kind == RecurrentConfig::Kind::kMamba) {
+    HEARTH_ASSIGN_OR_RETURN(w.a, pack_transposed(packer, *t.a));
+  } else if (t.a != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<float> a, f32_values(*t.a));
+    HEARTH_ASSIGN_OR_RETURN(w.a, packer.pack_values(t.a->name, a));
+  }
+  if (t.skip != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<float> skip, f32_values(*t.skip));
+    HEARTH_ASSIGN_OR_RETURN(w.skip, packer.pack_values(t.skip->name, skip));
+  }
+  if (t.norm != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<float> norm, f32_values(*t.norm));
+    const size_t group = t.norm->dims[0];
+    for (size_t first = 0; first < norm.size(); first += group) {
+      HEARTH_ASSIGN_OR_RETURN(
+          WeightHandle part,
+          packer.pack_values(t.norm->name, std::span(norm).subspan(first, group)));
+      w.norms.push_back(std::move(part));
+    }
+  }
+  HEARTH_ASSIGN_OR_RETURN(w.dt_norm, packer.pack({t.dt_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.b_norm, packer.pack({t.b_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.c_norm, packer.pack({t.c_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.out, packer.pack({t.out}, kMatmul));
   return {};
 }
 
@@ -164,6 +221,8 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, tensors.layers[i]));
     const LayerSpec& spec = config.layers[i];
+    HEARTH_TRY(
+        pack_recurrent(packer, tensors.layers[i].recurrent, config.recurrent, packed.recurrent));
     if (config.v_norm && spec.stores_kv()) {
       HEARTH_ASSIGN_OR_RETURN(packed.v_norm, pack_ones(packer, spec.kv.v_dim));
     }

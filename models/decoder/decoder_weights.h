@@ -68,6 +68,19 @@ struct DecoderWeights {
       WeightHandle laurel_out;   ///< (width, laurel_rank)
       WeightHandle laurel_norm;  ///< vector of width
     } altup;
+    struct Recurrent {                       ///< sizes of RecurrentConfig
+      WeightHandle in;                       ///< (in_width, width)
+      WeightHandle conv;                     ///< vector of (taps, conv_channels)
+      WeightHandle conv_bias;                ///< vector of conv_channels
+      WeightHandle x;                        ///< (dt_rank + 2 d_state, inner)
+      WeightHandle dt;                       ///< (inner, dt_rank)
+      WeightHandle dt_bias;                  ///< vector of num_heads, or of inner
+      WeightHandle a;                        ///< vector of num_heads, or of (d_state, inner)
+      WeightHandle skip;                     ///< like dt_bias
+      std::vector<WeightHandle> norms;       ///< vectors of v_dim, or of each group's part of inner
+      WeightHandle dt_norm, b_norm, c_norm;  ///< vectors of dt_rank, d_state, d_state
+      WeightHandle out;                      ///< (width, inner)
+    } recurrent;
   };
 
   WeightHandle embedding;                      ///< (vocab_size, width)

@@ -12,6 +12,8 @@
 //
 //   x += norm(norm(feed-forward(norm(x))) + norm(experts(norm(x))))
 //
+// Without gates an expert is relu(h W_up)^2 W_down.
+//
 // Source: Shazeer et al. 2017 section 2; Jiang et al. 2024 (Mixtral) section 2.1; Qwen Team 2024
 // (Qwen1.5-MoE) on the shared expert's gate.
 
@@ -60,13 +62,18 @@ void Decoder::sum_experts(const LayerStep& s, const kernels::TensorView& in,
                             .ids = a.ids,
                             .out = a.gate_up});
   add_expert_bias(s.weights.gate_up_experts_bias, a.gate_up);
-  ops_.gated_activation(state(), {.batch = &s.batch,
-                                  .gate_up = a.gate_up,
-                                  .activation = config_.activation,
-                                  .out = a.gated,
-                                  .rows_per_token = e.used});
+  if (!config_.gated_ffn) {
+    ops_.encoder->relu_squared(state(),
+                               {.batch = &s.batch, .x = a.gate_up, .rows_per_token = e.used});
+  } else {
+    ops_.gated_activation(state(), {.batch = &s.batch,
+                                    .gate_up = a.gate_up,
+                                    .activation = config_.activation,
+                                    .out = a.gated,
+                                    .rows_per_token = e.used});
+  }
   ops_.moe_matmul(state(), {.batch = &s.batch,
-                            .x = a.gated,
+                            .x = config_.gated_ffn ? a.gated : a.gate_up,
                             .x_per_choice = true,
                             .w = s.weights.down_experts.get(),
                             .ids = a.ids,

@@ -109,7 +109,9 @@ Result<std::vector<int32_t>> Metadata::numbers(std::string_view key, int32_t mos
   has(key);
   const GgufEntry* entry = file_.find(full(key));
   if (entry == nullptr || entry->type != GgufType::kArray) {
-    HEARTH_ASSIGN_OR_RETURN(const int32_t value, number(key, most));
+    HEARTH_ASSIGN_OR_RETURN(const int32_t value, least == 0 && entry != nullptr
+                                                     ? small_or(key, most, 0)
+                                                     : number(key, most));
     return std::vector<int32_t>(num_layers, value);
   }
   if (!is_integer(entry->element_type) || !std::cmp_equal(entry->count, num_layers)) {
@@ -135,6 +137,23 @@ Result<std::vector<int32_t>> Metadata::numbers_or(std::string_view key, int32_t 
                                                   int32_t least) {
   if (!has(key)) return fallback;
   return numbers(key, most, size32(fallback), least);
+}
+
+Result<std::vector<bool>> Metadata::flags_or(std::string_view key, int32_t num_layers,
+                                             const std::vector<bool>& fallback) {
+  if (!has(key)) return fallback;
+  const GgufEntry& entry = *file_.find(full(key));
+  if (entry.type != GgufType::kArray || entry.element_type != GgufType::kBool ||
+      !std::cmp_equal(entry.count, num_layers)) {
+    const bool array = entry.type == GgufType::kArray;
+    const std::string met =
+        array ? fmt::format("an array of {} {}", entry.count, name(entry.element_type))
+              : std::string(name(entry.type));
+    return corrupt(key, fmt::format("{}, want a bool for each of the {} layers", met, num_layers));
+  }
+  std::vector<bool> values;
+  for (int32_t i = 0; i < num_layers; ++i) values.push_back(entry.payload[i] != std::byte{0});
+  return values;
 }
 
 Result<std::vector<float>> Metadata::floats(std::string_view key, int32_t num_layers) {

@@ -43,6 +43,9 @@ class Metadata {
                                        int32_t least = 1);
   Result<std::vector<int32_t>> numbers_or(std::string_view key, int32_t most,
                                           const std::vector<int32_t>& fallback, int32_t least = 1);
+  /// An array of a bool for each of the layers; `fallback` if missing.
+  Result<std::vector<bool>> flags_or(std::string_view key, int32_t num_layers,
+                                     const std::vector<bool>& fallback);
   /// An array of an f32 for each of the layers, finite or infinite.
   Result<std::vector<float>> floats(std::string_view key, int32_t num_layers);
   Result<int32_t> number_or(std::string_view key, int32_t most, int32_t fallback);

@@ -98,31 +98,36 @@ void WeightPacker::report() const {
   if (progress_) progress_(state_);
 }
 
+Result<std::vector<float>> f32_values(const GgufTensor& tensor) {
+  if (*tensor.dtype != kernels::DType::kF32) {
+    return Error::unsupported(fmt::format("{}: {}, want F32", tensor.name, tensor.type_name()));
+  }
+  std::vector<float> values;
+  for (size_t at = 0; at + sizeof(float) <= tensor.bytes.size(); at += sizeof(float)) {
+    values.push_back(load_unaligned<float>(tensor.bytes.data() + at));
+    if (std::isfinite(values.back())) continue;
+    return Error::corrupt(fmt::format("{}: element {} is {}, want finite numbers", tensor.name,
+                                      values.size() - 1, values.back()));
+  }
+  return values;
+}
+
 Result<std::vector<float>> positive_values(const GgufTensor* tensor) {
   std::vector<float> values;
   if (tensor == nullptr) return values;
-  if (*tensor->dtype != kernels::DType::kF32) {
-    return Error::unsupported(fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()));
-  }
-  for (uint64_t i = 0; i < tensor->dims[0]; ++i) {
-    const auto value = load_unaligned<float>(tensor->bytes.data() + i * sizeof(float));
-    if (!std::isfinite(value) || value <= 0.0f) {
-      return Error::corrupt(
-          fmt::format("{}: element {} is {}, want finite numbers above 0", tensor->name, i, value));
-    }
-    values.push_back(value);
+  HEARTH_ASSIGN_OR_RETURN(values, f32_values(*tensor));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] > 0.0f) continue;
+    return Error::corrupt(fmt::format("{}: element {} is {}, want finite numbers above 0",
+                                      tensor->name, i, values[i]));
   }
   return values;
 }
 
 Result<float> scale_value(const GgufTensor* tensor) {
   if (tensor == nullptr) return 1.0f;
-  if (*tensor->dtype != kernels::DType::kF32) {
-    return Error::unsupported(fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()));
-  }
-  const auto value = load_unaligned<float>(tensor->bytes.data());
-  if (std::isfinite(value)) return value;
-  return Error::corrupt(fmt::format("{}: {}, want a finite number", tensor->name, value));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> values, f32_values(*tensor));
+  return values.front();
 }
 
 }  // namespace hearth::models

@@ -52,6 +52,9 @@ class WeightPacker {
 /// frequencies; empty if `tensor` is null. kUnsupported, kCorrupt name the tensor.
 Result<std::vector<float>> positive_values(const GgufTensor* tensor);
 
+/// The values of an F32 tensor, which have to be finite. kUnsupported, kCorrupt name the tensor.
+Result<std::vector<float>> f32_values(const GgufTensor& tensor);
+
 /// The value of an F32 vector of one element, which has to be finite; 1 if `tensor` is null.
 Result<float> scale_value(const GgufTensor* tensor);
 

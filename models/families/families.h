@@ -46,6 +46,18 @@ FamilyLoader load_starcoder2;
 FamilyLoader load_mistral3;
 FamilyLoader load_deci;
 FamilyLoader load_muse_glimmer;
+FamilyLoader load_qwen35;
+FamilyLoader load_qwen35moe;
+FamilyLoader load_qwen3next;
+FamilyLoader load_mamba;
+FamilyLoader load_mamba2;
+FamilyLoader load_jamba;
+FamilyLoader load_lfm2;
+FamilyLoader load_lfm2moe;
+FamilyLoader load_falcon_h1;
+FamilyLoader load_granitehybrid;
+FamilyLoader load_nemotron_h;
+FamilyLoader load_nemotron_h_moe;
 FamilyLoader load_bert;
 FamilyLoader load_nomic_bert;
 

@@ -9,18 +9,19 @@
 //   logits = norm(x) W_head / logit_scale
 //
 // Granite MoE has a feed-forward of experts whose shares sum to 1 (decoder/experts.cpp), and may
-// have one more expert that all tokens use.
+// have one more expert that all tokens use. In Granite 4 hybrids most layers are Mamba-2 in place
+// of attention (decoder/recurrent.cpp); their feed-forward may have experts, too.
 //
-// Source: Granite Team 2024 (Granite 3.0) section 3; Yang et al. 2022 (scales that transfer to
-// other widths).
+// Source: IBM 2025 (Granite 4.0), the published code; Granite Team 2024 (Granite 3.0) section 3;
+// Yang et al. 2022 (scales that transfer to other widths).
 
 namespace hearth::models {
 namespace {
 
 constexpr float kMaxScale = 1e6f;
 
-Result<DecoderConfig> load_granite_config(Metadata& m) {
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+Result<DecoderConfig> load_granite_config(Metadata& m, const CommonKeys& keys = {}) {
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, keys));
   HEARTH_ASSIGN_OR_RETURN(c.embedding_scale, m.factor_or("embedding_scale", kMaxScale, 1));
   HEARTH_ASSIGN_OR_RETURN(c.residual_scale, m.factor_or("residual_scale", kMaxScale, 1));
   HEARTH_ASSIGN_OR_RETURN(c.attention_scale,
@@ -53,6 +54,23 @@ Result<std::unique_ptr<Model>> load_granitemoe(const GgufFile& file, const kerne
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_granite_config(m));
   HEARTH_TRY(c.load_experts(m, true));
   HEARTH_TRY(c.load_shared_expert(m));
+  HEARTH_TRY(m.refuse_others());
+  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+}
+
+Result<std::unique_ptr<Model>> load_granitehybrid(const GgufFile& file, const kernels::OpTable& ops,
+                                                  const LoadProgressFn& progress) {
+  Metadata m(file, "granitehybrid");
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_granite_config(m, {.hybrid = true}));
+  HEARTH_ASSIGN_OR_RETURN(RecurrentConfig sizes, RecurrentConfig::load_mamba2(m));
+  sizes.norm = true;
+  c.set_recurrent(sizes);
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t experts, m.count_or("expert_count", 0));
+  m.know({"expert_used_count", "expert_shared_feed_forward_length"});
+  if (experts > 0) {
+    HEARTH_TRY(c.load_experts(m, true));
+    HEARTH_TRY(c.load_shared_expert(m));
+  }
   HEARTH_TRY(m.refuse_others());
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 
 namespace hearth::golden {
@@ -46,10 +48,16 @@ std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) 
     return bounds_.seqs * max_blocks - 1 - (i * bounds_.seqs + s);
   };
   std::vector<int32_t> tokens, positions, seq_idx, query_start = {0}, context_len, outputs, slots,
-                                                   table;
+                                                   table, states;
   for (const Chunk& chunk : chunks) {
     const auto row = static_cast<int32_t>(context_len.size());
     int32_t& length = lengths_[static_cast<size_t>(chunk.seq)];
+    // Each sequence's state is in one block, changed in place.
+    const kernels::StateStep state{.from = length == 0 ? -1 : chunk.seq,
+                                   .to = chunk.seq,
+                                   .advance = static_cast<int32_t>(chunk.tokens.size())};
+    const auto ints = std::bit_cast<std::array<int32_t, sizeof state / sizeof(int32_t)>>(state);
+    states.insert(states.end(), ints.begin(), ints.end());
     for (size_t i = 0; i < chunk.tokens.size(); ++i, ++length) {
       if (chunk.want_all || i + 1 == chunk.tokens.size()) {
         outputs.push_back(static_cast<int32_t>(tokens.size()));
@@ -70,7 +78,7 @@ std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) 
   std::vector<int32_t> all;
   std::vector<size_t> starts;
   for (const auto* part : {&counts, &tokens, &positions, &seq_idx, &query_start, &context_len,
-                           &outputs, &slots, &table}) {
+                           &outputs, &slots, &table, &states}) {
     starts.push_back(all.size());
     all.insert(all.end(), part->begin(), part->end());
   }
@@ -95,6 +103,7 @@ std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) 
   batch.context_len = at(5);
   batch.output_rows = at(6);
   batch.groups = groups;
+  batch.states = reinterpret_cast<const kernels::StateStep*>(at(9));
 
   const int32_t vocab = model_->info().vocab_size;
   kernels::TensorView logits;

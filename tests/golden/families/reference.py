@@ -666,6 +666,202 @@ class MuseGlimmer(Reference):
         return cap * torch.tanh(super().logits(x) * self.m["logit_scale"] / cap)
 
 
+class Hybrid(Experts):
+    """Layers with a state, written as the recurrence over tokens, next to attention or in its place."""
+
+    qk_norm = None
+    tiled = False
+
+    def __init__(self, model):
+        metadata = dict(model.metadata)
+        kv_heads = metadata.get("attention.head_count_kv", 0)
+        model.metadata.update({"attention.head_count": metadata["attention.head_count"] or 1,
+                               "attention.head_count_kv": max(kv_heads) if isinstance(kv_heads, list) else kv_heads})
+        super().__init__(model)
+        model.metadata = self.m = metadata
+        self.embedding_scale = self.m.get("embedding_scale", 1.0)
+        self.residual_scale = self.m.get("residual_scale", 1.0)
+        self.scale = self.m.get("attention.scale", self.scale)
+
+    def convolved(self, name, x):
+        """Of each channel over the rows up to its own."""
+        weight = self.w[name + ".weight"]  # (channels, taps)
+        taps = weight.shape[1]
+        padded = torch.cat([x.new_zeros(taps - 1, x.shape[1]), x])
+        out = sum(padded[j:j + x.shape[0]] * weight[:, j] for j in range(taps))
+        return out + self.w.get(name + ".bias", 0.0)
+
+    def gated_delta(self, blk, x):
+        m, w, tokens = self.m, self.w, x.shape[0]
+        dim, k_heads, heads = m["ssm.state_size"], m["ssm.group_count"], m["ssm.time_step_rank"]
+        each = heads // k_heads
+        qkv = silu(self.convolved(blk + "ssm_conv1d", x @ w[blk + "attn_qkv.weight"].T))
+        q, k, v = qkv.split([k_heads * dim, k_heads * dim, heads * dim], -1)
+        if blk + "ssm_ba.weight" in w:
+            beta, alpha = (x @ w[blk + "ssm_ba.weight"].T).view(tokens, k_heads, 2, each).unbind(2)
+            beta, alpha = beta.reshape(tokens, heads), alpha.reshape(tokens, heads)
+        else:
+            beta, alpha = x @ w[blk + "ssm_beta.weight"].T, x @ w[blk + "ssm_alpha.weight"].T
+        decay = torch.exp(w[blk + "ssm_a"] * torch.nn.functional.softplus(alpha + w[blk + "ssm_dt.bias"]))
+        beta = torch.sigmoid(beta)
+        unit = lambda y: y / torch.sqrt(y.pow(2).sum(-1, keepdim=True) + 1e-6)
+        q, k = unit(q.view(tokens, k_heads, dim)) / math.sqrt(dim), unit(k.view(tokens, k_heads, dim))
+        spread = (lambda y: y.repeat(1, each, 1)) if self.tiled else (lambda y: y.repeat_interleave(each, 1))
+        q, k, v = spread(q), spread(k), v.view(tokens, heads, dim)
+        state, out = x.new_zeros(heads, dim, dim), []
+        for t in range(tokens):
+            state = state * decay[t][:, None, None]
+            change = (v[t] - torch.einsum("hkv,hk->hv", state, k[t])) * beta[t][:, None]
+            state = state + k[t][:, :, None] * change[:, None, :]
+            out.append(torch.einsum("hkv,hk->hv", state, q[t]))
+        normed = rms_norm(torch.stack(out), w[blk + "ssm_norm.weight"], self.eps).reshape(tokens, -1)
+        return (normed * silu(x @ w[blk + "attn_gate.weight"].T)) @ w[blk + "ssm_out.weight"].T
+
+    def mamba2(self, blk, x):
+        m, w, tokens = self.m, self.w, x.shape[0]
+        inner, d_state, heads, groups = (m["ssm." + key] for key in (
+            "inner_size", "state_size", "time_step_rank", "group_count"))
+        z, xbc, dt = (x @ w[blk + "ssm_in.weight"].T).split([inner, inner + 2 * groups * d_state, heads], -1)
+        xbc = silu(self.convolved(blk + "ssm_conv1d", xbc))
+        values, b, c = xbc.split([inner, groups * d_state, groups * d_state], -1)
+        values = values.view(tokens, heads, -1)
+        b, c = (part.view(tokens, groups, d_state).repeat_interleave(heads // groups, 1) for part in (b, c))
+        dt = torch.nn.functional.softplus(dt + w[blk + "ssm_dt.bias"])
+        a, skip = w[blk + "ssm_a"].flatten(), w[blk + "ssm_d"].flatten()
+        state, out = x.new_zeros(heads, values.shape[-1], d_state), []
+        for t in range(tokens):
+            state = state * torch.exp(dt[t] * a)[:, None, None] + torch.einsum(
+                "h,hp,hn->hpn", dt[t], values[t], b[t])
+            out.append(torch.einsum("hpn,hn->hp", state, c[t]) + skip[:, None] * values[t])
+        y = torch.stack(out).reshape(tokens, inner) * silu(z)
+        if blk + "ssm_norm.weight" in w:
+            y = rms_norm(y.view(tokens, groups, -1), w[blk + "ssm_norm.weight"], self.eps).reshape(tokens, inner)
+        return y @ w[blk + "ssm_out.weight"].T
+
+    def mamba(self, blk, x):
+        m, w, tokens = self.m, self.w, x.shape[0]
+        d_state, rank = m["ssm.state_size"], m["ssm.time_step_rank"]
+        values, z = (x @ w[blk + "ssm_in.weight"].T).chunk(2, -1)
+        values = silu(self.convolved(blk + "ssm_conv1d", values))
+        dt, b, c = (values @ w[blk + "ssm_x.weight"].T).split([rank, d_state, d_state], -1)
+        if blk + "ssm_dt_norm.weight" in w:
+            dt, b, c = (self.norm(part, f"{blk}ssm_{n}_norm.weight") for part, n in ((dt, "dt"), (b, "b"), (c, "c")))
+        dt = torch.nn.functional.softplus(dt @ w[blk + "ssm_dt.weight"].T + w[blk + "ssm_dt.bias"])
+        state, out = x.new_zeros(values.shape[1], d_state), []
+        for t in range(tokens):
+            state = state * torch.exp(dt[t][:, None] * w[blk + "ssm_a"]) + (dt[t] * values[t])[:, None] * b[t]
+            out.append(state @ c[t] + w[blk + "ssm_d"] * values[t])
+        return (torch.stack(out) * silu(z)) @ w[blk + "ssm_out.weight"].T
+
+    def short_conv(self, blk, x):
+        b, c, values = (x @ self.w[blk + "shortconv.in_proj.weight"].T).chunk(3, -1)
+        return (c * self.convolved(blk + "shortconv.conv", b * values)) @ self.w[blk + "shortconv.out_proj.weight"].T
+
+    def has_state(self, blk):
+        return blk + "ssm_conv1d.weight" in self.w or blk + "shortconv.conv.weight" in self.w
+
+    def with_state(self, blk, x):
+        if blk + "shortconv.conv.weight" in self.w:
+            return self.short_conv(blk, x)
+        if blk + "ssm_x.weight" in self.w:
+            return self.mamba(blk, x)
+        return self.mamba2(blk, x) if blk + "ssm_in.weight" in self.w else self.gated_delta(blk, x)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for i in range(self.layers):
+            blk = f"blk.{i}."
+            h = self.norm(x, blk + "attn_norm.weight")
+            added = torch.zeros_like(x)
+            if self.has_state(blk):
+                added = added + self.with_state(blk, h)
+            if blk + "attn_q.weight" in self.w:
+                added = added + self.attention(blk, h, i)
+            x = x + self.residual_scale * added
+            norms = [n for n in (f"{blk}{self.ffn_norm}.weight", blk + self.ffn_norm) if n in self.w]
+            if norms:
+                h = self.norm(x, norms[0])
+                x = x + self.residual_scale * self.feed_forward(blk, h)
+        last = "output_norm.weight" if "output_norm.weight" in self.w else "token_embd_norm.weight"
+        return self.logits(self.norm(x, last)) / self.m.get("logit_scale", 1.0)
+
+
+class NemotronH(Hybrid):
+    """A layer is one part; feed-forwards and experts have no gate."""
+
+    ffn_norm = "none"
+
+    def shares(self, logits):
+        return torch.sigmoid(logits)
+
+    def rotated(self, x, layer):
+        return x
+
+    def mlp(self, up, down, x):
+        return (x @ up.T).clamp(min=0).square() @ down.T
+
+    def with_state(self, blk, x):
+        if blk + "ssm_in.weight" in self.w:
+            return self.mamba2(blk, x)
+        if blk + "ffn_up.weight" in self.w:
+            return self.mlp(self.w[blk + "ffn_up.weight"], self.w[blk + "ffn_down.weight"], x)
+        shares = self.shares(x @ self.w[blk + "ffn_gate_inp.weight"].T)
+        chosen = (shares + self.w[blk + "exp_probs_b.bias"]).topk(self.m["expert_used_count"], -1).indices
+        shares = shares.gather(-1, chosen)
+        shares = shares / shares.sum(-1, keepdim=True) * self.m["expert_weights_scale"]
+        out = self.mlp(self.w[blk + "ffn_up_shexp.weight"], self.w[blk + "ffn_down_shexp.weight"], x)
+        for t in range(x.shape[0]):
+            for share, e in zip(shares[t], chosen[t]):
+                up, down = (self.w[f"{blk}ffn_{n}_exps.weight"][e] for n in ("up", "down"))
+                out[t] += share * self.mlp(up, down, x[t])
+        return out
+
+    def has_state(self, blk):
+        return blk + "attn_q.weight" not in self.w
+
+
+class QwenHybrid(Hybrid):
+    """attn_q has of each head the query, then the gate of what attention returns."""
+
+    qk_norm = "heads"
+    ffn_norm = "post_attention_norm"
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.tiled = model.architecture != "qwen3next"
+
+    def attention(self, blk, x, layer):
+        full = self.w[blk + "attn_q.weight"]
+        q, gate = full.view(self.heads, 2, self.head_dim, -1).unbind(1)
+        self.w[blk + "attn_q.weight"] = q.flatten(0, 1)
+        self.w[blk + "attn_gate.weight"] = gate.flatten(0, 1)
+        out = super().attention(blk, x, layer)
+        self.w[blk + "attn_q.weight"] = full
+        del self.w[blk + "attn_gate.weight"]
+        return out
+
+
+class Jamba(Hybrid):
+    shares_sum_to_1 = False
+
+    def rotated(self, x, layer):
+        return x
+
+
+class GraniteHybrid(Hybrid):
+    HALVES = False
+
+    def rotated(self, x, layer):
+        return super().rotated(x, layer) if self.m.get("rope.scaling.finetuned", True) else x
+
+
+class Lfm2(Hybrid):
+    qk_norm = "heads"
+
+    def shares(self, logits):
+        return torch.sigmoid(logits)
+
+
 FAMILIES = {
     "llama": Llama, "qwen2": Qwen2, "qwen3": Qwen3, "gemma": Gemma, "gemma2": Gemma2, "gemma3": Gemma3,
     "gemma3n": Gemma3n, "gemma4": Gemma4,
@@ -674,7 +870,9 @@ FAMILIES = {
     "ernie4_5": Llama, "ernie4_5-moe": Ernie45Moe, "seed_oss": SeedOss, "exaone4": Exaone4,
     "hunyuan-dense": Hunyuan, "internlm2": Llama, "minimax-m2": MiniMaxM2, "deepseek2": DeepSeek2,
     "mistral4": DeepSeek2, "cohere2": Cohere2, "starcoder2": StarCoder2, "mistral3": Mistral3, "deci": Deci,
-    "muse-glimmer": MuseGlimmer,
+    "muse-glimmer": MuseGlimmer, "qwen35": QwenHybrid, "qwen35moe": QwenHybrid, "qwen3next": QwenHybrid,
+    "mamba": Hybrid, "mamba2": Hybrid, "jamba": Jamba, "falcon-h1": Hybrid, "granitehybrid": GraniteHybrid,
+    "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
 }
 
 

@@ -332,6 +332,184 @@ def deci(name: str, heads: list[int], kv_heads: list[int], ffn: list[int]) -> Ti
     return b.model
 
 
+def scan_sizes(*, heads: int, groups: int, state: int, inner: int, taps: int = 4) -> dict:
+    return {"ssm.conv_kernel": taps, "ssm.inner_size": inner, "ssm.state_size": state,
+            "ssm.time_step_rank": heads, "ssm.group_count": groups}
+
+
+def recurrent_layer(b: Builder, blk: str, kind: str) -> None:
+    """The tensors of a layer with a state: of sizes of the metadata ssm.*."""
+    m, vector = b.model.metadata, b.vector
+    if kind == "short_conv":
+        b.matrix(blk + "shortconv.in_proj.weight", WIDTH, 3 * WIDTH)
+        b.model.tensors.append(Tensor(blk + "shortconv.conv.weight", [m["shortconv.l_cache"], WIDTH], 0.0, 1.0))
+        b.matrix(blk + "shortconv.out_proj.weight", WIDTH, WIDTH, 2.0)
+        return
+    taps, inner, state, heads = (m["ssm." + key] for key in (
+        "conv_kernel", "inner_size", "state_size", "time_step_rank"))
+    keys = m.get("ssm.group_count", 0) * state
+    channels = inner if kind == "mamba" else inner + 2 * keys
+    if kind == "gated_delta":
+        b.matrix(blk + "attn_qkv.weight", WIDTH, channels)
+        b.matrix(blk + "attn_gate.weight", WIDTH, inner)
+        if b.model.architecture == "qwen3next":
+            b.matrix(blk + "ssm_ba.weight", WIDTH, 2 * heads)
+        else:
+            b.matrix(blk + "ssm_beta.weight", WIDTH, heads)
+            b.matrix(blk + "ssm_alpha.weight", WIDTH, heads)
+        vector(blk + "ssm_norm.weight", state)
+        vector(blk + "ssm_a", heads, -0.75, 0.5)
+    else:
+        b.matrix(blk + "ssm_in.weight", WIDTH, 2 * inner if kind == "mamba" else inner + channels + heads)
+        vector(blk + "ssm_conv1d.bias", channels, 0.0, 0.5)
+    b.model.tensors.append(Tensor(blk + "ssm_conv1d.weight", [taps, channels], 0.0, 1.0))
+    vector(blk + "ssm_dt.bias", inner if kind == "mamba" else heads, -1.0, 1.0)
+    b.matrix(blk + "ssm_out.weight", inner, WIDTH, 2.0)
+    if kind == "mamba":
+        rank = heads
+        b.matrix(blk + "ssm_x.weight", inner, rank + 2 * state)
+        b.matrix(blk + "ssm_dt.weight", rank, inner)
+        b.model.tensors.append(Tensor(blk + "ssm_a", [state, inner], -1.0, 0.5))
+        vector(blk + "ssm_d", inner)
+        if b.model.architecture == "jamba":
+            for part, size in (("dt", rank), ("b", state), ("c", state)):
+                vector(f"{blk}ssm_{part}_norm.weight", size)
+    elif kind == "mamba2":
+        groups = m["ssm.group_count"]
+        b.model.tensors.append(Tensor(blk + "ssm_a", [1, heads], -0.75, 0.5))
+        b.model.tensors.append(Tensor(blk + "ssm_d", [1, heads], 1.0, 0.5))
+        if b.model.architecture != "falcon-h1":
+            b.model.tensors.append(Tensor(blk + "ssm_norm.weight", [inner // groups, groups], 1.0, 0.25))
+
+
+def ffn_parts(b: Builder, blk: str, *, experts: bool, shared: int, expert_ffn: int, bias: float) -> None:
+    """A feed-forward without gates, or experts without gates."""
+    if not experts:
+        b.matrix(blk + "ffn_up.weight", WIDTH, b.ffn)
+        b.matrix(blk + "ffn_down.weight", b.ffn, WIDTH)
+        return
+    b.matrix(blk + "ffn_gate_inp.weight", WIDTH, 8, 2.0)
+    b.vector(blk + "exp_probs_b.bias", 8, 0.0, bias)
+    b.matrix(blk + "ffn_up_exps.weight", WIDTH, expert_ffn, 1.0, 8)
+    b.matrix(blk + "ffn_down_exps.weight", expert_ffn, WIDTH, 1.0, 8)
+    b.matrix(blk + "ffn_up_shexp.weight", WIDTH, shared)
+    b.matrix(blk + "ffn_down_shexp.weight", shared, WIDTH)
+
+
+def hybrid(name: str, architecture: str, kinds: list[str], keys: dict, *, kind: str, ffn_norm="ffn_norm",
+           heads=4, kv_heads=2, head_dim=16, ffn=96, experts=(), shared_ffn=0, shared_gate=False, qk_norm=False,
+           gate_in_q=False, selection_bias=0.0, tied=True, output_norm="output_norm", expert_ffn=32,
+           embedding=0.5, ungated=False) -> TinyModel:
+    """`kinds` of layers: "r" recurrent, "a" attention, "ra" both; `experts`: the layers that have eight."""
+    b = Builder(name, architecture, len(kinds), heads=heads, kv_heads=kv_heads, head_dim=head_dim, ffn=ffn)
+    m = b.model
+    m.metadata.update(keys)
+    m.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, embedding))
+    q, kv = heads * head_dim, kv_heads * head_dim
+    for i, layer in enumerate(kinds):
+        blk = f"blk.{i}."
+        b.vector(blk + "attn_norm.weight", WIDTH)
+        if "r" in layer:
+            recurrent_layer(b, blk, kind)
+        if "a" in layer:
+            b.matrix(blk + "attn_q.weight", WIDTH, q * (2 if gate_in_q else 1), 2.0)
+            b.matrix(blk + "attn_k.weight", WIDTH, kv, 2.0)
+            b.matrix(blk + "attn_v.weight", WIDTH, kv)
+            if qk_norm:
+                b.vector(blk + "attn_q_norm.weight", head_dim, 1.5, 0.5)
+                b.vector(blk + "attn_k_norm.weight", head_dim, 1.5, 0.5)
+            b.matrix(blk + "attn_output.weight", q, WIDTH, 2.0)
+        if not ffn or (ungated and layer != "f"):
+            continue
+        if ungated:
+            ffn_parts(b, blk, experts=i in experts, shared=shared_ffn, expert_ffn=expert_ffn, bias=selection_bias)
+            continue
+        b.vector(blk + (ffn_norm if architecture == "falcon-h1" else f"{ffn_norm}.weight"), WIDTH)
+        if i in experts:
+            b.matrix(blk + "ffn_gate_inp.weight", WIDTH, 8, 2.0)
+            if selection_bias:
+                b.vector(blk + "exp_probs_b.bias", 8, 0.0, selection_bias)
+            b.matrix(blk + "ffn_gate_exps.weight", WIDTH, expert_ffn, 1.0, 8)
+            b.matrix(blk + "ffn_up_exps.weight", WIDTH, expert_ffn, 1.0, 8)
+            b.matrix(blk + "ffn_down_exps.weight", expert_ffn, WIDTH, 2.0, 8)
+            if shared_gate:
+                b.vector(blk + "ffn_gate_inp_shexp.weight", WIDTH, 0.0, 0.25)
+            if shared_ffn:
+                b.matrix(blk + "ffn_gate_shexp.weight", WIDTH, shared_ffn)
+                b.matrix(blk + "ffn_up_shexp.weight", WIDTH, shared_ffn)
+                b.matrix(blk + "ffn_down_shexp.weight", shared_ffn, WIDTH)
+        else:
+            b.matrix(blk + "ffn_gate.weight", WIDTH, ffn)
+            b.matrix(blk + "ffn_up.weight", WIDTH, ffn)
+            b.matrix(blk + "ffn_down.weight", ffn, WIDTH, 2.0)
+    b.vector(f"{output_norm}.weight", WIDTH)
+    if not tied:
+        b.matrix("output.weight", WIDTH, VOCAB, 4.0)
+    return m
+
+
+def recurrent_models() -> list[TinyModel]:
+    delta = scan_sizes(heads=4, groups=2, state=32, inner=128)
+    ssd = scan_sizes(heads=4, groups=2, state=16, inner=128)
+    channels = {key: value for key, value in scan_sizes(heads=8, groups=1, state=16, inner=128).items()
+                if key != "ssm.group_count"}
+    no_heads = {"attention.head_count": 0, "feed_forward_length": 0}
+    qwen = {**delta, "attention.key_length": 32, "attention.value_length": 32, "rope.dimension_count": 16,
+            "full_attention_interval": 3}
+    experts = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 32}
+    gated = dict(kind="gated_delta", ffn_norm="post_attention_norm", head_dim=32, qk_norm=True, gate_in_q=True)
+    qwen_layers = ["r", "r", "a", "r"]
+    every = range(4)
+
+    def kv_heads(layers: list[str]) -> dict:
+        return {"attention.head_count_kv": [2 if "a" in layer else 0 for layer in layers]}
+
+    lfm, jamba, granite = ["r", "a", "r", "r", "a"], ["r", "r", "a", "r"], ["r", "r", "a", "r"]
+    models = [
+        hybrid("qwen35", "qwen35", qwen_layers, {**qwen, "rope.dimension_sections": [3, 3, 2, 0]}, **gated),
+        hybrid("qwen35moe", "qwen35moe", qwen_layers, {
+            **qwen, **experts, "expert_shared_feed_forward_length": 64, "rope.dimension_sections": [3, 3, 2, 0]},
+            experts=every, shared_ffn=64, shared_gate=True, **gated),
+        hybrid("qwen3next", "qwen3next", qwen_layers, {
+            **qwen, **experts, "expert_shared_feed_forward_length": 64},
+            experts=every, shared_ffn=64, shared_gate=True, **gated),
+        hybrid("mamba", "mamba", ["r", "r", "r"], {**channels, **no_heads}, kind="mamba", ffn=0),
+        hybrid("mamba2", "mamba2", ["r", "r", "r"], {**ssd, **no_heads}, kind="mamba2", ffn=0),
+        hybrid("jamba", "jamba", jamba, {**channels, **kv_heads(jamba), "expert_count": 8, "expert_used_count": 2},
+               kind="mamba", experts=(1, 3), expert_ffn=96),
+        hybrid("falcon_h1", "falcon-h1", ["ra", "ra"], ssd, kind="mamba2"),
+        hybrid("granitehybrid", "granitehybrid", granite, {
+            **ssd, **kv_heads(granite), "embedding_scale": 4.0, "residual_scale": 0.375, "logit_scale": 0.5,
+            "attention.scale": 0.15625, "rope.scaling.finetuned": False}, kind="mamba2", embedding=0.25, tied=False),
+        hybrid("granitehybrid_moe", "granitehybrid", granite, {
+            **ssd, **kv_heads(granite), "embedding_scale": 4.0, "residual_scale": 0.375, "logit_scale": 0.5,
+            "attention.scale": 0.15625, "expert_count": 8, "expert_used_count": 2,
+            "expert_shared_feed_forward_length": 64}, kind="mamba2", experts=every, shared_ffn=64, expert_ffn=32,
+            ffn=32, embedding=0.25, tied=False),
+        hybrid("lfm2", "lfm2", lfm, {"shortconv.l_cache": 3, **kv_heads(lfm)}, kind="short_conv", qk_norm=True,
+               output_norm="token_embd_norm"),
+        hybrid("lfm2moe", "lfm2moe", lfm, {
+            "shortconv.l_cache": 3, **kv_heads(lfm), **experts, "expert_gating_func": 2,
+            "leading_dense_block_count": 2}, kind="short_conv", qk_norm=True, experts=(2, 3, 4), selection_bias=0.25,
+            output_norm="token_embd_norm"),
+    ]
+    nemotron = ["r", "f", "a", "r", "f"]
+    parts = {**ssd, **kv_heads(nemotron), "attention.layer_norm_epsilon": 1e-5, "feed_forward_length": [96 if p == "f" else 0 for p in nemotron]}
+    models += [
+        hybrid("nemotron_h", "nemotron_h", nemotron, parts, kind="mamba2", ungated=True),
+        hybrid("nemotron_h_moe", "nemotron_h_moe", nemotron, {
+            **parts, **experts, "expert_shared_feed_forward_length": 64, "expert_shared_count": 1,
+            "expert_weights_norm": True, "expert_weights_scale": 1.5, "expert_group_count": 1,
+            "expert_group_used_count": 1}, kind="mamba2", ungated=True, experts=(1, 4), shared_ffn=64,
+            selection_bias=0.25),
+    ]
+    for model in models:
+        if model.architecture in ("mamba", "mamba2"):
+            for key in ("attention.head_count_kv", "rope.dimension_count", "rope.freq_base"):
+                model.metadata.pop(key)
+    return models
+
+
 def all_models() -> list[TinyModel]:
     window = {"attention.sliding_window": 20}
 
@@ -448,4 +626,5 @@ def all_models() -> list[TinyModel]:
             **window, "attention.sliding_window_pattern": [True, True, False, True, True],
             "logit_scale": 0.5, "final_logit_softcapping": 10.0}).build(
                 norm_last=True, qk_norm="heads", attn_gate=True),
+        *recurrent_models(),
     ]

@@ -1,0 +1,213 @@
+// Layers with a state per sequence in place of keys and values. `conv` is a causal convolution of
+// each channel, followed by silu (ShortConvArgs); the scans are HeadScanArgs and ChannelScanArgs.
+//
+// Gated delta net:
+//   [q, k, v] = conv(h W_qkv);  beta = h W_beta;  dt = h W_alpha;  z = h W_z
+//   y = scan by the delta rule of (q, k, v, dt, beta), q and k of length 1
+//   out = (norm_head(y) * silu(z)) W_out
+//
+// Mamba-2:
+//   [z, xBC, dt] = h W_in;  [x, B, C] = conv(xBC)
+//   y = scan of (q = C, k = B, v = x, dt), plus D x
+//   out = norm_group(y * silu(z)) W_out, or without the norm
+//
+// Mamba:
+//   [x, z] = h W_in;  x = conv(x);  [dt, B, C] = x W_x, each normed in some families
+//   y = scan of each channel of (x, dt W_dt, B, C), plus D x
+//   out = (y * silu(z)) W_out
+//
+// Short convolution, without silu:
+//   [b, c, x] = h W_in;  out = (c * conv(b * x)) W_out
+//
+// Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks); Qwen Team 2025 (Qwen3-Next), the
+// published code; Dao and Gu 2024 (Mamba-2); Gu and Dao 2023 (Mamba); Liquid AI 2025 (LFM2).
+
+#include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
+#include "models/decoder/decoder.h"
+
+namespace hearth::models {
+
+using kernels::TensorView;
+using Kind = RecurrentConfig::Kind;
+
+namespace {
+
+/// Of the lengths of q and k, as in the published code.
+constexpr float kUnitEps = 1e-6f;
+
+TensorView kept_rows(const TensorView& all, int32_t layer) {
+  TensorView view = all;
+  view.rows = 2 * kernels::kKeptRows;
+  view.data = all.data == nullptr ? nullptr : all.row<float>(int64_t{layer} * view.rows);
+  return view;
+}
+
+}  // namespace
+
+void Decoder::convolve(const LayerStep& s, const ConvParts& parts) {
+  const RecurrentConfig& c = config_.recurrent;
+  ops_.recurrent->short_conv(state(),
+                             {.batch = &s.batch,
+                              .x = parts.x,
+                              .weight = s.weights.recurrent.conv.get(),
+                              .bias = s.weights.recurrent.conv_bias.get(),
+                              .taps = c.taps,
+                              .silu = c.kind != Kind::kShortConv,
+                              .in_gate = parts.in_gate,
+                              .out_gate = parts.out_gate,
+                              .state = s.state,
+                              .kept = kept_rows(act_.recurrent.conv_kept, s.spec.state_index),
+                              .out = parts.out});
+}
+
+void Decoder::gate_rows(const LayerStep& s, const TensorView& gate_and_y) {
+  ops_.gated_activation(state(), {.batch = &s.batch,
+                                  .gate_up = gate_and_y,
+                                  .out = act_.recurrent.out,
+                                  .reader = s.weights.recurrent.out.get()});
+}
+
+void Decoder::gated_delta(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const DecoderWeights::Layer::Recurrent& w = s.weights.recurrent;
+  const Activations::Recurrent& a = act_.recurrent;
+  const int64_t channels = c.conv_channels(), heads = c.num_heads;
+  product(s, in, w.in, {}, a.row.columns(0, c.in_width()));
+  const TensorView gates = a.row.columns(channels, 2 * heads);
+  TensorView beta = gates.columns(0, heads);
+  TensorView dt = gates.columns(heads, heads);
+  if (c.joined_gates) {
+    beta = a.gates.columns(0, heads);
+    dt = a.gates.columns(heads, heads);
+    const int32_t each = c.num_heads / c.num_k_heads;
+    const auto split = [&](int32_t first, const TensorView& out) {
+      ops_.copy_heads(state(), {.batch = &s.batch,
+                                .x = gates,
+                                .x_dim = 2 * each,
+                                .x_first = first,
+                                .out = out,
+                                .out_dim = each,
+                                .out_first = 0,
+                                .num_heads = c.num_k_heads,
+                                .count = each});
+    };
+    split(0, beta);
+    split(each, dt);
+  }
+  convolve(s, {a.row.columns(0, channels), a.conv, nullptr, nullptr});
+  const TensorView gate_and_y = a.row.columns(channels + 2 * heads, 2 * int64_t{c.inner});
+  const TensorView y = gate_and_y.columns(c.inner, c.inner);
+  scan_heads(s, {.q = a.conv.columns(0, c.k_width()),
+                 .k = a.conv.columns(c.k_width(), c.k_width()),
+                 .v = a.conv.columns(2 * c.k_width(), c.inner),
+                 .dt = dt,
+                 .beta = &beta,
+                 .out = y});
+  norm(s, y, w.norms.front(), y);
+  gate_rows(s, gate_and_y);
+}
+
+void Decoder::scan_heads(const LayerStep& s, const ScanParts& parts) {
+  const RecurrentConfig& c = config_.recurrent;
+  const bool delta = parts.beta != nullptr;
+  kernels::StatePart part = s.state;
+  part.offset += 4 * c.conv_values();
+  ops_.recurrent->head_scan(state(),
+                            {.batch = &s.batch,
+                             .num_heads = c.num_heads,
+                             .num_k_heads = c.num_k_heads,
+                             .k_dim = c.k_dim,
+                             .v_dim = c.v_dim,
+                             .tiled = c.tiled,
+                             .q = parts.q,
+                             .k = parts.k,
+                             .v = parts.v,
+                             .dt = parts.dt,
+                             .dt_bias = s.weights.recurrent.dt_bias.get(),
+                             .a = s.weights.recurrent.a.get(),
+                             .beta = parts.beta,
+                             .skip = s.weights.recurrent.skip.get(),
+                             .unit_keys = delta,
+                             .eps = delta ? kUnitEps : 0,
+                             .q_scale = delta ? inverse_root(c.k_dim) : 1,
+                             .state = part,
+                             .kept = kept_rows(act_.recurrent.scan_kept, s.spec.state_index),
+                             .out = parts.out});
+}
+
+void Decoder::mamba2(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const Activations::Recurrent& a = act_.recurrent;
+  const int64_t inner = c.inner;
+  product(s, in, s.weights.recurrent.in, {}, a.row.columns(0, c.in_width()));
+  convolve(s, {a.row.columns(inner, c.conv_channels()), a.conv, nullptr, nullptr});
+  // What the convolution has read makes room for y, next to the gate.
+  scan_heads(s, {.q = a.conv.columns(inner + c.k_width(), c.k_width()),
+                 .k = a.conv.columns(inner, c.k_width()),
+                 .v = a.conv.columns(0, inner),
+                 .dt = a.row.columns(inner + c.conv_channels(), c.num_heads),
+                 .beta = nullptr,
+                 .out = a.row.columns(inner, inner)});
+  gate_rows(s, a.row.columns(0, 2 * inner));
+  const auto groups = std::ssize(s.weights.recurrent.norms);
+  for (int64_t i = 0; i < groups; ++i) {
+    const TensorView group = a.out.columns(i * inner / groups, inner / groups);
+    norm(s, group, s.weights.recurrent.norms[i], group);
+  }
+}
+
+void Decoder::mamba(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const DecoderWeights::Layer::Recurrent& w = s.weights.recurrent;
+  const Activations::Recurrent& a = act_.recurrent;
+  const int64_t inner = c.inner;
+  product(s, in, w.in, {}, a.row.columns(0, c.in_width()));
+  convolve(s, {a.row.columns(0, inner), a.conv, nullptr, nullptr});
+  product(s, a.conv, w.x, {}, a.low);
+  const TensorView low_dt = a.low.columns(0, c.dt_rank);
+  const TensorView b = a.low.columns(c.dt_rank, c.d_state);
+  const TensorView c_row = a.low.columns(c.dt_rank + c.d_state, c.d_state);
+  if (c.inner_norms) {
+    norm(s, low_dt, w.dt_norm, low_dt);
+    norm(s, b, w.b_norm, b);
+    norm(s, c_row, w.c_norm, c_row);
+  }
+  product(s, low_dt, w.dt, {}, a.dt);
+  kernels::StatePart part = s.state;
+  part.offset += 4 * c.conv_values();
+  const TensorView gate_and_y = a.row.columns(inner, 2 * inner);
+  ops_.recurrent->channel_scan(state(), {.batch = &s.batch,
+                                         .x = a.conv,
+                                         .dt = a.dt,
+                                         .b = b,
+                                         .c = c_row,
+                                         .dt_bias = w.dt_bias.get(),
+                                         .a = w.a.get(),
+                                         .skip = w.skip.get(),
+                                         .state = part,
+                                         .kept = kept_rows(a.scan_kept, s.spec.state_index),
+                                         .out = gate_and_y.columns(inner, inner)});
+  gate_rows(s, gate_and_y);
+}
+
+void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const TensorView& row = act_.recurrent.row;
+  switch (c.kind) {
+    case Kind::kNone: break;
+    case Kind::kGatedDelta: return gated_delta(s, in);
+    case Kind::kMamba: return mamba(s, in);
+    case Kind::kMamba2: return mamba2(s, in);
+    case Kind::kShortConv: {
+      product(s, in, s.weights.recurrent.in, {}, row.columns(0, c.in_width()));
+      const TensorView b = row.columns(0, c.inner);
+      const TensorView gate = row.columns(c.inner, c.inner);
+      return convolve(s,
+                      {row.columns(2 * int64_t{c.inner}, c.inner), act_.recurrent.out, &b, &gate});
+    }
+  }
+  HEARTH_CHECK(false, "a recurrent layer of no kind");
+}
+
+}  // namespace hearth::models

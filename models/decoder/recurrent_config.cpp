@@ -1,0 +1,150 @@
+#include "models/decoder/recurrent_config.h"
+
+#include <fmt/core.h>
+
+#include "models/decoder/metadata.h"
+
+namespace hearth::models {
+namespace {
+
+using kernels::kKeptRows;
+using kernels::kStateLanes;
+
+/// A state of more values than this for one sequence and layer is not a real model's.
+constexpr int64_t kMaxStateValues = int64_t{1} << 28;
+
+Result<int32_t> load_taps(Metadata& m, std::string_view key) {
+  HEARTH_ASSIGN_OR_RETURN(const int32_t taps, m.number(key, kMaxWidth));
+  if (taps >= 2 && taps <= kernels::kMaxTaps) return taps;
+  return m.unsupported(key, fmt::format("{} rows, want 2 to {}", taps, kernels::kMaxTaps));
+}
+
+Result<int32_t> load_inner(Metadata& m) {
+  constexpr std::string_view kKey = "ssm.inner_size";
+  HEARTH_ASSIGN_OR_RETURN(const int32_t inner, m.number(kKey, kMaxWidth));
+  if (inner % kStateLanes == 0) return inner;
+  return m.unsupported(kKey, fmt::format("{}, want a multiple of {}", inner, kStateLanes));
+}
+
+/// The heads, from time_step_rank (heads), group_count and state_size.
+Result<void> load_heads(Metadata& m, RecurrentConfig& c) {
+  HEARTH_ASSIGN_OR_RETURN(c.taps, load_taps(m, "ssm.conv_kernel"));
+  HEARTH_ASSIGN_OR_RETURN(c.inner, load_inner(m));
+  HEARTH_ASSIGN_OR_RETURN(c.num_heads, m.number("ssm.time_step_rank", kMaxWidth));
+  HEARTH_ASSIGN_OR_RETURN(c.num_k_heads, m.number_or("ssm.group_count", kMaxWidth, 1));
+  HEARTH_ASSIGN_OR_RETURN(c.k_dim, m.number("ssm.state_size", kernels::kMaxKeyDim));
+  if (c.num_heads % c.num_k_heads != 0) {
+    return m.corrupt("ssm.group_count",
+                     fmt::format("{}, want a divisor of the {} heads", c.num_k_heads, c.num_heads));
+  }
+  if (c.inner % c.num_heads != 0) {
+    return m.corrupt("ssm.inner_size",
+                     fmt::format("{}, want a multiple of the {} heads", c.inner, c.num_heads));
+  }
+  c.v_dim = c.inner / c.num_heads;
+  if (c.v_dim % kStateLanes != 0) {
+    return m.unsupported("ssm.inner_size",
+                         fmt::format("heads of {}, want a multiple of {}", c.v_dim, kStateLanes));
+  }
+  if (c.conv_channels() % kStateLanes != 0) {
+    return m.unsupported("ssm.state_size",
+                         fmt::format("{} channels of the convolution, want a multiple of {}",
+                                     c.conv_channels(), kStateLanes));
+  }
+  if (c.scan_values() > kMaxStateValues) {
+    return m.unsupported("ssm.state_size", fmt::format("a state of {} values", c.scan_values()));
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t RecurrentConfig::conv_channels() const {
+  switch (kind) {
+    case Kind::kNone: return 0;
+    case Kind::kGatedDelta:
+    case Kind::kMamba2: return inner + 2 * k_width();
+    case Kind::kMamba:
+    case Kind::kShortConv: return inner;
+  }
+  return 0;
+}
+
+int64_t RecurrentConfig::scan_values() const {
+  switch (kind) {
+    case Kind::kNone:
+    case Kind::kShortConv: return 0;
+    case Kind::kGatedDelta:
+    case Kind::kMamba2: return int64_t{inner} * k_dim;
+    case Kind::kMamba: return int64_t{inner} * d_state;
+  }
+  return 0;
+}
+
+int64_t RecurrentConfig::in_width() const {
+  switch (kind) {
+    case Kind::kNone: return 0;
+    case Kind::kGatedDelta: return conv_channels() + 2 * int64_t{num_heads} + inner;
+    case Kind::kMamba: return 2 * int64_t{inner};
+    case Kind::kMamba2: return inner + conv_channels() + num_heads;
+    case Kind::kShortConv: return 3 * int64_t{inner};
+  }
+  return 0;
+}
+
+int64_t RecurrentConfig::row_width() const {
+  const bool gate_after = kind == Kind::kGatedDelta || kind == Kind::kMamba;
+  return in_width() + (gate_after ? inner : 0);
+}
+
+int64_t RecurrentConfig::kept_width() const {
+  switch (kind) {
+    case Kind::kNone:
+    case Kind::kShortConv: return 0;
+    case Kind::kGatedDelta:
+    case Kind::kMamba2:
+      return kernels::HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim);
+    case Kind::kMamba: return 2 * int64_t{inner} + d_state;
+  }
+  return 0;
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_gated_delta(Metadata& m) {
+  RecurrentConfig c;
+  c.kind = Kind::kGatedDelta;
+  HEARTH_TRY(load_heads(m, c));
+  c.norm = true;
+  if (c.v_dim == c.k_dim) return c;
+  return m.unsupported("ssm.inner_size",
+                       fmt::format("heads of {} values with keys of {}", c.v_dim, c.k_dim));
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_mamba2(Metadata& m) {
+  RecurrentConfig c;
+  c.kind = Kind::kMamba2;
+  HEARTH_TRY(load_heads(m, c));
+  return c;
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_mamba(Metadata& m) {
+  RecurrentConfig c;
+  c.kind = Kind::kMamba;
+  HEARTH_ASSIGN_OR_RETURN(c.taps, load_taps(m, "ssm.conv_kernel"));
+  HEARTH_ASSIGN_OR_RETURN(c.inner, load_inner(m));
+  HEARTH_ASSIGN_OR_RETURN(c.d_state, m.number("ssm.state_size", kernels::kMaxKeyDim));
+  HEARTH_ASSIGN_OR_RETURN(c.dt_rank, m.number("ssm.time_step_rank", kMaxWidth));
+  if (c.scan_values() <= kMaxStateValues) return c;
+  return m.unsupported("ssm.state_size", fmt::format("a state of {} values", c.scan_values()));
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_short_conv(Metadata& m, int32_t width) {
+  RecurrentConfig c;
+  c.kind = Kind::kShortConv;
+  HEARTH_ASSIGN_OR_RETURN(c.taps, load_taps(m, "shortconv.l_cache"));
+  c.inner = width;
+  if (width % kStateLanes == 0) return c;
+  return m.unsupported("embedding_length",
+                       fmt::format("{}, want a multiple of {}", width, kStateLanes));
+}
+
+}  // namespace hearth::models

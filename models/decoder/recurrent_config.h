@@ -1,0 +1,59 @@
+#pragma once
+// The sizes of layers with a state per sequence in place of keys and values.
+
+#include <cstdint>
+
+#include "kernels/base/result.h"
+#include "kernels/ops/recurrent_ops.h"
+
+namespace hearth::models {
+
+class Metadata;
+
+/// All recurrent layers of a model have the same sizes (recurrent.cpp has the formulas).
+struct RecurrentConfig {
+  enum class Kind {
+    kNone,
+    kGatedDelta,  ///< gated delta net
+    kMamba,       ///< a state for each channel
+    kMamba2,      ///< a state for each head
+    kShortConv,   ///< a gated convolution
+  };
+  Kind kind = Kind::kNone;
+  int32_t taps = 0;   ///< rows that the convolution reads
+  int32_t inner = 0;  ///< values of a token before the output projection
+  // ---- kGatedDelta, kMamba2: heads of a state of (k_dim, v_dim) ----
+  int32_t num_heads = 0;
+  int32_t num_k_heads = 0;  ///< heads of q and k; Mamba-2 calls them groups of C and B
+  int32_t k_dim = 0;
+  int32_t v_dim = 0;
+  bool tiled = false;         ///< HeadScanArgs::tiled
+  bool joined_gates = false;  ///< ssm_ba: of each head of k the betas, then the alphas of its heads
+  // ---- kMamba ----
+  int32_t d_state = 0;
+  int32_t dt_rank = 0;
+  bool inner_norms = false;  ///< the rows that make dt, B and C are normed
+  // ---- Tensors ----
+  bool norm = false;  ///< ssm_norm: required; optional in other families
+
+  int64_t k_width() const { return int64_t{num_k_heads} * k_dim; }
+  int64_t conv_channels() const;
+  int64_t conv_values() const { return (taps - 1) * conv_channels(); }
+  int64_t scan_values() const;
+  /// Of one layer and sequence.
+  int64_t state_bytes() const { return 4 * (conv_values() + scan_values()); }
+  /// Rows of the layer's first product.
+  int64_t in_width() const;
+  /// Values of a row that holds that product and, after the gate, what the scan returns.
+  int64_t row_width() const;
+  int64_t kept_width() const;  ///< of the scan's kept rows; 0: no scan
+
+  /// Reads the keys ssm.*. kCorrupt, kUnsupported as of Metadata.
+  static Result<RecurrentConfig> load_gated_delta(Metadata& metadata);
+  static Result<RecurrentConfig> load_mamba(Metadata& metadata);
+  static Result<RecurrentConfig> load_mamba2(Metadata& metadata);
+  /// Reads shortconv.l_cache.
+  static Result<RecurrentConfig> load_short_conv(Metadata& metadata, int32_t width);
+};
+
+}  // namespace hearth::models
