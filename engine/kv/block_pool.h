@@ -48,6 +48,8 @@ class BlockPool {
   void set_indexed(int32_t block, int32_t owner_list = 0, double recompute_us = 0);
   /// A sequence has found the block (used).
   void count_use(int32_t block) { ++at(block).uses; }
+  /// Whether a sequence has found it.
+  bool used_again(int32_t block) const { return at(block).uses > 0; }
   /// A sequence that holds it ends, and a later one may continue it.
   void count_end(int32_t block) { at(block).uses = std::max<int64_t>(at(block).uses, 1); }
   /// Whether other blocks need this one. As long as they do, it is not evicted.

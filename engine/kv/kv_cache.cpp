@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/cost/step_cost.h"
+#include "engine/kv/kv_cache_blocks.h"
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
@@ -27,9 +28,13 @@ KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
   HEARTH_CHECK(block_size > 0 && !groups.empty(), "block_size={} groups={}", block_size,
                groups.size());
   for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks, kNumOwnerLists + 1);
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    if (groups_[group].recurrent) recurrent_ = group;
+  }
 }
 
 int32_t KvCache::peak_blocks(int32_t group, int32_t num_tokens, int32_t step_tokens) const {
+  if (group == recurrent_) return kStateBlocks;
   const int32_t all = blocks_for(num_tokens);
   const int32_t window = groups_[group].window;
   if (window == 0) return all;
@@ -67,9 +72,16 @@ void KvCache::begin(SequenceBlocks& seq, std::string_view scope, std::span<const
   begin_private(seq);
   seq.tip = index_.pin_root(scope);
   find(seq.tip, tokens, max_tokens, found_);
+  if (has_states()) want_snapshot_at_branch(seq, tokens, max_tokens);
   if (found_.empty()) return;
   const auto depth = size32(found_);
   for (int32_t group = 0; group < num_groups(); ++group) {
+    if (group == recurrent_) {
+      seq.state.current = index_.block(found_.back(), group);
+      seq.state.tokens = depth * block_size_;
+      pools_[group].add_ref(seq.state.current);
+      continue;
+    }
     std::vector<int32_t>& table = seq.tables[group];
     table.assign(found_.size(), kNoBlock);
     for (int32_t i = first_visible_block(group, depth * block_size_); i < depth; ++i) {
@@ -86,10 +98,8 @@ void KvCache::begin(SequenceBlocks& seq, std::string_view scope, std::span<const
 }
 
 void KvCache::count_uses(const SequenceBlocks& seq) {
-  for (size_t group = 0; group < seq.tables.size(); ++group) {
-    for (const int32_t block : seq.tables[group]) {
-      if (block != kNoBlock) pools_[group].count_use(block);
-    }
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    for_each_block(seq, group, [&](int32_t block) { pools_[group].count_use(block); });
   }
 }
 
@@ -101,9 +111,7 @@ void KvCache::begin_private(SequenceBlocks& seq) {
 bool KvCache::can_adopt(const SequenceBlocks& seq) const {
   if (seq.tip == kNoNode || seq.num_tokens != seq.num_indexed * block_size_) return false;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    if (groups_[group].window != 0 || size32(seq.tables[group]) != seq.num_indexed) {
-      return false;
-    }
+    if (sparse(group) || size32(seq.tables[group]) != seq.num_indexed) return false;
   }
   return true;
 }
@@ -146,6 +154,7 @@ bool KvCache::write_needs_copy(const SequenceBlocks& seq, int32_t group) const {
 
 int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
                                 int32_t num_tokens) const {
+  if (group == recurrent_) return plan_state(seq, num_tokens).num_blocks();
   const auto held = size32(seq.tables[group]);
   const int32_t grown = std::max(0, blocks_for(num_tokens) - held);
   return grown + (num_tokens > seq.num_tokens && write_needs_copy(seq, group) ? 1 : 0);
@@ -153,6 +162,11 @@ int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
 
 int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens,
                                int32_t step_tokens) const {
+  if (group == recurrent_) {
+    int32_t held = 0;
+    for_each_block(seq, group, [&](int32_t block) { held += pool(group).indexed(block) ? 0 : 1; });
+    return std::max(0, kStateBlocks - held);
+  }
   const int32_t missing =
       std::max(0, missing_blocks(seq, group, num_tokens) - num_ahead(seq, group));
   if (groups_[group].window == 0) return missing;
@@ -170,11 +184,10 @@ int32_t KvCache::num_ahead(const SequenceBlocks& seq, int32_t group) const {
 }
 
 int32_t KvCache::exclusive_blocks(const SequenceBlocks& seq, int32_t group) const {
-  if (seq.tables.empty()) return 0;
-  const std::vector<int32_t>& table = seq.tables[group];
-  const auto of_table = std::ranges::count_if(
-      table, [&](int32_t block) { return block != kNoBlock && pool(group).ref_count(block) == 1; });
-  return narrow<int32_t>(of_table) + num_ahead(seq, group);
+  int32_t count = 0;
+  for_each_block(seq, group,
+                 [&](int32_t block) { count += pool(group).ref_count(block) == 1 ? 1 : 0; });
+  return count + num_ahead(seq, group);
 }
 
 int32_t KvCache::owner_list_of(NodeId tip) const {
@@ -188,7 +201,7 @@ int32_t KvCache::take_block(int32_t group, NodeId tip) {
     HEARTH_CHECK(evicted.has_value(), "group {} has no block left", group);
     const NodeId node = index_.detach(group, *evicted);
     pool.evict(*evicted);
-    if (groups_[group].window == 0) {
+    if (!sparse(group)) {
       // Without this block the node can serve no lookup, so its blocks of other groups are useless,
       // too. They have no references: a sequence that holds them holds this one.
       HEARTH_CHECK(index_.num_children(node) == 0, "evicting node {} under its children", node);
@@ -213,30 +226,45 @@ NodeId KvCache::add_child(NodeId parent, std::span<const int32_t> tokens) {
 
 void KvCache::attach(NodeId node, int32_t group, int32_t block) {
   index_.attach(node, group, block);
-  const double us = cost_ == nullptr || !cost_->measured_prefill()
-                        ? 0
-                        : cost_->prefill_us({(index_.depth(node) - 1) * block_size_, block_size_});
+  double us = 0;
+  if (cost_ != nullptr && cost_->measured_prefill()) {
+    us = group == recurrent_
+             ? snapshot_cost_us(node)
+             : cost_->prefill_us({(index_.depth(node) - 1) * block_size_, block_size_});
+  }
   BlockPool& pool = pools_[group];
   pool.set_indexed(block, index_.owner_list(node), us);
-  if (!slides(group) && index_.num_children(node) > 0) pool.set_continued(block, true);
+  if (!sparse(group) && index_.num_children(node) > 0) pool.set_continued(block, true);
 }
 
-// In sliding groups the blocks that follow do not need one that has left the window.
+// In sparse groups the blocks that follow do not need those before the last ones.
 void KvCache::set_continued(NodeId node, bool continued) {
   if (node == kNoNode) return;
   for (int32_t group = 0; group < num_groups(); ++group) {
     const int32_t block = index_.block(node, group);
-    if (!slides(group) && block != kNoBlock) {
+    if (!sparse(group) && block != kNoBlock) {
       pools_[group].set_continued(block, continued);
     }
   }
 }
 
-bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies) {
+bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies,
+                      int32_t num_drafted) {
+  const auto end_of = [&](int32_t group) {
+    return group == recurrent_ ? num_tokens - num_drafted : num_tokens;
+  };
+  // A step may be reserved twice: first without its drafts.
+  const bool state_reserved =
+      seq.state.next != kNoBlock && seq.state.next_tokens == num_tokens - num_drafted;
   for (int32_t group = 0; group < num_groups(); ++group) {
-    if (missing_blocks(seq, group, num_tokens) > pool(group).num_available()) return false;
+    if (group == recurrent_ && state_reserved) continue;
+    if (missing_blocks(seq, group, end_of(group)) > pool(group).num_available()) return false;
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
+    if (group == recurrent_) {
+      if (!state_reserved) reserve_state(seq, end_of(group));
+      continue;
+    }
     std::vector<int32_t>& table = seq.tables[group];
     if (num_tokens > seq.num_tokens && write_needs_copy(seq, group)) {
       int32_t& last = table[seq.num_tokens / block_size_];
@@ -261,6 +289,7 @@ void KvCache::index_block(SequenceBlocks& seq, std::span<const int32_t> tokens) 
     return;
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
+    if (group == recurrent_) continue;  // index_snapshot
     BlockPool& pool = pools_[group];
     int32_t& mine = seq.tables[group][depth];
     const int32_t theirs = index_.block(node, group);
@@ -294,7 +323,12 @@ void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_
   while (seq.tip != kNoNode && (seq.num_indexed + 1) * block_size_ <= num_tokens) {
     index_block(seq, tokens);
   }
+  if (has_states()) {
+    commit_state(seq);
+    index_snapshot(seq);
+  }
   for (int32_t group = 0; group < num_groups(); ++group) {
+    if (group == recurrent_) continue;
     std::vector<int32_t>& table = seq.tables[group];
     // From the border backwards: everything further back was released before.
     for (int32_t i = first_visible_block(group, num_tokens) - 1; i >= 0; --i) {
@@ -308,7 +342,7 @@ void KvCache::store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_
 
 void KvCache::trim(SequenceBlocks& seq) {
   for (int32_t group = 0; group < num_groups(); ++group) {
-    std::vector<int32_t>& table = seq.tables[group];
+    std::vector<int32_t>& table = seq.tables[group];  // empty: recurrent
     while (size32(table) > blocks_for(seq.num_tokens)) {
       pools_[group].release(table.back());
       table.pop_back();
@@ -321,7 +355,8 @@ void KvCache::trim(SequenceBlocks& seq) {
 int32_t KvCache::share_partial(const SequenceBlocks& of, std::span<const int32_t> tokens_of,
                                SequenceBlocks& seq, std::span<const int32_t> tokens,
                                int32_t max_tokens) {
-  if (of.tables.empty() || seq.num_tokens % block_size_ != 0) return 0;
+  // A state cannot be cut at a token.
+  if (of.tables.empty() || seq.num_tokens % block_size_ != 0 || has_states()) return 0;
   const size_t depth = seq.num_tokens / block_size_;
   const size_t most =
       std::max(0, std::min({of.num_tokens, max_tokens, seq.num_tokens + block_size_ - 1}));
@@ -354,15 +389,20 @@ void KvCache::fork(const SequenceBlocks& parent, SequenceBlocks& child) {
   child.tip = parent.tip;
   child.num_indexed = parent.num_indexed;
   if (child.tip != kNoNode) index_.pin(child.tip);
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    for (const int32_t block : child.tables[group]) {
-      if (block != kNoBlock) pools_[group].add_ref(block);
-    }
+  child.state = parent.state;
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    for_each_block(child, group, [&](int32_t block) { pools_[group].add_ref(block); });
   }
 }
 
 void KvCache::release(SequenceBlocks& seq) {
   drop_ahead(seq);
+  drop_reserved_state(seq);
+  if (seq.state.current != kNoBlock) pools_[recurrent_].release(seq.state.current);
+  if (seq.state.border != kNoBlock) {
+    pools_[recurrent_].count_end(seq.state.border);
+    pools_[recurrent_].release(seq.state.border);
+  }
   for (size_t group = 0; group < seq.tables.size(); ++group) {
     std::vector<int32_t>& table = seq.tables[group];
     for (auto block = table.rbegin(); block != table.rend(); ++block) {
@@ -403,7 +443,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
   };
   const auto whole = [&](NodeId node) {
     for (int32_t group = 0; group < num_groups(); ++group) {
-      if (!slides(group) && index_.block(node, group) == kNoBlock) return false;
+      if (!sparse(group) && index_.block(node, group) == kNoBlock) return false;
     }
     return true;
   };
@@ -411,25 +451,27 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     return tokens.subspan(depth * block_size, block_size);
   };
   int32_t taken = 0;
-  // If all groups slide, only the blocks of the window are kept: the nodes before them have no
-  // blocks.
-  bool all_slide = true;
-  for (int32_t group = 0; group < num_groups(); ++group) all_slide = all_slide && slides(group);
+  // If all groups are sparse, only the last blocks are kept: the nodes before them have none.
+  bool all_sparse = true;
+  for (int32_t group = 0; group < num_groups(); ++group) all_sparse = all_sparse && sparse(group);
   while (chain.num_indexed < first_block) {
     const std::span<const int32_t> block = tokens_of(chain.num_indexed);
     const NodeId node =
-        all_slide ? add_child(chain.tip, block) : index_.find_child(chain.tip, block);
+        all_sparse ? add_child(chain.tip, block) : index_.find_child(chain.tip, block);
     if (node == kNoNode || !whole(node)) break;
     hold(node);
   }
   for (; chain.num_indexed == first_block + taken && taken < count; ++taken) {
     const auto given = [&](int32_t group) { return (present[group] >> taken & 1u) != 0; };
-    bool room = true;
+    // What is not given of a full group has to be there: a snapshot is restored on its own.
+    const NodeId known = index_.find_child(chain.tip, tokens_of(chain.num_indexed));
+    bool possible = true;
     for (int32_t group = 0; group < num_groups(); ++group) {
-      HEARTH_CHECK(slides(group) || given(group), "block {} of group {}", taken, group);
-      room = room && (!given(group) || pool(group).num_available() > 0);
+      const bool there = known != kNoNode && index_.block(known, group) != kNoBlock;
+      possible = possible &&
+                 (given(group) ? there || pool(group).num_available() > 0 : there || sparse(group));
     }
-    if (!room) break;
+    if (!possible) break;
     const NodeId node = add_child(chain.tip, tokens_of(chain.num_indexed));
     if (node == kNoNode) break;
     // The node's existing blocks are held before others are evicted for the missing ones.
@@ -441,7 +483,11 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
       attach(node, group, block);
       writes.push_back({group, block, taken});
     }
-    index_.set_stored(node);
+    if (recurrent_ >= 0 && given(recurrent_)) {
+      index_.set_state_stored(node);
+    } else {
+      index_.set_stored(node);
+    }
   }
   release(chain);
   return taken;
@@ -565,46 +611,6 @@ int32_t KvCache::continuations(std::string_view scope, std::span<const int32_t> 
     node = index_.find_child(node, tokens.subspan(i * block_size, block_size));
   }
   return node == kNoNode ? 0 : index_.num_children(node);
-}
-
-void KvCache::check_integrity(std::span<const SequenceBlocks* const> live) const {
-  index_.check_integrity();
-  for (int32_t group = 0; group < num_groups(); ++group) {
-    std::vector<int32_t> refs(pool(group).num_blocks(), 0);
-    for (const SequenceBlocks* seq : live) {
-      if (seq->tables.empty()) continue;
-      for (const int32_t block : seq->tables[group]) {
-        if (block != kNoBlock) ++refs[block];
-      }
-      if (seq->ahead.blocks.empty()) continue;
-      for (const int32_t block : seq->ahead.blocks[group]) {
-        if (block != kNoBlock) ++refs[block];
-      }
-    }
-    pool(group).check_integrity(refs);
-    for (int32_t block = 0; block < pool(group).num_blocks(); ++block) {
-      const NodeId node = index_.node_of(group, block);
-      HEARTH_CHECK(pool(group).indexed(block) == (node != kNoNode), "block {} of group {}", block,
-                   group);
-      HEARTH_CHECK(pool(group).continued(block) ==
-                       (node != kNoNode && !slides(group) && index_.num_children(node) > 0),
-                   "block {} of group {}", block, group);
-    }
-  }
-  for (const SequenceBlocks* seq : live) {
-    // The chain of the cursor is the chain of the tables, at every depth.
-    NodeId node = seq->tip;
-    for (int32_t depth = seq->num_indexed - 1; node != kNoNode && depth >= 0; --depth) {
-      for (int32_t group = 0; group < num_groups(); ++group) {
-        const int32_t block = seq->tables[group][depth];
-        HEARTH_CHECK(block == kNoBlock || block == index_.block(node, group),
-                     "depth {} of group {}: block {}", depth, group, block);
-      }
-      node = index_.parent(node);
-    }
-    HEARTH_CHECK(seq->tip == kNoNode || index_.parent(node) == kNoNode,
-                 "the chain misses its root");
-  }
 }
 
 }  // namespace hearth::engine

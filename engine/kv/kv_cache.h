@@ -11,11 +11,17 @@
 //  * A sequence whose chain is indexed refers to the indexed block at every depth (its own copy of
 //    equal tokens is released when it finds an indexed one), and blocks are released last to first.
 //  * In a full group no block is evicted before those that follow it, so chains shrink from their
-//    ends. Of these ends, and of the blocks of sliding groups, the least valuable is evicted first
+//    ends. Of these ends, and of the blocks of sparse groups, the least valuable is evicted first
 //    (prefix_value).
+//  * A recurrent group has no block per position. A sequence holds its state (changed in place) and
+//    a snapshot: a state at a block border, attached to that border's node like a block. It takes a
+//    snapshot at the last border of each step; when it takes the next one, the last one is dropped,
+//    unless others will want it: at multiples of kSnapshotTokens, at the last border of the prompt,
+//    at marks, and where another chain was seen to branch off.
 //
 // Owned by the engine thread.
 
+#include <climits>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -59,15 +65,42 @@ struct AheadBlocks {
   std::vector<std::vector<int32_t>> blocks;
 };
 
+/// The state of one sequence in the recurrent group, if the model has one. A block that is in the
+/// index, or that others refer to, is never changed: the next step writes to another one.
+struct StateBlocks {
+  int32_t tokens = 0;          ///< that `current` has seen: num_tokens, or fewer by accepted drafts
+  int32_t current = kNoBlock;  ///< kNoBlock: the initial state
+  int32_t border = kNoBlock;   ///< a snapshot: the state at a block border that was passed
+  int32_t border_tokens = 0;
+  std::vector<int32_t> keep;  ///< borders whose snapshots others will want, ascending
+  /// Kept rows (StateStep) of the drafts after `tokens`, and of the coming step's drafts.
+  int32_t kept_first = 0, keep_first = 0;
+  // Reserved for the coming step.
+  int32_t next = kNoBlock;  ///< receives the state at next_tokens; may be `current`
+  int32_t next_tokens = 0;
+  int32_t saved = kNoBlock;  ///< receives the state at saved_tokens, a border before that
+  int32_t saved_tokens = 0;
+};
+
+/// Blocks of the recurrent group that a sequence holds at most: its state, a snapshot, and a new
+/// snapshot while a step computes it.
+inline constexpr int32_t kStateBlocks = 3;
+/// Drafted rows of one step whose inputs are kept until they are replayed (kernels::kKeptRows).
+inline constexpr int32_t kKeptRows = 32;
+/// Snapshots at multiples of this are kept until they are evicted.
+inline constexpr int32_t kSnapshotTokens = 2048;
+
 /// The KV of one sequence. Moved, never copied, because it owns references (see KvCache::fork).
 struct SequenceBlocks {
-  /// Per group, logical -> physical; kNoBlock if a sliding group released the block.
+  /// Per group, logical -> physical; kNoBlock if a sliding group released the block. Empty for the
+  /// recurrent group: see `state`.
   std::vector<std::vector<int32_t>> tables;
   int32_t num_tokens = 0;   ///< positions whose K and V are stored
   NodeId tip = kNoNode;     ///< node of the last indexed full block, or the root; pinned.
                             ///< kNoNode: this sequence's blocks are not indexed (any more)
   int32_t num_indexed = 0;  ///< full blocks from the start up to `tip`
   AheadBlocks ahead;
+  StateBlocks state;
 
   SequenceBlocks() = default;
   SequenceBlocks(SequenceBlocks&&) = default;
@@ -123,14 +156,24 @@ class KvCache {
   /// Blocks of `group` that only this sequence refers to: `release` makes them available.
   int32_t exclusive_blocks(const SequenceBlocks& seq, int32_t group) const;
   /// Makes positions [seq.num_tokens, num_tokens) writable, evicting cached blocks if none is free.
-  /// False, with nothing changed, if there are not enough. Appends the copies to be made.
-  bool reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies);
+  /// The last `num_drafted` of them are drafts, which do not change the state. False, with nothing
+  /// changed, if there are not enough. Appends the copies to be made.
+  bool reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies,
+               int32_t num_drafted = 0);
+  /// The snapshots at the last borders up to these numbers of tokens will be kept.
+  void want_snapshots(SequenceBlocks& seq, std::span<const int32_t> tokens_at);
+  /// Where a step that begins at `position` shall end at the latest: at a border whose snapshot is
+  /// wanted, if more than a block follows up to `end`; else at `end`.
+  int32_t step_end(const SequenceBlocks& seq, int32_t position, int32_t end) const;
+  /// Whether sequences have a state.
+  bool has_states() const { return recurrent_ >= 0; }
   /// K and V of tokens[0, num_tokens) are stored: indexes the blocks that became full, and releases
   /// those that left a sliding window.
   void store(SequenceBlocks& seq, std::span<const int32_t> tokens, int32_t num_tokens);
   /// Positions from the start on that have a block, reserved ones included.
   int32_t reserved_tokens(const SequenceBlocks& seq) const {
-    return size32(seq.tables.front()) * block_size_;
+    return seq.tables.empty() || recurrent_ == 0 ? INT32_MAX
+                                                 : size32(seq.tables.front()) * block_size_;
   }
   /// Releases the blocks after the stored tokens, which were reserved for rejected tokens.
   void trim(SequenceBlocks& seq);
@@ -175,9 +218,16 @@ class KvCache {
   }
   bool stored(const NodeMark& mark) const { return index_.stored(mark.node); }
   void set_stored(const NodeMark& mark) { index_.set_stored(mark.node); }
+  /// The same for the node's snapshot, and what recomputing it from the snapshot before would take.
+  bool state_stored(const NodeMark& mark) const { return index_.state_stored(mark.node); }
+  void set_state_stored(const NodeMark& mark) { index_.set_state_stored(mark.node); }
+  double snapshot_us(const NodeMark& mark) const {
+    return cost_ == nullptr ? 0 : snapshot_cost_us(mark.node);
+  }
   /// The store may have lost its blocks: all of them may be offered again.
   void clear_stored() { index_.clear_stored(); }
-  bool slides(int32_t group) const { return groups_[group].window != 0; }
+  /// Sliding and recurrent groups: not every node of a chain has a block.
+  bool sparse(int32_t group) const { return groups_[group].sparse(); }
   std::span<const KvGroup> groups() const { return groups_; }
   /// First logical block that a query at `position` attends to.
   int32_t first_visible_block(int32_t group, int32_t position) const {
@@ -203,6 +253,28 @@ class KvCache {
   void find(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
             std::vector<NodeId>& nodes) const;
   bool write_needs_copy(const SequenceBlocks& seq, int32_t group) const;
+  /// The blocks of a sequence in that group, ahead of it excepted.
+  template <typename Fn>
+  void for_each_block(const SequenceBlocks& seq, int32_t group, const Fn& fn) const;
+  /// What a step that brings the state to `num_tokens` needs of the recurrent group.
+  struct StatePlan {
+    int32_t border = 0;         ///< its last border, if it passes one; else 0
+    bool new_state = false;     ///< the state cannot be changed in place
+    bool new_snapshot = false;  ///< the border is not the step's end
+    int32_t num_blocks() const { return (new_state ? 1 : 0) + (new_snapshot ? 1 : 0); }
+  };
+  StatePlan plan_state(const SequenceBlocks& seq, int32_t num_tokens) const;
+  void reserve_state(SequenceBlocks& seq, int32_t num_tokens);
+  void drop_reserved_state(SequenceBlocks& seq);
+  /// The step that was reserved is computed.
+  void commit_state(SequenceBlocks& seq);
+  /// Attaches the snapshot to its node, once there is one.
+  void index_snapshot(SequenceBlocks& seq);
+  void release_snapshot(SequenceBlocks& seq);
+  void want_snapshot_at_branch(SequenceBlocks& seq, std::span<const int32_t> tokens,
+                               int32_t max_tokens);
+  double snapshot_cost_us(NodeId node) const;
+  void check_state(const SequenceBlocks& seq) const;
   /// The owner list for blocks of a chain with that tip; blocks of sequences that are not indexed
   /// have a list of their own.
   int32_t owner_list_of(NodeId tip) const;
@@ -219,6 +291,7 @@ class KvCache {
   const int32_t block_size_;
   std::vector<KvGroup> groups_;
   std::vector<BlockPool> pools_;
+  int32_t recurrent_ = -1;  ///< the recurrent group, or -1
   PrefixIndex index_;
   const StepCost* cost_ = nullptr;
   mutable std::vector<NodeId> found_;  ///< scratch of lookups

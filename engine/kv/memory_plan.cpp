@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "engine/kv/kv_cache.h"
 #include "kernels/base/numbers.h"
 
 namespace hearth::engine {
@@ -17,6 +18,8 @@ constexpr int32_t kMaxSeqs = 4096;
 constexpr int32_t kMaxStepTokens = 1 << 16;
 constexpr double kUsefulContexts = 4;
 constexpr double kUsefulTokens = 32768;
+/// Snapshots of states that are worth memory beyond what sequences hold.
+constexpr double kUsefulSnapshots = 64;
 
 Error bad(std::string_view field, const std::string& met, const std::string& want) {
   return Error::invalid(fmt::format("{} is {}, want {}", field, met, want), std::string(field));
@@ -67,10 +70,19 @@ int32_t ceil_div(int64_t a, int64_t b) { return narrow<int32_t>((a + b - 1) / b)
 /// Blocks that one sequence with a full context needs while it is computed. As
 /// KvCache::peak_blocks.
 int32_t full_context_blocks(const models::LayerGroup& group, const MemoryPlan& plan) {
+  if (group.recurrent()) return kStateBlocks;
   const int32_t all = ceil_div(plan.context_length, plan.block_size);
   if (group.kind == models::LayerGroup::Kind::kFull) return all;
   return std::min(all, ceil_div(group.window, plan.block_size) +
                            ceil_div(plan.max_step_tokens, plan.block_size) + 1);
+}
+
+/// Blocks of states: for all sequences at once, and for snapshots that stay cached; as many of them
+/// as `bytes` hold.
+int32_t state_blocks(const MemoryPlan& plan, int64_t block_bytes, double bytes) {
+  const double useful = kStateBlocks * plan.max_seqs + kUsefulSnapshots;
+  return std::max(kStateBlocks,
+                  static_cast<int32_t>(std::min(useful, bytes / as_double(block_bytes))));
 }
 
 IndexLayout lay_out_index(const MemoryPlan& plan) {
@@ -90,8 +102,11 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
   layout.token_ids = place(plan.max_step_tokens);
   layout.positions = place(plan.max_step_tokens);
   layout.seq_idx = place(plan.max_step_tokens);
-  for (size_t group = 0; group < plan.groups.size(); ++group) {
-    layout.slot_mapping.push_back(place(plan.max_step_tokens));
+  const bool states = plan.groups.back().max_blocks == 0;
+  constexpr int64_t kStateInts = sizeof(kernels::StateStep) / sizeof(int32_t);
+  if (states) layout.states = place(plan.max_seqs * kStateInts);
+  for (const GroupPlan& group : plan.groups) {
+    layout.slot_mapping.push_back(place(group.max_blocks == 0 ? 0 : plan.max_step_tokens));
   }
   // The tables come last: only of them the used part is far smaller than the whole.
   for (const GroupPlan& group : plan.groups) {
@@ -101,6 +116,13 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
 }
 
 }  // namespace
+
+int64_t bytes_for(const models::LayerGroup& group, const EngineConfig& config, int64_t blocks) {
+  const int64_t bytes = group.block_bytes(config.kv_type, config.block_size);
+  // Half of kv_bytes may be states (plan_memory).
+  return bytes *
+         (group.recurrent() ? 2 * int64_t{kStateBlocks} * config.scheduler.max_seqs : blocks);
+}
 
 EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info) {
   EngineConfig config = given;
@@ -145,6 +167,10 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
   for (const models::LayerGroup& group : info.groups) {
     GroupPlan& out = plan.groups.emplace_back();
     out.block_bytes = group.block_bytes(config.kv_type, config.block_size);
+    if (group.recurrent()) {
+      full_blocks.push_back(kStateBlocks);
+      continue;
+    }
     out.max_blocks = ceil_div(plan.context_length, plan.block_size);
     full_blocks.push_back(full_context_blocks(group, plan));
     full_bytes += as_double(out.block_bytes) * full_blocks.back();
@@ -153,14 +179,27 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
     const int32_t least = group.kind == models::LayerGroup::Kind::kFull ? 1 : full_blocks.back();
     least_bytes += out.block_bytes * least;
   }
-  double kv_bytes = as_double(config.kv_bytes);
+  // States take their part first: at most half of a given size, or an eighth of what is free.
+  const bool states = info.groups.back().recurrent();
+  double state_bytes = 0;
+  if (states) {
+    GroupPlan& group = plan.groups.back();
+    group.num_blocks = state_blocks(
+        plan, group.block_bytes,
+        config.kv_bytes > 0 ? as_double(config.kv_bytes) / 2 : as_double(device_free_bytes) / 8);
+    state_bytes = as_double(group.num_blocks) * as_double(group.block_bytes);
+    plan.kv_bytes += group.num_blocks * group.block_bytes;
+    least_bytes += kStateBlocks * group.block_bytes;
+  }
+  double kv_bytes = std::max(0.0, as_double(config.kv_bytes) - state_bytes);
   if (config.kv_bytes == 0) {
     kv_bytes = std::min(full_bytes * useful_contexts(plan), as_double(device_free_bytes) / 4);
     // At least one sequence with a full context, if the model generates text.
     kv_bytes = std::max(kv_bytes, std::min(full_bytes, as_double(device_free_bytes) / 2));
   }
-  const double share = kv_bytes / full_bytes;
+  const double share = full_bytes > 0 ? kv_bytes / full_bytes : 0;
   for (size_t i = 0; i < plan.groups.size(); ++i) {
+    if (info.groups[i].recurrent()) continue;
     // A slot is block_id * block_size + offset, in 31 bits.
     const double most = std::numeric_limits<int32_t>::max() / plan.block_size - 1;
     const double blocks = std::floor(share * full_blocks[i] + 1e-9);

@@ -17,13 +17,14 @@ inline constexpr int32_t kExtraOutputs = 32;
 struct GroupPlan {
   int32_t num_blocks = 0;
   int64_t block_bytes = 0;
-  int32_t max_blocks = 0;  ///< of one sequence: row stride of the block table
+  int32_t max_blocks = 0;  ///< of one sequence: row stride of the block table; 0: recurrent, none
 };
 
 /// Device addresses of a step's index, as offsets in bytes into one buffer. Counts in int32.
 struct IndexLayout {
   size_t counts = 0, query_start = 0, context_len = 0, output_rows = 0;
   size_t token_ids = 0, positions = 0, seq_idx = 0;
+  size_t states = 0;  ///< StateStep per sequence, with a recurrent group
   std::vector<size_t> slot_mapping, block_table;  ///< per group
   size_t bytes = 0;
 };
@@ -47,6 +48,10 @@ struct MemoryPlan {
 /// for a few texts, and caches and drafts nothing, regardless of the given configuration. Unchanged
 /// for models that generate.
 EngineConfig config_for(const EngineConfig& config, const models::ModelInfo& info);
+
+/// Bytes of `kv_bytes` for that many blocks of the group; of a recurrent group, for the states of
+/// max_seqs sequences.
+int64_t bytes_for(const models::LayerGroup& group, const EngineConfig& config, int64_t blocks);
 
 /// kInvalidArgument names the field and its range; kOutOfMemory holds the bytes available and the
 /// bytes that the pools need at least.

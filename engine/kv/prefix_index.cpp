@@ -120,7 +120,7 @@ bool PrefixIndex::has(NodeId node, const Hash128& hash) const {
 }
 
 void PrefixIndex::clear_stored() {
-  for (Node& node : nodes_) node.stored = false;
+  for (Node& node : nodes_) node.stored = node.state_stored = false;
 }
 
 void PrefixIndex::attach(NodeId node, int32_t group, int32_t block) {

@@ -68,6 +68,9 @@ class PrefixIndex {
   /// Whether the store has the node's blocks. Dropped with the node.
   bool stored(NodeId node) const { return at(node).stored; }
   void set_stored(NodeId node) { at(node).stored = true; }
+  /// The same for the state at its end.
+  bool state_stored(NodeId node) const { return at(node).state_stored; }
+  void set_state_stored(NodeId node) { at(node).state_stored = true; }
   void clear_stored();
 
   int32_t block(NodeId node, int32_t group) const;
@@ -102,6 +105,7 @@ class PrefixIndex {
     bool alive = false;
     bool is_root = false;
     bool stored = false;
+    bool state_stored = false;
     uint8_t owner_list = 0;
   };
   struct HashOfHash {

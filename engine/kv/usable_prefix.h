@@ -16,10 +16,18 @@ namespace hearth::engine {
 struct KvGroup {
   int32_t num_blocks = 0;
   int32_t window = 0;  ///< sliding: positions attended to; 0: a full group
+  /// A block is the state of a sequence at the end of the block whose node it is attached to. A
+  /// sequence continues from the last one alone.
+  bool recurrent = false;
+
+  /// Whether a chain can be continued without the blocks of its front.
+  bool sparse() const { return window > 0 || recurrent; }
 };
 
-/// First logical block that a query at `position` attends to.
+/// First logical block that a query at `position` attends to, or, in a recurrent group, whose state
+/// it continues.
 inline int32_t first_visible_block(const KvGroup& group, int32_t block_size, int32_t position) {
+  if (group.recurrent) return std::max(0, position - 1) / block_size;
   if (group.window == 0) return 0;
   return std::max(0, position - group.window + 1) / block_size;
 }
@@ -41,7 +49,7 @@ int32_t usable_prefix(std::span<const KvGroup> groups, int32_t block_size, int32
       const int32_t first = first_visible_block(groups[group], block_size, position);
       if (run[group] >= num_blocks - first) continue;
       // A gap in a full group is visible from every later position.
-      if (groups[group].window == 0) return usable;
+      if (!groups[group].sparse()) return usable;
       complete = false;
     }
     if (complete) usable = num_blocks;

@@ -37,8 +37,9 @@ constexpr int32_t kAheadAfter = 16;
 std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
   std::vector<KvGroup> groups;
   for (size_t i = 0; i < plan.groups.size(); ++i) {
-    const bool sliding = info.groups[i].kind == models::LayerGroup::Kind::kSliding;
-    groups.push_back({plan.groups[i].num_blocks, sliding ? info.groups[i].window : 0});
+    const models::LayerGroup& group = info.groups[i];
+    const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
+    groups.push_back({plan.groups[i].num_blocks, sliding ? group.window : 0, group.recurrent()});
   }
   return groups;
 }
@@ -56,6 +57,7 @@ KvLayout layout_of(std::string identity, const MemoryPlan& plan, const models::M
   layout.identity = std::move(identity);
   layout.block_size = plan.block_size;
   for (const GroupPlan& group : plan.groups) layout.block_bytes.push_back(group.block_bytes);
+  if (info.groups.back().recurrent()) layout.state_group = layout.num_groups() - 1;
   return layout;
 }
 
@@ -65,7 +67,9 @@ SlowTier::SlowTier(KvLayout layout, KvCache& kv, ModelRunner& runner, Mailbox<St
                    const EngineConfig& config)
     : link(std::move(layout), runner, store),
       restorer(link, kv, runner, config.always_restore,
-               config.scheduler.chunked_prefill ? config.restore_overlap : RestoreOverlap::kNever),
+               // A state at the end is worth nothing to what is computed before it.
+               config.scheduler.chunked_prefill && !kv.has_states() ? config.restore_overlap
+                                                                    : RestoreOverlap::kNever),
       saver(link, kv, runner) {}
 
 Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
@@ -253,8 +257,9 @@ bool Engine::Impl::may_run_ahead() {
   const bool drafts_rest = !speculator.enabled() ||
                            (config.speculation.fixed_width == 0 &&
                             steps_without_drafts >= kAheadAfter && !speculator.has_paid_proposer());
-  return drawn && config.run_ahead && !warming_up && drafts_rest && inbox.size() == 0 &&
-         scheduler.reserve_ahead();
+  // A step launched ahead would change states that it could not give back.
+  return drawn && config.run_ahead && !kv.has_states() && !warming_up && drafts_rest &&
+         inbox.size() == 0 && scheduler.reserve_ahead();
 }
 
 // ---- Commands -------------------------------------------------------------------------------

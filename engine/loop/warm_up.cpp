@@ -112,7 +112,8 @@ bool Engine::Impl::measure_costs() {
   // Only free blocks are used: cached prefixes are worth more than measured costs.
   bool room = true;
   for (int32_t g = 0; g < kv.num_groups(); ++g) {
-    room = room && kv.pool(g).num_free() * kv.block_size() > kWarmUpPrompt + kWarmUpMoreOutputs;
+    const int32_t wanted = kv.peak_blocks(g, kWarmUpPrompt + kWarmUpMoreOutputs, kWarmUpPrompt);
+    room = room && kv.pool(g).num_free() >= wanted;
   }
   // Earlier requests may have shown the cost of prefill; the other costs matter only to drafts.
   const auto plain = [this] {

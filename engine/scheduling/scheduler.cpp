@@ -273,11 +273,21 @@ void Scheduler::plan_drafts() {
   if (std::ranges::all_of(plan_.rows, [](const auto& rows) { return rows.seq->drafted.empty(); })) {
     return;
   }
+  // Kept rows of drafts last until the next step that keeps some: by then all of them are replayed.
+  const auto lags = [&](const Sequence* seq) {
+    return !planned(*seq) && kv_.has_states() && seq->blocks.state.tokens < seq->blocks.num_tokens;
+  };
+  if (std::ranges::any_of(running_, lags)) {
+    for (PlannedRows& rows : plan_.rows) rows.seq->drafted.clear();
+    return;
+  }
   const bool shared = prefill_wanted();
   // The cost of a plain step is learned from one.
   if (shared && cost_.wants_plain_step(plan_.num_decode_rows)) return;
   int32_t left = std::min(limits_.max_step_tokens - plan_.num_tokens, extra_outputs_left_);
   if (shared) left /= 2;
+  const int32_t kept_begin = kept_rows_first_ = kKeptRows - kept_rows_first_;
+  left = std::min(left, kv_.has_states() ? kKeptRows : left);
   for (PlannedRows& rows : plan_.rows) {
     Sequence& seq = *rows.seq;
     const auto size = size32(seq.tokens);
@@ -285,11 +295,12 @@ void Scheduler::plan_drafts() {
     // The last token of all is never one whose KV is needed.
     const int32_t useful = live.prompt_size() + live.request.max_tokens - size - 1;
     int32_t count = std::min({size32(seq.drafted), useful, left});
-    if (count > 0 && (shared || !kv_.reserve(seq.blocks, size + count, plan_.copies))) {
+    if (count > 0 && (shared || !kv_.reserve(seq.blocks, size + count, plan_.copies, count))) {
       count = std::min(count, kv_.reserved_tokens(seq.blocks) - size);
     }
     count = std::max(count, 0);
     seq.drafted.resize(count);
+    seq.blocks.state.keep_first = kept_begin + plan_.num_drafted;
     rows.count += count;
     rows.num_drafted = count;
     plan_.num_tokens += count;
@@ -441,6 +452,7 @@ int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   const int32_t until = request.restore.compute_until;
   if (until > first) count = std::min(count, until - first);
   if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
+  if (config_.chunked_prefill) count = kv_.step_end(seq.blocks, first, first + count) - first;
   const auto known = size32(request.prompt_logprobs);
   if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
       known + 1 < request.prompt_size()) {

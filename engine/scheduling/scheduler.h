@@ -184,6 +184,7 @@ class Scheduler {
   int32_t blocks_short(const Sequence& begun, int32_t group) const;
   int32_t slots_short(const Sequence& seq) const;
   bool admit(Sequence& seq);
+  void want_snapshots(Sequence& seq);
   void make_room();
   std::vector<Sequence*> displaceable(const Sequence& waiting) const;
   bool reserve_or_preempt(Sequence& seq, int32_t num_tokens);
@@ -216,6 +217,7 @@ class Scheduler {
   bool settled_ = false;   ///< no waiting sequence could be admitted, and nothing has changed since
   int32_t num_ahead_ = 0;  ///< steps since plan()
   StepPlan plan_;
+  int32_t kept_rows_first_ = 0;           ///< of the last step with drafts; see StateStep
   int32_t extra_outputs_left_ = 0;        ///< of this step, for prompt logprobs
   std::vector<Sequence*> order_;          ///< scratch
   std::vector<PrefillRun> prefill_runs_;  ///< scratch

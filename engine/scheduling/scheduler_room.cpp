@@ -84,6 +84,7 @@ bool Scheduler::admit(Sequence& seq) {
     return false;
   }
   kv_.count_uses(seq.blocks);
+  if (kv_.has_states()) want_snapshots(seq);
   if (seq.request->preemptions == 0) seq.request->stats.cached_tokens = seq.blocks.num_tokens;
   reason_ = "";
   seq.admitted_rank = rank(seq);
@@ -94,6 +95,13 @@ bool Scheduler::admit(Sequence& seq) {
   seq.request->owner->slots_running += seq.request->slots(seq);
   if (on_admit_) on_admit_(seq);
   return true;
+}
+
+// At the end of the prompt, and at its marks.
+void Scheduler::want_snapshots(Sequence& seq) {
+  std::vector<int32_t> at = {seq.request->prompt_size()};
+  for (const KeptPrefix& keep : seq.request->request.kept) at.push_back(keep.num_tokens);
+  kv_.want_snapshots(seq.blocks, at);
 }
 
 std::vector<Sequence*> Scheduler::displaceable(const Sequence& waiting) const {

@@ -61,6 +61,12 @@ Result<std::unique_ptr<DraftModel>> DraftModel::create(const EngineConfig& confi
                                       model->info().vocab_size, target.vocab_size),
                           "draft");
   }
+  if (model->info().groups.back().recurrent()) {
+    return Error::unsupported(
+        fmt::format("{}: layers with a state, which a draft model must not have",
+                    model->info().architecture),
+        "draft");
+  }
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
                           plan_draft_memory(config, target, *model, ops.device.memory_free_bytes));
   std::vector<KvGroup> groups;

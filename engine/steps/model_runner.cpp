@@ -3,12 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
+#include "kernels/ops/recurrent_ops.h"
 
 namespace hearth::engine {
+
+static_assert(kKeptRows == kernels::kKeptRows);
 
 using kernels::DeviceBuffer;
 using kernels::HostBuffer;
@@ -37,6 +41,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   HEARTH_TRY(runner->model_->reserve(plan.max_step_tokens, plan.max_outputs));
 
   for (size_t i = 0; i < plan.groups.size(); ++i) {
+    if (plan.groups[i].max_blocks == 0) {
+      runner->group_index_.push_back({});  // recurrent
+      runner->batch_.states = runner->device<kernels::StateStep>(plan.index.states);
+      continue;
+    }
     runner->group_index_.push_back({runner->device(plan.index.block_table[i]),
                                     plan.groups[i].max_blocks,
                                     runner->device(plan.index.slot_mapping[i])});
@@ -211,6 +220,13 @@ void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
     const int32_t end = (rows.first + shift + rows.count + plan_.block_size - 1) / plan_.block_size;
     for (int32_t group = 0; group < size32(plan_.groups) && !meets; ++group) {
       const std::vector<int32_t>& table = rows.seq->blocks.tables[group];
+      if (plan_.groups[group].max_blocks == 0) {
+        const StateBlocks& state = rows.seq->blocks.state;
+        meets = (state.current != kNoBlock && traffic_.arriving(group, state.current)) ||
+                traffic_.moving(group, state.next) ||
+                (state.saved != kNoBlock && traffic_.moving(group, state.saved));
+        continue;
+      }
       for (int32_t i = 0; i < end && !meets; ++i) {
         const int32_t block = table[i];
         if (block == kNoBlock) continue;
@@ -289,12 +305,17 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
       host(at.seq_idx)[row] = i;
       if (position >= rows.first_output + shift) host(at.output_rows)[output++] = row;
       for (size_t group = 0; group < plan_.groups.size(); ++group) {
+        if (plan_.groups[group].max_blocks == 0) continue;
         const int32_t block = seq.blocks.tables[group][position / plan_.block_size];
         host(at.slot_mapping[group])[row] = block * plan_.block_size + position % plan_.block_size;
       }
     }
     for (size_t group = 0; group < plan_.groups.size(); ++group) {
-      lay_out_table(group, i, seq.blocks.tables[group]);
+      if (plan_.groups[group].max_blocks == 0) {
+        lay_out_state(i, rows);
+      } else {
+        lay_out_table(group, i, seq.blocks.tables[group]);
+      }
     }
   }
   host(at.query_start)[batch.num_seqs] = row;
@@ -302,6 +323,23 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
                output);
   // Everything before the block tables at once.
   upload(0, at.block_table.front() / sizeof(int32_t));
+}
+
+void ModelRunner::lay_out_state(int32_t row, const PlannedRows& rows) {
+  const StateBlocks& state = rows.seq->blocks.state;
+  HEARTH_CHECK(
+      state.next != kNoBlock && state.next_tokens == rows.first + rows.count - rows.num_drafted,
+      "a state of {} tokens for rows {}+{}", state.next_tokens, rows.first, rows.count);
+  kernels::StateStep step;
+  step.from = state.current;
+  step.to = state.next;
+  step.advance = rows.count - rows.num_drafted;
+  step.replay = rows.first - state.tokens;
+  step.replay_first = state.kept_first;
+  step.keep_first = state.keep_first;
+  step.saved = state.saved;
+  step.saved_after = state.saved == kNoBlock ? 0 : state.saved_tokens - state.tokens;
+  std::memcpy(host(plan_.index.states) + row * (sizeof step / sizeof(int32_t)), &step, sizeof step);
 }
 
 /// Sends only what has changed: in most steps a row's table is that of the step before.

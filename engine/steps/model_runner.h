@@ -95,6 +95,7 @@ class ModelRunner {
   bool take_ahead(const StepPlan& plan);
   void launch(const StepPlan& plan, int32_t shift);
   void lay_out(const StepPlan& plan, int32_t shift);
+  void lay_out_state(int32_t row, const PlannedRows& rows);
   void lay_out_table(size_t group, int32_t row, std::span<const int32_t> table);
   void feed_drawn(const StepBuffers& from);
   void forward(const kernels::BatchIndex& batch);

@@ -16,14 +16,16 @@ constexpr int64_t kChunkBytes = 1 << 20;
 }  // namespace
 
 int32_t KvLayout::chunk_blocks() const {
-  const int64_t bytes = std::accumulate(block_bytes.begin(), block_bytes.end(), int64_t{0});
+  const int64_t bytes = std::accumulate(block_bytes.begin(), block_bytes.end(), int64_t{0}) -
+                        (state_group < 0 ? 0 : block_bytes[state_group]);
   return narrow<int32_t>(
       std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(bytes, 1), 1, kMaxChunkBlocks));
 }
 
 Hash128 KvLayout::hash() const {
-  return scope_hash(fmt::format("{}\n{}\n{}\n{}", identity, block_size, fmt::join(block_bytes, ","),
-                                chunk_blocks()));
+  return scope_hash(fmt::format("{}\n{}\n{}\n{}{}", identity, block_size,
+                                fmt::join(block_bytes, ","), chunk_blocks(),
+                                state_group < 0 ? "" : fmt::format("\n{}", state_group)));
 }
 
 uint64_t ChunkShape::data_bytes(const KvLayout& layout) const {

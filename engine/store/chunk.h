@@ -3,6 +3,9 @@
 // length. Plain data, shared by the engine, the store's thread and the database.
 //
 // The bytes of a chunk: block by block, in each block group by group, those that are present.
+//
+// A state of recurrent layers can outweigh thousands of blocks, so it is a chunk of its own: of one
+// group, present at its last block alone.
 
 #include <bit>
 #include <cstddef>
@@ -22,9 +25,10 @@ struct KvLayout {
   std::string model;     ///< its name, for people
   std::string identity;  ///< everything besides tokens and salt that changes KV, as text
   int32_t block_size = 0;
-  std::vector<int64_t> block_bytes;  ///< per layer group
+  std::vector<int64_t> block_bytes;  ///< per layer group; of the recurrent one: of a state
+  int32_t state_group = -1;          ///< the recurrent group, or -1
 
-  /// Blocks of a full chunk: about a MiB, one block at least.
+  /// Blocks of a full chunk: about a MiB without states, one block at least.
   int32_t chunk_blocks() const;
   int32_t num_groups() const { return size32(block_bytes); }
   /// Of the identity and the numbers here.
@@ -42,6 +46,10 @@ struct ChunkShape {
   std::vector<uint64_t> present;
 
   bool has(int32_t group, int32_t block) const { return (present[group] >> block & 1u) != 0; }
+  /// Whether it is a state.
+  bool is_state(const KvLayout& layout) const {
+    return layout.state_group >= 0 && present[layout.state_group] != 0;
+  }
   uint64_t data_bytes(const KvLayout& layout) const;
 };
 

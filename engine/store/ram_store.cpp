@@ -63,6 +63,7 @@ Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t 
       const Kept& kept = kept_.at(at->second);
       const int32_t common = common_blocks(kept, chain, max_blocks, &compared);
       if (kept.shape.index != index || common == 0) continue;
+      if (kept.shape.is_state(layout_) && common < kept.shape.num_blocks) continue;
       FoundChunk found{at->second, kept.shape, kept.data.size};
       found.shape.num_blocks = common;
       bool all = true;
@@ -79,7 +80,9 @@ Result<std::vector<FoundChunk>> RamStore::find(const NamedChain& chain, int32_t 
   Result<std::vector<FoundChunk>> more = below_->find(chain, first_block, max_blocks);
   // Of several chunks with the same blocks, the first is used: the one in memory.
   if (more.ok()) std::ranges::move(*more, std::back_inserter(out));
-  std::ranges::stable_sort(out, {}, [](const FoundChunk& chunk) { return chunk.shape.index; });
+  std::ranges::stable_sort(out, {}, [this](const FoundChunk& chunk) {
+    return std::pair(chunk.shape.index, chunk.shape.is_state(layout_));
+  });
   return out;
 }
 
@@ -261,6 +264,7 @@ Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num
   const auto [begin, end] = by_front_.equal_range(chain.names[first]);
   for (auto at = begin; at != end; ++at) {
     const Kept& kept = kept_.at(at->second);
+    if (kept.shape.is_state(layout_)) continue;
     if (common_blocks(kept, chain, first + num_blocks, &compared) < num_blocks) continue;
     use(at->second);
     here = true;

@@ -67,6 +67,7 @@ SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
       layout_(std::move(layout)),
       layout_hash_(layout_.hash()),
       file_(config_.folder / store_file_name(layout_)),
+      states_alone_(layout_.state_group >= 0 && layout_.num_groups() == 1),
       contents_({config_.budget_bytes, config_.owner_budget_bytes, config_.owner_pinned_bytes}) {
   stats_.state = StoreState::kDegraded;
   stats_.budget_bytes = config_.budget_bytes;
@@ -226,7 +227,8 @@ Result<std::vector<FoundChunk>> SqliteStore::find(const NamedChain& chain, int32
       fail("find", looked.error());
       break;
     }
-    if (longest < chunk_blocks) break;
+    // Without blocks of other groups, states may be far from each other.
+    if (longest < chunk_blocks && !states_alone_) break;
   }
   return out;
 }
@@ -260,7 +262,11 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
       found.shape.num_blocks = common;
       for (uint64_t& mask : found.shape.present) mask &= low_bits(common);
       found.bytes = stored->data_bytes;
-      *longest = std::max(*longest, common);
+      if (row.shape.is_state(layout_)) {
+        if (common < row.shape.num_blocks) continue;
+      } else {
+        *longest = std::max(*longest, common);
+      }
       out.push_back(std::move(found));
     }
   };
@@ -270,7 +276,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
   for (int32_t last = std::min(first + chunk_blocks, chain.num_blocks()); last > first; --last) {
     open_->by_last.bind(0, hash_bytes(chain.names[last]));
     HEARTH_TRY(take(open_->by_last));
-    if (out.size() > begin) break;
+    if (out.size() > begin && layout_.state_group < 0) break;
   }
   if (*longest < end - first || layout_.num_groups() > 1) {
     open_->by_first.bind(0, hash_bytes(chain.names[first + 1]));
@@ -279,6 +285,9 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
   std::stable_sort(out.begin() + begin, out.end(), [](const FoundChunk& a, const FoundChunk& b) {
     return a.shape.num_blocks > b.shape.num_blocks;
   });
+  // A state can be used once the blocks before it are there.
+  std::stable_partition(out.begin() + begin, out.end(),
+                        [this](const FoundChunk& chunk) { return !chunk.shape.is_state(layout_); });
   return {};
 }
 
@@ -452,7 +461,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
   row.owner = chain.chain.owner;
   row.root = chain.chain.root;
   row.parent = chain.names[first];
-  row.first = chain.names[first + 1];
+  row.first = chain.names[shape.is_state(layout_) ? last : first + 1];
   row.last = chain.names[last];
   row.prefix = chain.prefixes[shape.index];
   row.shape = shape;

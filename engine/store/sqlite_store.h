@@ -76,6 +76,7 @@ class SqliteStore final : public BlockStore {
   const KvLayout layout_;
   const Hash128 layout_hash_;
   const std::filesystem::path file_;
+  const bool states_alone_;  ///< the model has no keys and values
   std::optional<StoreKey> key_;
   std::unique_ptr<Open> open_;  ///< null: closed
 

@@ -20,6 +20,15 @@ Result<int64_t> number_from(std::string_view text, const char* what) {
   return Error::corrupt(fmt::format("{}: met '{}', want a number", what, text));
 }
 
+/// Of a row's column `present`.
+bool is_state(std::span<const std::byte> present, const KvLayout& layout) {
+  const size_t at = layout.state_group * sizeof(uint64_t);
+  if (layout.state_group < 0 || at + sizeof(uint64_t) > present.size()) return false;
+  uint64_t mask = 0;
+  std::memcpy(&mask, present.data() + at, sizeof mask);
+  return mask != 0;
+}
+
 Result<KvLayout> layout_from(Database& database) {
   KvLayout layout;
   const auto value = [&](const char* key) {
@@ -46,6 +55,14 @@ Result<KvLayout> layout_from(Database& database) {
     }
     layout.block_bytes.push_back(group);
     from = to + 1;
+  }
+  // Files of models without states may lack it.
+  if (const Result<std::string> state = value("state_group"); state.ok() && *state != "-1") {
+    HEARTH_ASSIGN_OR_RETURN(const int64_t group, number_from(*state, "state_group"));
+    if (std::cmp_greater_equal(group, layout.block_bytes.size())) {
+      return Error::corrupt(fmt::format("state_group: {}", group));
+    }
+    layout.state_group = narrow<int32_t>(group);
   }
   HEARTH_ASSIGN_OR_RETURN(const std::string hash, value("layout"));
   if (hash != to_hex(layout.hash())) {
@@ -108,7 +125,7 @@ Result<std::vector<StoredEntry>> StoreAdmin::entries() {
   HEARTH_ASSIGN_OR_RETURN(
       Statement rows,
       database_.prepare("SELECT id, owner, root, parent, last, idx, num_blocks, bytes, used, hits,"
-                        " pinned_until FROM chunk ORDER BY idx, id"));
+                        " pinned_until, present FROM chunk ORDER BY idx, id"));
   std::vector<StoredEntry> out;
   while (true) {
     HEARTH_ASSIGN_OR_RETURN(const bool more, rows.step());
@@ -127,6 +144,7 @@ Result<std::vector<StoredEntry>> StoreAdmin::entries() {
     entry.used_s = rows.integer(8);
     entry.hits = rows.integer(9);
     entry.pinned_until_s = rows.integer(10);
+    entry.state = is_state(rows.blob(11), layout_);
     out.push_back(std::move(entry));
   }
 }

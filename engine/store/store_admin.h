@@ -22,6 +22,7 @@ struct StoredEntry {
   int64_t used_s = 0;  ///< seconds since 1970
   int64_t hits = 0;
   int64_t pinned_until_s = 0;
+  bool state = false;  ///< of recurrent layers, at the end of the last block
 };
 
 struct VerifyReport {

@@ -50,7 +50,8 @@ Result<void> set_up(Database& db, const KvLayout& layout, const std::string& nam
           {"model", layout.model},
           {"identity", layout.identity},
           {"block_size", std::to_string(layout.block_size)},
-          {"block_bytes", fmt::format("{}", fmt::join(layout.block_bytes, ","))}};
+          {"block_bytes", fmt::format("{}", fmt::join(layout.block_bytes, ","))},
+          {"state_group", std::to_string(layout.state_group)}};
       for (const auto& [key, value] : entries) {
         HEARTH_TRY(meta.bind(0, std::string_view(key)).bind(1, value).run());
       }

@@ -1,12 +1,13 @@
 #pragma once
 // The tables of a store's database, and how it is opened.
 //
-//   meta   layout: KvLayout::hash in hex; model, identity, block_size, block_bytes: for people and
-//          for verify
+//   meta   layout: KvLayout::hash in hex; model, identity, block_size, block_bytes, state_group:
+//   for
+//          people and for verify
 //   chunk  one row per stored chunk. first, last: names (chain_hash) of its first and last block;
 //          parent: of the block before it, or the root; prefix, checksum: see StoreKey; value: see
 //          prefix_value; present: 8 bytes per layer group; tokens: 4 bytes each; data last, so
-//          that a walk over the small columns does not touch it
+//          that a walk over the small columns does not touch it. A state (chunk.h): first = last
 //   lease  at most one row: the process that writes
 //
 // Settings as measured: pages of 32 KiB, WAL, synchronous NORMAL (a power cut loses the newest

@@ -335,8 +335,9 @@ bool PrefixRestorer::insert(Restore& restore, const FoundChunk& wanted, ChunkLoa
   std::vector<uint64_t> present = loaded.shape.present;
   for (int32_t group = 0; group < size32(present); ++group) {
     present[group] &= low_bits(count);
-    if (!kv_.slides(group)) {
-      if (present[group] != low_bits(count)) return false;
+    if (!kv_.sparse(group)) {
+      // Of a state nothing else is given.
+      if (present[group] != low_bits(count) && !loaded.shape.is_state(link_.layout())) return false;
       continue;
     }
     // Blocks that no query attends to would only use memory.

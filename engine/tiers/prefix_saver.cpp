@@ -54,8 +54,9 @@ PrefixSaver::DueChunk PrefixSaver::due_chunk(const Offer& offer) const {
     if (!kv_.alive(mark)) break;
     bool whole = true;
     for (int32_t group = 0; group < num_groups; ++group) {
+      if (group == link_.layout().state_group) continue;
       const bool there = kv_.block_of(mark, group) != kNoBlock;
-      whole = whole && (there || kv_.slides(group));
+      whole = whole && (there || kv_.sparse(group));
       if (there) shape.present[group] |= uint64_t{1} << shape.num_blocks;
     }
     if (!whole) break;
@@ -92,6 +93,29 @@ uint64_t PrefixSaver::send_chunk(const Offer& offer, DueChunk due, const StepCos
   return bytes;
 }
 
+uint64_t PrefixSaver::send_states(const Offer& offer, std::span<const NodeMark> marks) {
+  const KvLayout& layout = link_.layout();
+  const int32_t group = layout.state_group;
+  if (group < 0) return 0;
+  uint64_t sent = 0;
+  for (int32_t i = 0; i < size32(marks); ++i) {
+    const int32_t block = kv_.block_of(marks[i], group);
+    if (block == kNoBlock || kv_.state_stored(marks[i])) continue;
+    ChunkShape shape{offer.next_chunk, i + 1, std::vector<uint64_t>(layout.num_groups(), 0)};
+    shape.present[group] = uint64_t{1} << i;
+    const uint64_t bytes = layout.block_bytes[group];
+    ChunkData data = ChunkData::of_size(bytes);
+    runner_.read_block(group, block, data.span());
+    link_.record_move(group, block);
+    kv_.set_state_stored(marks[i]);
+    bytes_under_way_ += bytes;
+    sent += bytes;
+    link_.post_after_copies(
+        OfferChunk{offer.id, std::move(shape), std::move(data), kv_.snapshot_us(marks[i])});
+  }
+  return sent;
+}
+
 uint64_t PrefixSaver::send_next(const StepCost& cost) {
   Offer& offer = offers_.front();
   DueChunk due = due_chunk(offer);
@@ -101,11 +125,15 @@ uint64_t PrefixSaver::send_next(const StepCost& cost) {
     if (!std::exchange(offer.opened, true)) {
       link_.post_after_copies(OfferChain{offer.id, std::move(offer.chain)});
     }
-    if (due.stored) {
+    const std::span<const NodeMark> whole = due.marks.first(due.shape.num_blocks);
+    if (link_.layout().num_groups() == 1 && link_.layout().state_group == 0) {
+      // Only states, below.
+    } else if (due.stored) {
       link_.post_after_copies(TouchChunk{offer.id, due.shape.index, due.shape.num_blocks});
     } else {
       bytes = send_chunk(offer, std::move(due), cost);
     }
+    bytes += send_states(offer, whole);
   }
   ++offer.next_chunk;
   const size_t next_block = offer.next_chunk * link_.chunk_blocks();

@@ -53,6 +53,8 @@ class PrefixSaver {
   DueChunk due_chunk(const Offer& offer) const;
   /// Copies the blocks of a chunk and sends it. Returns the bytes copied.
   uint64_t send_chunk(const Offer& offer, DueChunk due, const StepCost& cost);
+  /// Copies and sends the states among the blocks of the offer's next chunk. Returns the bytes.
+  uint64_t send_states(const Offer& offer, std::span<const NodeMark> marks);
   /// Copies out, or only touches, the first offer's next chunk. Returns the bytes copied.
   uint64_t send_next(const StepCost& cost);
 

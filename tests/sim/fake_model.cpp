@@ -8,6 +8,7 @@
 
 #include "engine/sampling/sampler.h"
 #include "kernels/base/check.h"
+#include "kernels/ops/recurrent_ops.h"
 
 namespace hearth::tests {
 namespace {
@@ -20,6 +21,7 @@ struct Entry {
   int32_t written;
 };
 constexpr int32_t kWritten = 0x5eed;
+constexpr int32_t kStateLayer = 77;  // in a state's hash
 
 uint64_t mix(uint64_t h, uint64_t value) {
   h = (h ^ value) * 0x9e3779b97f4a7c15u;
@@ -102,12 +104,73 @@ FakeModel::FakeModel(const FakeModelConfig& config, std::shared_ptr<FakeDevice> 
   info_.vocab_size = config.vocab_size;
   for (const int32_t window : config.windows) {
     models::LayerGroup group;
+    if (window == kRecurrent) {
+      group.kind = models::LayerGroup::Kind::kRecurrent;
+      group.num_layers = 1;
+      group.state_bytes = sizeof(State);
+      info_.groups.push_back(group);
+      continue;
+    }
     group.kind = window == 0 ? models::LayerGroup::Kind::kFull : models::LayerGroup::Kind::kSliding;
     group.window = window;
     group.num_layers = config.num_layers;
     group.kv = kernels::KvShape::even(1, 2);
     info_.groups.push_back(group);
   }
+}
+
+void FakeModel::advance(State& state, const Token& token) {
+  HEARTH_CHECK(state.written == kWritten && state.tokens == token.position,
+               "a state of {} tokens is given the one at {}", state.tokens, token.position);
+  state.hash = mix_entry(state.hash, token.position, token.token, kStateLayer);
+  ++state.tokens;
+}
+
+void FakeModel::compute_states(const kernels::BatchIndex& batch, const models::KvPool& pool) {
+  constexpr size_t kKept = 2 * static_cast<size_t>(kernels::kKeptRows);
+  kept_.resize(kKept);
+  row_states_.resize(static_cast<size_t>(batch.num_tokens));
+  const auto block = [&pool](int32_t index) {
+    HEARTH_CHECK(index >= 0);
+    return reinterpret_cast<State*>(pool.base + index * pool.block_bytes);
+  };
+  std::set<int32_t> written, read;
+  std::vector<std::pair<size_t, Token>> keeps;
+  for (int32_t s = 0; s < batch.num_seqs; ++s) {
+    const kernels::StateStep& step = batch.states[s];
+    State state = step.from < 0 ? State{0, 0, kWritten} : *block(step.from);
+    int32_t done = 0;
+    const auto after_row = [&] {
+      if (++done == step.saved_after && step.saved >= 0) *block(step.saved) = state;
+    };
+    for (int32_t i = 0; i < step.replay; ++i) {
+      advance(state, kept_[static_cast<size_t>(step.replay_first + i)]);
+      after_row();
+    }
+    const int32_t first = batch.query_start[s];
+    const auto row = [&](int32_t r) {
+      advance(state, {batch.positions[r], batch.token_ids[r]});
+      row_states_[static_cast<size_t>(r)] = state;
+    };
+    for (int32_t r = first; r < first + step.advance; ++r) {
+      row(r);
+      after_row();
+    }
+    *block(step.to) = state;
+    for (int32_t r = first + step.advance; r < batch.query_start[s + 1]; ++r) {
+      row(r);
+      const auto kept = static_cast<size_t>(step.keep_first + r - first - step.advance);
+      HEARTH_CHECK(kept < kKept);
+      keeps.push_back({kept, {batch.positions[r], batch.token_ids[r]}});
+    }
+    // No other sequence of the step may read what this one writes, nor write it too.
+    if (step.from >= 0 && step.from != step.to) read.insert(step.from);
+    HEARTH_CHECK(written.insert(step.to).second, "block {} is written twice", step.to);
+    HEARTH_CHECK(step.saved < 0 || written.insert(step.saved).second, "block {} is written twice",
+                 step.saved);
+  }
+  for (const int32_t index : read) HEARTH_CHECK(!written.contains(index), "block {}", index);
+  for (const auto& [index, token] : keeps) kept_[index] = token;
 }
 
 uint64_t FakeModel::activation_bytes(int32_t max_tokens, int32_t max_outputs) const {
@@ -141,6 +204,10 @@ void FakeModel::forward(const models::StepArgs& args) {
   }
   for (size_t g = 0; g < info_.groups.size(); ++g) {
     const models::KvPool& pool = args.pools[g];
+    if (info_.groups[g].recurrent()) {
+      compute_states(batch, pool);
+      continue;
+    }
     const kernels::GroupIndex& index = batch.groups[g];
     std::set<int32_t> slots;
     for (int32_t row = 0; row < batch.num_tokens; ++row) {
@@ -161,6 +228,10 @@ void FakeModel::forward(const models::StepArgs& args) {
     uint64_t h = 0;
     for (size_t g = 0; g < info_.groups.size(); ++g) {
       const models::KvPool& pool = args.pools[g];
+      if (info_.groups[g].recurrent()) {
+        h = mix(h, row_states_[static_cast<size_t>(row)].hash);
+        continue;
+      }
       const kernels::GroupIndex& index = batch.groups[g];
       const int32_t* table = index.block_table + batch.seq_idx[row] * index.max_blocks;
       for (int32_t p = first_visible(config_.windows[g], position); p <= position; ++p) {
@@ -183,6 +254,14 @@ std::vector<float> expected_logits(const FakeModelConfig& config,
   uint64_t h = 0;
   const auto last = static_cast<int32_t>(history.size()) - 1;
   for (const int32_t window : config.windows) {
+    if (window == kRecurrent) {
+      uint64_t state = 0;
+      for (int32_t p = 0; p <= last; ++p) {
+        state = mix_entry(state, p, history[static_cast<size_t>(p)], kStateLayer);
+      }
+      h = mix(h, state);
+      continue;
+    }
     for (int32_t p = first_visible(window, last); p <= last; ++p) {
       for (int32_t layer = 0; layer < config.num_layers; ++layer) {
         h = mix_entry(h, p, history[static_cast<size_t>(p)], layer);

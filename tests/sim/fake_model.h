@@ -5,8 +5,9 @@
 // layer of every group, and computes the logits of an output row as a hash of all (position, token)
 // pairs READ BACK through the block table, as attention would. So a wrong block, a missed
 // copy-on-write, a stale prefix hit or a lost token changes the text, and the expected text is a
-// pure function of the request (`expected_tokens`). Time is a fake clock that each step advances by
-// a formula.
+// pure function of the request (`expected_tokens`). A recurrent group's state is a hash of all
+// tokens, which checks at each token that it is the next one. Time is a fake clock that each step
+// advances by a formula.
 
 #include <cstdint>
 #include <functional>
@@ -36,11 +37,14 @@ struct FakeCost {
   double per_context_us = 0;  ///< per (row, position attended to) pair
 };
 
+inline constexpr int32_t kRecurrent = -1;
+
 struct FakeModelConfig {
   int32_t vocab_size = 61;
   int32_t context_length = 512;
-  std::vector<int32_t> windows = {0};  ///< one layer group each; 0: full
-  int32_t num_layers = 2;              ///< of each group
+  /// One layer group each; 0: full; kRecurrent, as the last: a state.
+  std::vector<int32_t> windows = {0};
+  int32_t num_layers = 2;  ///< of each group
   FakeCost cost;
 };
 
@@ -57,8 +61,23 @@ class FakeModel final : public models::Model {
   std::function<void(const models::StepArgs&)> after_step;
 
  private:
+  /// What a state knows of its sequence: how many tokens it has seen, and a hash of them.
+  struct State {
+    uint64_t hash;
+    int32_t tokens;
+    int32_t written;
+  };
+  struct Token {
+    int32_t position, token;
+  };
+  static void advance(State& state, const Token& token);
+  /// Computes the state of each row; see StateStep.
+  void compute_states(const kernels::BatchIndex& batch, const models::KvPool& pool);
+
   FakeModelConfig config_;
   models::ModelInfo info_;
+  std::vector<State> row_states_;  ///< of the last step, per row
+  std::vector<Token> kept_;
   kernels::OpTable ops_;
   kernels::DeviceBuffer activations_;
   FakeClock& clock_;

@@ -51,11 +51,18 @@ Result<std::vector<FoundChunk>> MemoryStore::find(const NamedChain& chain, int32
       found.shape.num_blocks = static_cast<int32_t>((common - in_front) / block_size);
       for (uint64_t& mask : found.shape.present) mask &= low_bits(found.shape.num_blocks);
       found.bytes = chunk.data.size();
-      longest = std::max(longest, found.shape.num_blocks);
+      if (chunk.shape.is_state(layout_)) {
+        if (found.shape.num_blocks < chunk.shape.num_blocks) continue;
+      } else {
+        longest = std::max(longest, found.shape.num_blocks);
+      }
       out.push_back(found);
     }
-    if (longest < chunk_blocks) break;
+    if (longest < chunk_blocks && layout_.num_groups() > (layout_.state_group < 0 ? 0 : 1)) break;
   }
+  std::ranges::stable_sort(out, {}, [this](const FoundChunk& chunk) {
+    return std::pair(chunk.shape.index, chunk.shape.is_state(layout_));
+  });
   return out;
 }
 

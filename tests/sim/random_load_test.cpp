@@ -70,6 +70,13 @@ class RandomLoad {
     return config;
   }
 
+  /// Every third seed has a state, next to what it has else, or alone.
+  void add_states(FakeModelConfig& config) {
+    if (!chance(0.35)) return;
+    if (chance(0.2)) config.windows.clear();
+    config.windows.push_back(kRecurrent);
+  }
+
   Request request(RequestId id) {
     Request r;
     r.id = id;
@@ -112,13 +119,17 @@ struct Met {
   int requests = 0, refused = 0, cancelled = 0;
   uint64_t preemptions = 0, cached_tokens = 0, tokens = 0, forked = 0;
   uint64_t drafted = 0, accepted = 0;
+  /// Of models with a state.
+  uint64_t state_seeds = 0, state_cached_tokens = 0, state_accepted = 0, state_preemptions = 0;
 };
 
 void run_seed(uint64_t seed, Met& met) {
   CAPTURE(seed);
   RandomLoad load(seed);
   EngineConfig config = load.engine_config();
-  const FakeModelConfig model = load.model_config();
+  FakeModelConfig model = load.model_config();
+  RandomLoad(seed + 2'000'000'011).add_states(model);
+  const bool has_states = model.windows.back() == kRecurrent;
   // From just enough for one request to plenty.
   const int64_t block_bytes = 2 * 16 * config.block_size;
   const int64_t blocks_of_one = (256 + config.block_size - 1) / config.block_size;
@@ -131,7 +142,7 @@ void run_seed(uint64_t seed, Met& met) {
       ReplayProposer::random_pattern(guesses.one_of({0.0, 0.5, 0.8, 1.0}), 97, seed),
       model.vocab_size);
   ReplayProposer& knows = *replay;
-  const bool drafts = guesses.chance(0.3);
+  const bool drafts = guesses.chance(0.3) && !has_states;
   const bool replays = !drafts && guesses.chance(0.7);
   // A draft that gives the same tokens for the same input, with its own pools and too few blocks.
   FakeModelConfig draft = model;
@@ -176,6 +187,12 @@ void run_seed(uint64_t seed, Met& met) {
   sim.run_until_idle();
   sim.check_all_ended();
   const EngineSnapshot snapshot = sim.engine().snapshot();
+  if (has_states) {
+    met.state_seeds += 1;
+    met.state_cached_tokens += snapshot.prompt_tokens_cached;
+    met.state_accepted += snapshot.speculation.accepted_tokens;
+    met.state_preemptions += snapshot.preemptions_total;
+  }
   met.preemptions += snapshot.preemptions_total;
   met.cached_tokens += snapshot.prompt_tokens_cached;
   met.drafted += snapshot.speculation.drafted_tokens;
@@ -206,11 +223,15 @@ TEST_CASE("random load gives the right tokens, whatever happens") {
   CHECK(met.cancelled > seeds / 10);
   CHECK(met.tokens > 30 * count);
   CHECK(met.preemptions > count / 4);
-  CHECK(met.cached_tokens > 20 * count);
+  CHECK(met.cached_tokens > 15 * count);
   CHECK(met.forked > count / 4);
   CHECK(met.drafted > 10 * count);
   CHECK(met.accepted > 5 * count);
   CHECK(met.accepted < met.drafted);
+  CHECK(met.state_seeds > count / 4);
+  CHECK(met.state_cached_tokens > 10 * met.state_seeds);
+  CHECK(met.state_accepted > 3 * met.state_seeds);
+  CHECK(met.state_preemptions > met.state_seeds / 4);
   MESSAGE(met.requests << " requests, " << met.refused << " refused, " << met.cancelled
                        << " ended early, " << met.tokens << " tokens, " << met.preemptions
                        << " preemptions, " << met.cached_tokens << " cached tokens, " << met.forked

@@ -53,7 +53,7 @@ RequestDoneEvent run(Simulation& sim, const Request& request) {
 
 TEST_CASE("a prompt computed in one process is restored in the next, in time and to the token") {
   for (const std::vector<int32_t>& windows :
-       {std::vector<int32_t>{0}, {0, 40}, {24}, {40, 0, 100}}) {
+       {std::vector<int32_t>{0}, {0, 40}, {24}, {40, 0, 100}, {0, kRecurrent}, {kRecurrent}}) {
     CAPTURE(windows.size());
     Setup setup;
     setup.model.windows = windows;
@@ -446,8 +446,9 @@ TEST_CASE("any mixture of requests, restarts, faults and evictions gives the rig
       return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
     };
     Setup setup;
-    const std::vector<std::vector<int32_t>> kinds = {{0}, {0, 40}, {24}, {20, 0}, {0, 0}};
-    setup.model.windows = kinds[static_cast<size_t>(below(5))];
+    const std::vector<std::vector<int32_t>> kinds = {
+        {0}, {0, 40}, {24}, {20, 0}, {0, 0}, {0, kRecurrent}, {kRecurrent}, {0, 40, kRecurrent}};
+    setup.model.windows = kinds[static_cast<size_t>(below(8))];
     setup.config.scheduler.max_step_tokens = 16 + below(200);
     setup.config.scheduler.max_seqs = 1 + below(6);
     // Pools that hold one context, or little more: restored blocks are evicted while requests want

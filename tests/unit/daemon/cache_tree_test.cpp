@@ -38,6 +38,19 @@ TEST_CASE("chunks become runs, and runs a tree") {
   CHECK(rows_of(take_in_front, tree, 2) == std::vector<int64_t>{1, 2, 5});
 }
 
+TEST_CASE("a state is a branch of its own, and nothing continues it") {
+  // 1 2 3; 11 and 12 are states within and at the end of 2.
+  std::vector<StoredEntry> entries = {entry(1, 0, 10), entry(11, 10, 15), entry(12, 10, 20),
+                                      entry(2, 10, 20), entry(3, 20, 30)};
+  entries[1].state = entries[2].state = true;
+  const Tree tree = tree_of(entries);
+  REQUIRE(tree.runs.size() == 4);
+  CHECK(tree.roots == std::vector<size_t>{0});
+  CHECK(rows_of(take_in_front, tree, 1) == std::vector<int64_t>{1, 11});
+  CHECK(rows_of(take_in_front, tree, 2) == std::vector<int64_t>{1, 12});
+  CHECK(rows_of(take_behind, tree, 3) == std::vector<int64_t>{2, 3});
+}
+
 TEST_CASE("rows that continue each other, or themselves, are shown once each") {
   const std::vector<StoredEntry> entries = {entry(1, 10, 10), entry(2, 30, 20), entry(3, 20, 30),
                                             entry(4, 0, 20),  entry(5, 0, 40),  entry(6, 0, 40)};
