@@ -143,7 +143,12 @@ Inspection inspect(const GgufFile& file, std::string path) {
 }
 
 int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_type) {
+  if (group.recurrent()) return 0;
   return group.block_bytes(kv_type, kernels::kAttentionTile) / kernels::kAttentionTile;
+}
+
+int64_t state_bytes(const models::LayerGroup& group) {
+  return group.num_layers * group.state_bytes;
 }
 
 std::string layers_of(const models::LayerGroup& group) {
@@ -152,8 +157,12 @@ std::string layers_of(const models::LayerGroup& group) {
 }
 
 std::string describe(const models::LayerGroup& group) {
-  return group.kind == models::LayerGroup::Kind::kSliding ? fmt::format("sliding {}", group.window)
-                                                          : std::string("full");
+  switch (group.kind) {
+    case models::LayerGroup::Kind::kFull: return "full";
+    case models::LayerGroup::Kind::kSliding: return fmt::format("sliding {}", group.window);
+    case models::LayerGroup::Kind::kRecurrent: return "state";
+  }
+  return "";
 }
 
 std::string describe(const kernels::KvShape& shape) {

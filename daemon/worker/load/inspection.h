@@ -63,6 +63,8 @@ Inspection inspect(const models::GgufFile& file, std::string path);
 
 /// KV bytes of one token in one group; an integer, because block sizes are multiples of a tile.
 int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_type);
+/// Of a recurrent group: the state of one sequence, or one snapshot.
+int64_t state_bytes(const models::LayerGroup& group);
 /// "full", "sliding 4096"
 std::string describe(const models::LayerGroup& group);
 /// "24 layers", or "15 layers, shared by 20 more".

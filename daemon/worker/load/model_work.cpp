@@ -55,6 +55,13 @@ StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, 
                model.expert_bytes * chosen_share(model.experts_used, rows);
   step.matmul_ops = rows * (model.body_ops + model.expert_ops) + outputs * model.head_ops;
   for (const models::LayerGroup& group : model.groups) {
+    if (group.recurrent()) {
+      // Read and written once a step; of each value two products and two sums for each row.
+      const double state = as_double(group.block_bytes(kv_type, kernels::kAttentionTile));
+      step.bytes += 2 * sequences * state;
+      step.attention_ops += rows * state;
+      continue;
+    }
     const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
     const double seen = sliding ? std::min(context, as_double(group.window)) : context;
     // Layers that share KV read it again.

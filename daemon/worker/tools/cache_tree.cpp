@@ -26,7 +26,7 @@ Tree tree_of(const std::vector<StoredEntry>& entries) {
   std::set<std::string> lasts;
   for (const StoredEntry& entry : entries) {
     children[engine::to_hex(entry.parent)].push_back(&entry);
-    lasts.insert(engine::to_hex(entry.last));
+    if (!entry.state) lasts.insert(engine::to_hex(entry.last));
   }
   Tree tree;
   // Rows are untrusted: they may continue each other, or themselves. Each is shown once; of several
@@ -34,6 +34,7 @@ Tree tree_of(const std::vector<StoredEntry>& entries) {
   std::set<int64_t> seen;
   const auto take_children = [&](const StoredEntry& of) {
     std::vector<const StoredEntry*> out;
+    if (of.state) return out;  // what follows it continues the blocks that it belongs to
     if (const auto found = children.find(engine::to_hex(of.last)); found != children.end()) {
       out = std::exchange(found->second, {});
       std::erase_if(out, [&](const StoredEntry* child) { return seen.contains(child->row); });
@@ -57,7 +58,7 @@ Tree tree_of(const std::vector<StoredEntry>& entries) {
       run.parent = begin.parent;
       if (begin.parent) tree.runs[*begin.parent].next.push_back(at);
       std::vector<const StoredEntry*> next = {begin.chunk};
-      while (next.size() == 1) {
+      while (next.size() == 1 && (run.chunks.empty() || !next.front()->state)) {
         run.chunks.push_back(next.front());
         seen.insert(next.front()->row);
         next = take_children(*next.front());

@@ -74,9 +74,10 @@ Result<void> print_run(const Shown& shown, size_t at, int depth, std::string& ou
   const Run& run = shown.tree.runs[at];
   const StoredEntry& tip = *run.chunks.back();
   out += fmt::format(
-      "  {:{}}{}  to token {}  {}  {} hits  used {} ago  {}{}", "", 2 * std::min(depth, kMaxIndent),
-      run.name(), run.end_block(layout) * layout.block_size, size_text(run.bytes()), tip.hits,
-      age(tip.used_s), ipc::one_line(tip.owner, 0), tip.pinned_until_s > now_s() ? "  pinned" : "");
+      "  {:{}}{}  {} {}  {}  {} hits  used {} ago  {}{}", "", 2 * std::min(depth, kMaxIndent),
+      run.name(), tip.state ? "state at token" : "to token",
+      run.end_block(layout) * layout.block_size, size_text(run.bytes()), tip.hits, age(tip.used_s),
+      ipc::one_line(tip.owner, 0), tip.pinned_until_s > now_s() ? "  pinned" : "");
   if (shown.text != nullptr) {
     constexpr size_t kTokens = 16;
     HEARTH_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
@@ -163,6 +164,7 @@ Result<bool> list(const CacheVerb& options) {
                            {"first_token", first * admin.layout().block_size},
                            {"end_token", (first + entry.num_blocks) * admin.layout().block_size},
                            {"bytes", entry.bytes},
+                           {"state", entry.state},
                            {"hits", entry.hits},
                            {"used_s", entry.used_s},
                            {"pinned_until_s", entry.pinned_until_s}});

@@ -28,7 +28,7 @@ engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
     blocks = std::max(blocks, each.sequences * of_one);
   }
   for (const models::LayerGroup& group : info.groups) {
-    config.kv_bytes += blocks * group.block_bytes(kv_type, config.block_size);
+    config.kv_bytes += engine::bytes_for(group, config, blocks);
   }
   return config;
 }

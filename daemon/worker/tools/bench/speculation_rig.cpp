@@ -34,7 +34,7 @@ engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models:
   const int64_t blocks =
       ask.sequences * ((config.context_length + config.block_size - 1) / config.block_size + 1);
   for (const models::LayerGroup& group : info.groups) {
-    config.kv_bytes += blocks * group.block_bytes(kv_type, config.block_size);
+    config.kv_bytes += engine::bytes_for(group, config, blocks);
   }
   config.speculation.fixed_width = ask.width;
   return config;

@@ -34,9 +34,14 @@ Json kv_of(const models::ModelInfo& model) {
   for (const models::LayerGroup& group : model.groups) {
     Json out = Json::object();
     const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
-    out["kind"] = sliding ? "sliding" : "full";
+    out["kind"] = group.recurrent() ? "state" : sliding ? "sliding" : "full";
     if (sliding) out["window"] = group.window;
     out["layers"] = group.num_layers;
+    if (group.recurrent()) {
+      out["state_bytes"] = state_bytes(group);
+      groups.push_back(std::move(out));
+      continue;
+    }
     if (group.num_sharing > 0) out["sharing_layers"] = group.num_sharing;
     out["kv_heads"] = group.kv.num_kv_heads;
     out["k_dim"] = group.kv.k_dim;

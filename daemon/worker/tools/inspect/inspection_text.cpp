@@ -75,6 +75,11 @@ void model(Table& out, const models::ModelInfo& info) {
            fmt::format("{} of width {}, {} heads", info.num_layers, info.width, info.num_heads));
   int64_t total = 0;
   for (const models::LayerGroup& group : info.groups) {
+    if (group.recurrent()) {
+      out.line("state", fmt::format("{}: {} bytes per sequence, and per snapshot", layers_of(group),
+                                    state_bytes(group)));
+      continue;
+    }
     const int64_t bytes = kv_bytes_per_token(group, kernels::DType::kF16);
     total += bytes;
     out.line("KV " + describe(group), fmt::format("{}, {}: {} bytes per token as f16, {} as f32",

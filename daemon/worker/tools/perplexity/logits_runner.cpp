@@ -1,5 +1,6 @@
 #include "daemon/worker/tools/perplexity/logits_runner.h"
 
+#include <cstring>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -11,7 +12,7 @@ namespace {
 using kernels::DeviceBuffer;
 
 constexpr int32_t kBlockSize = 16;
-constexpr size_t kIndexParts = 9;
+constexpr size_t kIndexParts = 10;
 
 }  // namespace
 
@@ -26,9 +27,9 @@ Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<model
   HEARTH_TRY(out->model_->reserve(kStepTokens, kStepTokens));
   for (const models::LayerGroup& group : out->info().groups) {
     const int64_t block_bytes = group.block_bytes(kv_type, kBlockSize);
-    HEARTH_ASSIGN_OR_RETURN(
-        DeviceBuffer memory,
-        DeviceBuffer::allocate(out->ops_, block_bytes * out->num_blocks(), "KV blocks"));
+    const int32_t blocks = group.recurrent() ? 1 : out->num_blocks();
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer memory,
+                            DeviceBuffer::allocate(out->ops_, block_bytes * blocks, "KV blocks"));
     out->pools_.push_back({memory.data(), block_bytes, kBlockSize, kv_type});
     out->pool_memory_.push_back(std::move(memory));
   }
@@ -48,7 +49,7 @@ std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
   HEARTH_CHECK(count >= 1 && count <= kStepTokens && length_ + count <= context_,
                "{} tokens after {} of {}", count, length_, context_);
   // Parts of kStepTokens each: counts, ids, positions, sequence, query start, context, outputs,
-  // slots; then the block table, which is the identity.
+  // slots, the state's step; then the block table, which is the identity.
   std::vector<int32_t> index(kIndexParts * kStepTokens + num_blocks());
   const auto part = [&](size_t i) { return index.data() + i * kStepTokens; };
   part(0)[0] = count;
@@ -62,12 +63,15 @@ std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
   }
   part(4)[1] = count;
   part(5)[0] = length_ + count;
-  for (int32_t i = 0; i < num_blocks(); ++i) part(8)[i] = i;
+  const kernels::StateStep state{.from = length_ == 0 ? -1 : 0, .to = 0, .advance = count};
+  static_assert(sizeof state <= kStepTokens * sizeof(int32_t));
+  std::memcpy(part(8), &state, sizeof state);
+  for (int32_t i = 0; i < num_blocks(); ++i) part(9)[i] = i;
   ops_.copy_to_device(ops_.state.get(), index_.data(), index.data(),
                       index.size() * sizeof(int32_t));
   const auto at = [&](size_t i) { return index_.as<int32_t>() + i * kStepTokens; };
   const std::vector<kernels::GroupIndex> groups(
-      pools_.size(), {.block_table = at(8), .max_blocks = num_blocks(), .slot_mapping = at(7)});
+      pools_.size(), {.block_table = at(9), .max_blocks = num_blocks(), .slot_mapping = at(7)});
   kernels::BatchIndex batch;
   batch.num_tokens = count;
   batch.num_seqs = 1;
@@ -80,6 +84,7 @@ std::span<const float> LogitsRunner::step(std::span<const int32_t> tokens) {
   batch.context_len = at(5);
   batch.output_rows = at(6);
   batch.groups = groups;
+  batch.states = reinterpret_cast<const kernels::StateStep*>(at(8));
   kernels::TensorView logits;
   logits.data = logits_.data();
   logits.rows = count;

@@ -27,6 +27,11 @@ std::string ms_of(const StepTime& step) {
 std::string kv_lines(const models::ModelInfo& info) {
   std::string out;
   for (const models::LayerGroup& group : info.groups) {
+    if (group.recurrent()) {
+      out += fmt::format("  state             {}: {} bytes per sequence, and per snapshot\n",
+                         layers_of(group), state_bytes(group));
+      continue;
+    }
     out += fmt::format(
         "  KV {:<14} {}, {}: {} bytes per token as f16, {} as q8_0, {} as f32\n", describe(group),
         layers_of(group), describe(group.kv), kv_bytes_per_token(group, DType::kF16),
@@ -156,6 +161,7 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
     each["kind"] = describe(group);
     each["layers"] = group.num_layers;
     if (group.num_sharing > 0) each["sharing_layers"] = group.num_sharing;
+    if (group.recurrent()) each["state_bytes"] = state_bytes(group);
     each["kv_bytes_per_token_f16"] = kv_bytes_per_token(group, DType::kF16);
     each["kv_bytes_per_token_q8_0"] = kv_bytes_per_token(group, DType::kQ8_0);
     groups.push_back(std::move(each));

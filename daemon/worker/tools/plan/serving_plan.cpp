@@ -84,7 +84,11 @@ Result<uint64_t> sequence_bytes(const PlanModel& target, engine::EngineConfig co
   config.scheduler.max_seqs = 2;
   HEARTH_ASSIGN_OR_RETURN(const engine::MemoryPlan plan,
                           engine::plan_memory(config, *target.model, kUnbounded));
-  return plan.kv_bytes;
+  const models::LayerGroup& last = target.model->info().groups.back();
+  if (!last.recurrent()) return plan.kv_bytes;
+  const engine::GroupPlan& states = plan.groups.back();
+  return plan.kv_bytes - states.num_blocks * states.block_bytes +
+         engine::bytes_for(last, config, 0) / (2 * config.scheduler.max_seqs);
 }
 
 /// The number of sequences of `context` tokens that fit next to `weights` and the engine's other
