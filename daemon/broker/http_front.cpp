@@ -24,6 +24,7 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.max_connections = config.http.max_connections;
   server.max_body_bytes = config.limits.max_message_bytes;
   server.accepts_per_turn = LoopShares::kAcceptsPerTurn;
+  server.refusals_per_turn = LoopShares::kRefusalsPerTurn;
   server.inline_bytes = kInlineBytes;
   server.idle_timeout_ms = config.http.idle_timeout_ms;
   server.header_timeout_ms = config.http.header_timeout_ms;

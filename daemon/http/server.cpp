@@ -158,7 +158,7 @@ class Server final : public HttpServer, public ConnectionHost {
   void accept_soon(Listener<Acceptor>& listener);
   template <class Acceptor>
   void accept_some(Listener<Acceptor>& listener);
-  void admit(int fd, bool tcp);
+  bool admit(int fd, bool tcp);
   bool has_room(uint32_t peer_uid, bool other_user);
   void serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid);
   void wake(std::vector<uint64_t> numbers);
@@ -264,11 +264,12 @@ void Server::accept_soon(Listener<Acceptor>& listener) {
 template <class Acceptor>
 void Server::accept_some(Listener<Acceptor>& listener) {
   constexpr bool tcp = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
-  for (int i = 0; i < config_.accepts_per_turn; ++i) {
+  int served = 0, refused = 0;
+  while (served < config_.accepts_per_turn && refused < config_.refusals_per_turn) {
     const int fd = ::accept4(listener.acceptor.native_handle(), nullptr, nullptr,
                              SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-      admit(fd, tcp);
+      ++(admit(fd, tcp) ? served : refused);
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -282,13 +283,14 @@ void Server::accept_some(Listener<Acceptor>& listener) {
 }
 
 // Identifies the user before counting, so that unidentified connections cannot shut out a user.
-void Server::admit(int fd, bool tcp) {
+// False: not served.
+bool Server::admit(int fd, bool tcp) {
   const std::optional<uint32_t> named = tcp ? tcp_peer_uid(fd) : unix_peer_uid(fd);
   const bool other_user = tcp && !keys_ && named != std::optional<uint32_t>(::geteuid());
   const uint32_t peer_uid = named.value_or(kNobody);
   if (!backend_.may_connect(peer_uid)) {
     ::close(fd);  // writing an answer to each of a flood would take longer than the rest
-    return;
+    return false;
   }
   if ((!tcp && !named) || !has_room(peer_uid, other_user)) {
     constexpr std::string_view kFull =
@@ -297,7 +299,7 @@ void Server::admit(int fd, bool tcp) {
     [[maybe_unused]] const ssize_t n =
         ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(fd);
-    return;
+    return false;
   }
   Socket socket(io_);
   error_code error;
@@ -310,7 +312,7 @@ void Server::admit(int fd, bool tcp) {
   }
   if (error) {
     if (!socket.is_open()) ::close(fd);
-    return;
+    return false;
   }
   Rules rules{.hosts = tcp ? HostRules::of_tcp(*endpoint_, config_.allowed_hosts)
                            : HostRules::of_unix_socket(config_.allowed_hosts),
@@ -318,6 +320,7 @@ void Server::admit(int fd, bool tcp) {
               .keys = tcp && keys_ ? &*keys_ : nullptr};
   rules.other_user = other_user;
   serve(std::move(socket), std::move(rules), tcp ? ::geteuid() : *named, peer_uid);
+  return true;
 }
 
 bool Server::has_room(uint32_t peer_uid, bool other_user) {

@@ -33,7 +33,9 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
   int64_t max_connections = 256;
   int64_t max_body_bytes = 32 << 20;
-  int accepts_per_turn = 8;  ///< new connections of one listener in one turn
+  /// A turn of a listener ends after so many new connections that are served, or refused.
+  int accepts_per_turn = 8;
+  int refusals_per_turn = 32;
   /// Bodies up to this size, and answers up to a few KiB of it, are parsed on the server's own
   /// thread.
   size_t inline_bytes = 64 << 10;

@@ -18,8 +18,10 @@ class LoopShares {
   /// New connections of one user: the sustained rate, and the largest burst.
   static constexpr int64_t kConnectionsPerSecond = 500;
   static constexpr int64_t kConnectionsAtOnce = 1000;
-  /// What one turn of a listener may cost the users' messages: about 50 us.
+  /// A turn of a listener ends after so many connections that are served, or that are refused: 50
+  /// to 200 us. Refusing is cheap, and must keep up with a flood even if each user's turn is long.
   static constexpr int kAcceptsPerTurn = 8;
+  static constexpr int kRefusalsPerTurn = 32;
 
   LoopShares(boost::asio::io_context& io, const Clock& clock) : io_(io), clock_(clock) {}
   ~LoopShares() { *alive_ = false; }
@@ -29,7 +31,7 @@ class LoopShares {
   /// Runs `work` soon: one piece per turn of the loop, users in turn, however many connections each
   /// has. Work that has not run when this object ends is dropped.
   void take_turn(uint32_t uid, std::function<void()> work);
-  /// The same for a listener's next connections, at most kAcceptsPerTurn. All listeners together
+  /// The same for a listener's next connections. All listeners together
   /// take turns like one user, because whose connections they are is known only afterwards.
   void take_listeners_turn(std::function<void()> work);
   /// Counts one more new connection of the user. False: there are too many, close it unserved. Call

@@ -194,7 +194,9 @@ void Server::accept_soon() {
 // While connections wait the only pauses are the users' turns: a full backlog would refuse the
 // connections of all users.
 void Server::accept_some() {
-  for (int i = 0; i < LoopShares::kAcceptsPerTurn; ++i) {
+  const uint64_t served = last_number_ + LoopShares::kAcceptsPerTurn;
+  const uint64_t refused = refused_ + LoopShares::kRefusalsPerTurn;
+  while (last_number_ < served && refused_ < refused) {
     if (accept_one()) continue;
     const bool none = errno == EAGAIN || errno == EWOULDBLOCK;
     accepting_ = false;
@@ -240,6 +242,7 @@ void Server::admit(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    note_refused("the system does not name its user");
     ::close(fd);
     return;
   }
@@ -252,6 +255,7 @@ void Server::admit(int fd) {
   boost::system::error_code error;
   socket.assign(boost::asio::local::stream_protocol(), fd, error);
   if (error) {
+    note_refused("the system does not watch it");
     ::close(fd);
     return;
   }

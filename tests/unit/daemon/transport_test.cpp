@@ -181,6 +181,26 @@ TEST_CASE("a flood of connections is accepted in turn with the messages of those
   CHECK(rig.until([&] { return rig.server->num_connections() == 401; }));
 }
 
+TEST_CASE("a turn of the listener serves few connections, and refuses more") {
+  Rig rig;
+  constexpr int kWaiting = 100;
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < kWaiting; ++i) peers.push_back(std::make_unique<RawPeer>(rig.path()));
+  size_t turns = 0;
+  size_t before = 0;
+  for (int i = 0; i < 1000 && rig.server->num_refused() < kWaiting - 4; ++i) {
+    rig.io.restart();
+    if (rig.io.poll_one() == 0) continue;
+    const size_t now = rig.server->num_refused();
+    CHECK(now - before <= LoopShares::kRefusalsPerTurn);
+    if (now > before) ++turns;
+    before = now;
+  }
+  // The user's share is 4.
+  CHECK(rig.server->num_connections() == 4);
+  CHECK(turns == 3);
+}
+
 TEST_CASE("refused connections count, so that a flood does not take each share that gets free") {
   Rig rig;
   std::vector<std::unique_ptr<RawPeer>> peers;
