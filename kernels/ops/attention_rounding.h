@@ -28,7 +28,7 @@ inline constexpr int kMostQ = 8191;
 inline constexpr int kMostWeight = 8191;
 inline constexpr int kValueBits = 11;
 
-/// Bits of the smallest bound that is distinguished, and of the smallest that is too large.
+/// Bits of the smallest bound that counts as itself, and of the smallest that is too large.
 inline constexpr int32_t kLeastBound = (127 - 60) << 23;
 inline constexpr int32_t kBoundLimit = (127 + 100) << 23;
 

@@ -41,8 +41,7 @@ struct StoredHead {
   double k(const std::byte* layer, int32_t dim, int32_t offset) const {
     const std::byte* head = layer + kv_head * k_bytes;
     if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at_k.k(dim, offset));
-    return static_cast<double>(static_cast<int8_t>(head[at_k.k(dim, offset)])) *
-           k_scale(layer, dim, offset);
+    return std::bit_cast<int8_t>(head[at_k.k(dim, offset)]) * k_scale(layer, dim, offset);
   }
   double k_scale(const std::byte* layer, int32_t dim, int32_t offset) const {
     return load(layer + kv_head * k_bytes + at_k.values(), DType::kF16, at_k.k_scale(dim, offset));
@@ -54,8 +53,7 @@ struct StoredHead {
     if (kv.shape.v_in_k) return k(layer, dim, offset);
     const std::byte* head = v_head(layer);
     if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at_v.v(dim, offset));
-    return static_cast<double>(static_cast<int8_t>(head[at_v.v(dim, offset)])) *
-           v_scale(layer, dim, offset);
+    return std::bit_cast<int8_t>(head[at_v.v(dim, offset)]) * v_scale(layer, dim, offset);
   }
   double v_scale(const std::byte* layer, int32_t dim, int32_t offset) const {
     if (kv.shape.v_in_k) return k_scale(layer, dim, offset);
@@ -112,14 +110,14 @@ std::vector<double> rounded_q(DType dtype, std::span<const float> q) {
 }
 
 /// Rounds weights of consecutive positions, starting with `first`, tile by tile.
-void round_weights(int32_t first, std::span<const double> v_steps, std::span<double> weights) {
+void round_weights(size_t first, std::span<const double> v_steps, std::span<double> weights) {
   for (size_t begin = 0; begin < weights.size();) {
     size_t end = begin;
     double largest = 0;
     do {
       largest = std::max(largest, weights[end] * v_steps[end]);
       ++end;
-    } while (end < weights.size() && (first + static_cast<int32_t>(end)) % kSoftmaxTile != 0);
+    } while (end < weights.size() && (first + end) % kSoftmaxTile != 0);
     for (; begin < end; ++begin) {
       if (largest > 0) {
         const double unit = largest / kMostWeight / v_steps[begin];
@@ -151,7 +149,7 @@ void attend(const AttentionArgs& args, const int32_t* blocks, int32_t head,
           [&](int32_t d) { return stored.k(layer, d, offset); },
           [&](int32_t d) { return stored.k_scale(layer, d, offset); });
       for (size_t d = 0; d < k.values.size(); ++d) {
-        dot += row[static_cast<size_t>(first) + d] * k.values[d];
+        dot += row[first + d] * k.values[d];
       }
     }
     Values v(
@@ -187,7 +185,7 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
     for (int32_t head = 0; head < args.num_heads; ++head) {
       const KvShape& shape = args.kv.shape;
       const float* q = args.q.row<float>(t) + int64_t{head} * shape.k_dim;
-      attend(args, blocks, head, seen, {q, static_cast<size_t>(shape.k_dim)},
+      attend(args, blocks, head, seen, std::span<const float>(q, shape.k_dim),
              args.out.row<float>(t) + int64_t{head} * shape.v_dim);
     }
   }

@@ -30,7 +30,7 @@ void copy_k(const AttentionSplit& a, const char* block, int32_t offset, float* o
 void copy_v(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
   const int32_t n = a.v_dim;
   const int64_t padded = padded_dims(n);
-  const float* from = reinterpret_cast<const float*>(block) + static_cast<int64_t>(offset) * n;
+  const float* from = reinterpret_cast<const float*>(block) + int64_t{offset} * n;
   for (int j = 0; j < kSubTile; ++j, from += n, out += padded) {
     int32_t d = 0;
     for (; d + kLanes <= n; d += kLanes) store(out + d, load(from + d));

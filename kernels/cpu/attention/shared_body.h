@@ -66,9 +66,8 @@ struct Range {
   int to;
 
   Range(const AttentionSplit& a, int row, int32_t tile)
-      : from(a.first[row] > tile ? static_cast<int>(a.first[row] - tile) : 0),
-        to(a.last[row] - tile < kSoftmaxTile - 1 ? static_cast<int>(a.last[row] - tile + 1)
-                                                 : kSoftmaxTile) {}
+      : from(a.first[row] > tile ? a.first[row] - tile : 0),
+        to(a.last[row] - tile < kSoftmaxTile - 1 ? a.last[row] - tile + 1 : kSoftmaxTile) {}
   bool operator==(const Range&) const = default;
 };
 

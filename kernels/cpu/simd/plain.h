@@ -204,7 +204,7 @@ struct Halves16 {
 HEARTH_SIMD Halves16 no_halves() { return {}; }
 HEARTH_SIMD Halves16 max_halves(Halves16 most, const uint16_t* p) {
   for (int i = 0; i < 16; ++i) {
-    const auto bits = static_cast<uint16_t>(p[i] & 0x7fff);
+    const uint16_t bits = p[i] & 0x7fff;
     most.lanes[i] = bits > most.lanes[i] ? bits : most.lanes[i];
   }
   return most;
