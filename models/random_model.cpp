@@ -300,7 +300,7 @@ std::vector<RandomModel::Tensor> tensors_of(const ModelShape& shape, DType type)
 }
 
 /// The dimensions of a tensor in the file: a vector, a matrix, or one per expert.
-size_t num_dims(const RandomModel::Tensor& tensor) {
+uint32_t num_dims(const RandomModel::Tensor& tensor) {
   if (tensor.experts > 1) return 3;
   return tensor.rows == 1 ? 1 : 2;
 }
@@ -377,7 +377,7 @@ Result<RandomModel> RandomModel::create(const ModelShape& shape, std::string_vie
   for (Tensor& tensor : tensors) {
     GgufTensor unmixed;
     unmixed.name = tensor.name;
-    unmixed.num_dims = static_cast<uint32_t>(num_dims(tensor));
+    unmixed.num_dims = num_dims(tensor);
     unmixed.dims[0] = tensor.cols;
     unmixed.dims[1] = tensor.rows / tensor.experts;
     unmixed.dims[2] = tensor.experts;
@@ -407,7 +407,7 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
     const uint64_t cols = tensor.cols, rows = tensor.rows;
     tensor.bytes = kernels::bytes_of(tensor.dtype, rows * cols);
     model.parameters_ += rows * cols;
-    const auto experts = static_cast<uint64_t>(tensor.experts);
+    const uint64_t experts = tensor.experts;
     const uint64_t dims[] = {cols, rows / experts, experts};
     writer.declare_tensor(tensor.name, {dims, num_dims(tensor)}, tensor.dtype);
     const std::pair key(tensor.dtype, tensor.cols);
