@@ -325,8 +325,8 @@ struct KvStoreArgs {
 /// max(0, p - window + 1) .. p (all of 0 .. p without a window).
 ///   scores = scale * q.k; then soft_cap * tanh(scores / soft_cap) if soft_cap is set; then
 ///   softmax, with `sinks[h]`, if given, as one more logit that has no value.
-/// The step's own K and V were stored earlier, so they are read back rounded. The reference and the
-/// CPU also round products over KV of f16, bf16 and q8_0: attention_rounding.h.
+/// The step's own K and V were stored earlier, so they are read back rounded.
+///
 /// Source: Kwon et al. 2023 (PagedAttention) section 4; Milakov and Gimelshein 2018 (online
 /// softmax).
 struct AttentionArgs {

@@ -25,16 +25,14 @@ endif()
 
 set(HEARTH_SIMD_SOURCES)
 set(matmul matmul/body matmul/offset_body matmul/min_body matmul/wide_body matmul/halves_body)
-set(attention attention/float_body attention/rounded_body)
-set(others rows/body state/body)
+set(others attention/body rows/body state/body)
 
 # hearth_instruction_set(NAME VOCABULARY FLAGS ... PARTS ...)
 function(hearth_instruction_set name vocabulary)
   cmake_parse_arguments(ARG "" "" "FLAGS;PARTS" ${ARGN})
   foreach(part ${ARG_PARTS})
-    string(REPLACE "/" "_" file ${part}_${name}.cpp)
-    string(TOLOWER ${file} file)
-    set(file ${CMAKE_CURRENT_BINARY_DIR}/cpu/${file})
+    string(REPLACE "/" "_" file ${part})
+    string(TOLOWER ${CMAKE_CURRENT_BINARY_DIR}/cpu/${file}_${name}.cpp file)
     file(CONFIGURE OUTPUT ${file} CONTENT [=[
 #define HEARTH_OF_SET(table) table##@name@
 #include "kernels/cpu/simd/@vocabulary@.h"
@@ -47,20 +45,19 @@ function(hearth_instruction_set name vocabulary)
   set(HEARTH_SIMD_SOURCES ${HEARTH_SIMD_SOURCES} PARENT_SCOPE)
 endfunction()
 
-hearth_instruction_set(Plain plain PARTS ${matmul} ${attention} ${others})
+hearth_instruction_set(Plain plain PARTS ${matmul} ${others})
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(avx2 -mavx2 -mfma -mf16c)
   # g++ 12 warns of its own intrinsics: _mm512_undefined_ps is "used uninitialized" (PR 105593).
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq
     -Wno-uninitialized -Wno-maybe-uninitialized)
-  hearth_instruction_set(Avx2 avx2 FLAGS ${avx2} ${rarely_run} PARTS ${matmul} ${attention} ${others})
-  hearth_instruction_set(Avx512 avx512 FLAGS ${avx512} ${rarely_run} PARTS ${matmul} ${attention})
+  hearth_instruction_set(Avx2 avx2 FLAGS ${avx2} ${rarely_run} PARTS ${matmul} ${others})
+  hearth_instruction_set(Avx512 avx512 FLAGS ${avx512} ${rarely_run} PARTS ${matmul})
   hearth_instruction_set(Avx512 avx512 FLAGS ${avx512} PARTS ${others})
-  hearth_instruction_set(Avx512Vnni avx512 FLAGS ${avx512} -mavx512vnni
-    PARTS ${matmul} ${attention})
+  hearth_instruction_set(Avx512Vnni avx512 FLAGS ${avx512} -mavx512vnni PARTS ${matmul})
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   # Scheduled before registers are chosen, loads move so far ahead that sums are spilled for them.
   set(neon -fno-schedule-insns)
-  hearth_instruction_set(Neon neon FLAGS ${neon} PARTS ${matmul} ${attention} ${others})
+  hearth_instruction_set(Neon neon FLAGS ${neon} PARTS ${matmul} ${others})
   hearth_instruction_set(NeonDot neon FLAGS ${neon} -march=armv8.2-a+dotprod PARTS ${matmul})
 endif()

@@ -17,7 +17,7 @@ OpTable reference_ops() {
                   .num_threads = 1,
                   .memory_bytes = memory.total_bytes,
                   .memory_free_bytes = memory.available_bytes};
-  table.numerics_id = "reference/3";
+  table.numerics_id = "reference/2";
   table.any_kv_shape = true;
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };

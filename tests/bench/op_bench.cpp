@@ -144,17 +144,12 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
   }
 }
 
-struct AttentionShape {
-  const char* name;
-  int32_t heads;
-  KvShape kv;
-};
-constexpr AttentionShape kGrouped{"attention", 32, KvShape::even(8, 64)};
-constexpr AttentionShape kLatent{"latent attention", 16, {1, 576, 512, true}};
-
-void bench_attention(const Bench& bench, const AttentionShape& what, DType kv_type,
-                     int32_t num_seqs, int32_t context, int32_t queries) {
-  const KvShape& shape = what.kv;
+void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_t context,
+                     int32_t queries) {
+  constexpr int32_t kHeads = 32;
+  constexpr int32_t kKvHeads = 8;
+  constexpr int32_t kHeadDim = 64;
+  constexpr auto shape = KvShape::even(kKvHeads, kHeadDim);
   const OpTable& ops = bench.ops;
   const Step step(num_seqs, context, queries);
   // A block holds all layers, as a model's does: calls use one after the other.
@@ -165,30 +160,28 @@ void bench_attention(const Bench& bench, const AttentionShape& what, DType kv_ty
   const DeviceBuffer pool = take(ops, seen_bytes * layers);
   // Every f16 is a small normal number, and so are the scales of q8_0.
   std::fill_n(pool.as<uint16_t>(), pool.size() / 2, uint16_t{0x2c01});
-  const int64_t width = int64_t{what.heads} * shape.k_dim;
-  const int64_t out_width = int64_t{what.heads} * shape.v_dim;
+  const int64_t width = kHeads * kHeadDim;
   const int32_t tokens = step.index.num_tokens;
   const DeviceBuffer q = take(ops, static_cast<size_t>(tokens * width) * 4);
-  const DeviceBuffer out = take(ops, static_cast<size_t>(tokens * out_width) * 4);
+  const DeviceBuffer out = take(ops, static_cast<size_t>(tokens * width) * 4);
   for (int64_t i = 0; i < tokens * width; ++i) {
     q.as<float>()[i] = static_cast<float>(i % 37 - 18) / 18;
   }
   const double seconds = bench.best_seconds([&](size_t call) {
     const auto layer = static_cast<int64_t>(call % layers) * layer_bytes;
-    ops.attention(ops.state.get(),
-                  {.batch = &step.index,
-                   .q = {q.data(), DType::kF32, tokens, width, width},
-                   .kv = {pool.data(), block_bytes, layer, kv_type, 16, shape},
-                   .num_heads = what.heads,
-                   .scale = 0.125f,
-                   .out = {out.data(), DType::kF32, tokens, out_width, out_width}});
+    ops.attention(ops.state.get(), {.batch = &step.index,
+                                    .q = {q.data(), DType::kF32, tokens, width, width},
+                                    .kv = {pool.data(), block_bytes, layer, kv_type, 16, shape},
+                                    .num_heads = kHeads,
+                                    .scale = 0.125f,
+                                    .out = {out.data(), DType::kF32, tokens, width, width}});
   });
   double pairs = 0;  // per query and position it attends to
   for (const int32_t position : step.positions) pairs += position + 1;
-  bench.report(fmt::format("{} {} {}x{} queries, context {}", what.name, info(kv_type).name,
-                           num_seqs, queries, context),
-               seconds, static_cast<double>(seen_bytes),
-               pairs * 2 * static_cast<double>(width + out_width), bench.ceilings.f32_ops_per_s);
+  bench.report(fmt::format("attention {} {}x{} queries, context {}", info(kv_type).name, num_seqs,
+                           queries, context),
+               seconds, static_cast<double>(seen_bytes), pairs * 4 * static_cast<double>(width),
+               bench.ceilings.f32_ops_per_s);
 }
 
 constexpr DType kTypes[] = {DType::kQ8_0,   DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0,
@@ -220,13 +213,11 @@ int run(const CpuOptions& options, std::string_view only, bool smoke) {
   if (only.empty()) bench_matmul(bench, DType::kQ8_0, width, width);
   if (!only.empty() && only != "attention") return 0;
   for (const DType kv_type : {DType::kF16, DType::kQ8_0}) {
-    bench_attention(bench, kGrouped, kv_type, 1, smoke ? 64 : 512, 1);
-    bench_attention(bench, kGrouped, kv_type, 1, smoke ? 600 : 4096, 1);
-    bench_attention(bench, kGrouped, kv_type, smoke ? 2 : 16, smoke ? 40 : 1024, 1);
-    bench_attention(bench, kGrouped, kv_type, 1, smoke ? 32 : 512, smoke ? 32 : 512);
-    bench_attention(bench, kGrouped, kv_type, 1, smoke ? 64 : 8192, smoke ? 16 : 512);
-    bench_attention(bench, kLatent, kv_type, 1, smoke ? 64 : 16384, 1);
-    bench_attention(bench, kLatent, kv_type, 1, smoke ? 64 : 4096, smoke ? 16 : 512);
+    bench_attention(bench, kv_type, 1, smoke ? 64 : 512, 1);
+    bench_attention(bench, kv_type, 1, smoke ? 600 : 4096, 1);
+    bench_attention(bench, kv_type, smoke ? 2 : 16, smoke ? 40 : 1024, 1);
+    bench_attention(bench, kv_type, 1, smoke ? 32 : 512, smoke ? 32 : 512);
+    bench_attention(bench, kv_type, 1, smoke ? 64 : 8192, smoke ? 16 : 512);
   }
   return 0;
 }

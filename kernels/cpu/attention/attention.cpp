@@ -102,9 +102,9 @@ std::vector<HeadRows> row_sets(const Attention& a) {
 AttentionFn kernel_of(const AttentionKernels& kernels, DType kv_type) {
   switch (kv_type) {
     case DType::kF32: return kernels.f32;
-    case DType::kF16: return kernels.rounded->f16;
-    case DType::kBF16: return kernels.rounded->bf16;
-    case DType::kQ8_0: return kernels.rounded->q8_0;
+    case DType::kF16: return kernels.f16;
+    case DType::kBF16: return kernels.bf16;
+    case DType::kQ8_0: return kernels.q8_0;
     default: HEARTH_CHECK(false, "KV type {}", info(kv_type).name);
   }
   return nullptr;

@@ -10,13 +10,15 @@
 
 #include <cstdint>
 
-#include "kernels/ops/attention_rounding.h"
-
 namespace hearth::kernels {
 
 /// Rows that share converted K and V: 16 tokens of 4 heads per kv head. Converting is then a
 /// twentieth of the work, and all the data stays in L2.
 inline constexpr int kMaxAttentionRows = 64;
+/// Positions that share one update of a row's maximum. Tiles start at absolute multiples; the size
+/// divides kAttentionSplit and is part of the numerics.
+inline constexpr int kSoftmaxTile = 64;
+
 /// Partial softmax of up to kMaxAttentionRows rows: o of row r is at o + r * padded_dims(v_dim).
 struct AttentionPartial {
   float m[kMaxAttentionRows];
@@ -46,32 +48,20 @@ struct AttentionSplit {
   float* scratch;  ///< attention_scratch_floats(k_dim, v_dim)
 };
 
-/// Scratch memory in units of four bytes, for either body.
 constexpr int64_t attention_scratch_floats(int64_t k_dim, int64_t v_dim) {
-  // f32: one tile of K and V. Rounded: K and V of a tile as pairs of integers, steps of K, two
-  // values per position for V, the pairs of all q and their factors, and scales of 16 positions.
-  const int64_t pairs = (k_dim + 1) / 2;
-  const int64_t chunks = (k_dim + kRoundedDims - 1) / kRoundedDims;
-  const int64_t plain = kSoftmaxTile * (k_dim + padded_dims(v_dim));
-  const int64_t rounded = kSoftmaxTile * (pairs + chunks + padded_dims(v_dim) / 2 + 2) +
-                          kMaxAttentionRows * (padded_dims(pairs) + 1) + 16 * ((v_dim + 31) / 32);
-  // Both: l of each row in 16 lanes.
-  return (plain > rounded ? plain : rounded) + kMaxAttentionRows * 16;
+  // One tile of K and V as f32, l of each row in 16 lanes, and the scales of 16 positions of V.
+  return kSoftmaxTile * (k_dim + padded_dims(v_dim)) + kMaxAttentionRows * 16 +
+         16 * ((v_dim + 31) / 32);
 }
 
 using AttentionFn = void (*)(const AttentionSplit&, AttentionPartial* partial, float* o);
 
-/// KV that is rounded to 16-bit integers (kernels/ops/attention_rounding.h).
-struct RoundedAttention {
+struct AttentionKernels {
+  /// Computes one split into (partial, o), one function per KV type.
+  AttentionFn f32;
   AttentionFn f16;
   AttentionFn bf16;
   AttentionFn q8_0;
-};
-
-struct AttentionKernels {
-  /// Computes one split into (partial, o).
-  AttentionFn f32;
-  const RoundedAttention* rounded;
   /// Merges a row's later partial into its earlier one: (m, l, o) of `v_dim` values.
   void (*merge)(float* m, float* l, float* o, float later_m, float later_l, const float* later_o,
                 int32_t v_dim);
@@ -79,14 +69,9 @@ struct AttentionKernels {
   void (*finish)(float m, float l, const float* o, const float* sink, int32_t v_dim, float* out);
 };
 
-#define HEARTH_ATTENTION_TABLES(set)             \
-  extern const AttentionKernels kAttention##set; \
-  extern const RoundedAttention kRoundedAttention##set
-HEARTH_ATTENTION_TABLES(Plain);
-HEARTH_ATTENTION_TABLES(Avx2);
-HEARTH_ATTENTION_TABLES(Avx512);
-HEARTH_ATTENTION_TABLES(Avx512Vnni);
-HEARTH_ATTENTION_TABLES(Neon);
-#undef HEARTH_ATTENTION_TABLES
+extern const AttentionKernels kAttentionPlain;
+extern const AttentionKernels kAttentionAvx2;
+extern const AttentionKernels kAttentionAvx512;
+extern const AttentionKernels kAttentionNeon;
 
 }  // namespace hearth::kernels

@@ -230,54 +230,5 @@ HEARTH_SIMD Sum dot4(Sum sum, int8x16_t w, Four x) {
 }
 #endif
 
-HEARTH_SIMD I load_ints(const int32_t* p) { return vld1q_s32(p); }
-HEARTH_SIMD void store_ints(int32_t* p, I x) { vst1q_s32(p, x); }
-HEARTH_SIMD I set1_int(int32_t x) { return vdupq_n_s32(x); }
-HEARTH_SIMD I pair_low16(F a, F b) {
-  return vsliq_n_s32(vreinterpretq_s32_f32(a), vreinterpretq_s32_f32(b), 16);
-}
-HEARTH_SIMD void store_low16(uint16_t* p, F x) {
-  const uint16x4_t low = vmovn_u32(vreinterpretq_u32_f32(x));
-  __builtin_memcpy(p, &low, sizeof low);
-}
-/// The products of lanes 0 and 1, and of 2 and 3: neighbours belong to one lane.
-struct PairSum {
-  int32x4_t low;
-  int32x4_t high;
-};
-HEARTH_SIMD PairSum pair_zero() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
-HEARTH_SIMD PairSum dot2(PairSum sum, I a, I b) {
-  const int16x8_t x = vreinterpretq_s16_s32(a);
-  const int16x8_t y = vreinterpretq_s16_s32(b);
-  return {vmlal_s16(sum.low, vget_low_s16(x), vget_low_s16(y)), vmlal_high_s16(sum.high, x, y)};
-}
-HEARTH_SIMD F to_float(PairSum x) { return vcvtq_f32_s32(vpaddq_s32(x.low, x.high)); }
-HEARTH_SIMD void transpose(const int32_t* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
-  const int32x4x2_t low = vtrnq_s32(load_ints(in), load_ints(in + in_stride));
-  const int32x4x2_t high = vtrnq_s32(load_ints(in + 2 * in_stride), load_ints(in + 3 * in_stride));
-  for (int c = 0; c < 2; ++c) {
-    const int64x2_t above = vreinterpretq_s64_s32(low.val[c]);
-    const int64x2_t below = vreinterpretq_s64_s32(high.val[c]);
-    store_ints(out + c * out_stride, vreinterpretq_s32_s64(vtrn1q_s64(above, below)));
-    store_ints(out + (2 + c) * out_stride, vreinterpretq_s32_s64(vtrn2q_s64(above, below)));
-  }
-}
-
-struct Halves16 {
-  uint16x8_t low;
-  uint16x8_t high;
-};
-HEARTH_SIMD Halves16 no_halves() { return {vdupq_n_u16(0), vdupq_n_u16(0)}; }
-HEARTH_SIMD Halves16 max_halves(Halves16 most, const uint16_t* p) {
-  const uint16x8_t mask = vdupq_n_u16(0x7fff);
-  return {vmaxq_u16(most.low, vandq_u16(vld1q_u16(p), mask)),
-          vmaxq_u16(most.high, vandq_u16(vld1q_u16(p + 8), mask))};
-}
-HEARTH_SIMD void store_halves(uint16_t* p, Halves16 x) {
-  vst1q_u16(p, x.low);
-  vst1q_u16(p + 8, x.high);
-}
-HEARTH_SIMD uint16_t largest_half(Halves16 x) { return vmaxvq_u16(vmaxq_u16(x.low, x.high)); }
-
 }  // namespace
 }  // namespace hearth::kernels

@@ -171,52 +171,5 @@ HEARTH_SIMD I dot4(I sum, B w, Four x4) {
   return sum;
 }
 
-HEARTH_SIMD I load_ints(const int32_t* p) { return I{p[0], p[1], p[2], p[3]}; }
-HEARTH_SIMD void store_ints(int32_t* p, I x) { __builtin_memcpy(p, &x, sizeof x); }
-HEARTH_SIMD I set1_int(int32_t x) { return I{x, x, x, x}; }
-HEARTH_SIMD I pair_low16(F a, F b) {
-  typedef uint32_t U __attribute__((vector_size(16)));
-  const U high = reinterpret_cast<U>(b) << 16;
-  return reinterpret_cast<I>((reinterpret_cast<U>(a) & 0xffffu) | high);
-}
-HEARTH_SIMD void store_low16(uint16_t* p, F x) {
-  const I bits = reinterpret_cast<I>(x);
-  uint16_t low[kLanes];
-  for (int i = 0; i < kLanes; ++i) low[i] = static_cast<uint16_t>(bits[i]);
-  __builtin_memcpy(p, low, sizeof low);
-}
-using PairSum = I;
-HEARTH_SIMD PairSum pair_zero() { return I{}; }
-HEARTH_SIMD PairSum dot2(PairSum sum, I a, I b) {
-  typedef uint32_t U __attribute__((vector_size(16)));
-  const auto low = [](I x) { return reinterpret_cast<I>(reinterpret_cast<U>(x) << 16) >> 16; };
-  return sum + low(a) * low(b) + (a >> 16) * (b >> 16);
-}
-HEARTH_SIMD void transpose(const int32_t* in, int64_t in_stride, int32_t* out, int64_t out_stride) {
-  for (int r = 0; r < kLanes; ++r) {
-    for (int c = 0; c < kLanes; ++c) out[c * out_stride + r] = in[r * in_stride + c];
-  }
-}
-
-struct Halves16 {
-  uint16_t lanes[16];
-};
-HEARTH_SIMD Halves16 no_halves() { return {}; }
-HEARTH_SIMD Halves16 max_halves(Halves16 most, const uint16_t* p) {
-  for (int i = 0; i < 16; ++i) {
-    const uint16_t bits = p[i] & 0x7fff;
-    most.lanes[i] = bits > most.lanes[i] ? bits : most.lanes[i];
-  }
-  return most;
-}
-HEARTH_SIMD void store_halves(uint16_t* p, const Halves16& x) {
-  __builtin_memcpy(p, x.lanes, sizeof x.lanes);
-}
-HEARTH_SIMD uint16_t largest_half(const Halves16& x) {
-  uint16_t most = 0;
-  for (const uint16_t each : x.lanes) most = each > most ? each : most;
-  return most;
-}
-
 }  // namespace
 }  // namespace hearth::kernels
