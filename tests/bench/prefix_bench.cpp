@@ -155,11 +155,14 @@ class Rig {
   }
   uint64_t chunks_dropped() { return store().chunks_dropped; }
   int32_t context_length() const { return engine_->context_length(); }
-  uint64_t block_bytes() const {
-    uint64_t bytes = 0;
-    for (const int64_t group : engine_->kv_layout().block_bytes)
-      bytes += static_cast<uint64_t>(group);
-    return bytes;
+  /// Bytes that a prefix of so many blocks restores: a state once.
+  uint64_t bytes_of(int32_t blocks) const {
+    const engine::KvLayout& layout = engine_->kv_layout();
+    int64_t bytes = 0;
+    for (int32_t group = 0; group < layout.num_groups(); ++group) {
+      bytes += layout.block_bytes[group] * (group == layout.state_group ? 1 : blocks);
+    }
+    return static_cast<uint64_t>(bytes);
   }
 
  private:
@@ -247,7 +250,7 @@ void measure_ttft(const Setup& setup) {
                done.cached_disk_tokens, done.prompt_tokens,
                static_cast<double>(done.restore_us) / 1000);
     if (done.cached_disk_tokens == 0) continue;
-    bytes = static_cast<uint64_t>(done.cached_disk_tokens / 16) * rig->block_bytes();
+    bytes = rig->bytes_of(done.cached_disk_tokens / 16);
     restore_gb.push_back(static_cast<double>(bytes) / static_cast<double>(done.restore_us) / 1e3);
   }
   fmt::print(
