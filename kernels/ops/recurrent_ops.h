@@ -5,10 +5,9 @@
 // Rules, in addition to those of kernels/ops.h:
 //  * A row is computed from the state after all earlier rows of its sequence, one row after another
 //    in ascending order. So its value does not depend on how the rows are split over steps.
-//  * StateStep (kernels/ops.h) names where a sequence's state comes from and goes to, and which
-//  rows
-//    are drafts. The states of a step's sequences are in different blocks, but `from` may be
-//    shared.
+//  * StateStep (kernels/ops.h) names the blocks that a sequence's state is read from and written
+//    to, and which rows are drafts. A step writes each block for one sequence only; several may
+//    read the same one.
 //  * Values are computed in f32, gates and norms of keys in double.
 //  * Widths of states are multiples of kStateLanes.
 
@@ -95,8 +94,8 @@ struct HeadScanArgs {
 /// A state of d_state values for each channel, with a decay of its own for each. Channel c of each
 /// row:
 ///   d = softplus(dt[c] + dt_bias[c])
-///   S[n][c] = exp(d * a[n][c]) * S[n][c] + (d * x[c]) * b[n];   out[c] = sum_n c[n] * S[n][c] +
-///   skip[c] * x[c]
+///   S[n][c] = exp(d * a[n][c]) * S[n][c] + (d * x[c]) * b[n]
+///   out[c] = sum_n C[n] * S[n][c] + skip[c] * x[c], with C the tensor `c`
 /// One f32 chain per sum, n ascending. State: (d_state, channels).
 /// Source: Gu and Dao 2023 (Mamba), algorithm 2.
 struct ChannelScanArgs {
