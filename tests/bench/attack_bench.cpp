@@ -2,8 +2,8 @@
 // build and the bundled model `tales`. One user asks for a stream after the other and, at the same
 // time, for short answers; the other attacks (attacks.cpp). Printed for each attack: the first
 // user's first token and worst gap between two parts of a stream, as times of those without an
-// attack, and the broker's resident memory beyond idle, at most during the attack and 10 s after
-// its end.
+// attack, and by how much the broker's resident memory grows beyond what the first user alone made
+// it, at most during the attack and 10 s after its end.
 //
 //   hearth-attack-bench [--smoke] [ATTACK]
 //   hearth-attack-bench --against RUNTIME_DIR [ATTACK]
@@ -139,11 +139,11 @@ int run(const Lengths& lengths, const std::string& only) {
   const Daemon daemon(temp.path(), {});
   tests::let_other_user_in(temp.path(), daemon.runtime());
   (void)measure(daemon, lengths.measured / 4);  // loads the model
-  const int64_t idle = resident_bytes(daemon.pid());
   for (const Attack& attack : attacks()) {
     if (!only.empty() && only != attack.name) continue;
     // Before each: the machine's speed changes meanwhile.
     const Seen calm = measure(daemon, lengths.measured);
+    const int64_t idle = resident_bytes(daemon.pid());
     print("undisturbed", calm, calm, idle, std::nullopt);
     Seen seen;
     {

@@ -247,6 +247,16 @@ void unread_http(const fs::path& runtime) {
                [&](size_t) { return Sender{.again = again, .reads = false}; });
 }
 
+// Long requests of short prompts: the description in their schema is kept while they wait.
+void waiting(const fs::path& runtime) {
+  const std::string again =
+      message(R"({"verb":"generate","prompt":"Once upon a time","max_tokens":100,)"
+              R"("json_schema":"{\"type\":\"string\",\"description\":\")" +
+              words(500'000) + R"(\"}"})");
+  keep_sending(ipc::api_socket(runtime), 120,
+               [&](size_t) { return Sender{.first = hands("DEALER"), .again = again}; });
+}
+
 // No attack on the daemon: what a busy process costs another user on the same cores.
 [[noreturn]] void compute(const fs::path&) {
   std::atomic<uint64_t> count = 0;
@@ -268,6 +278,7 @@ constexpr Attack kAttacks[] = {
      subscriptions},
     {"unread", "40 connections ask and do not read the answers", unread_answers},
     {"unread HTTP", "60 HTTP connections ask and do not read the answers", unread_http},
+    {"waiting", "120 connections send requests of 500 KB that wait for their turn", waiting},
 };
 
 }  // namespace

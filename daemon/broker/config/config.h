@@ -40,7 +40,7 @@ struct LimitsConfig {
   int64_t max_requests = 256;            ///< live requests of all users
   int64_t max_requests_per_owner = 128;
   int64_t max_queued_bytes = 256 << 20;  ///< request bytes held, of all users
-  int64_t max_queued_bytes_per_owner = 128 << 20;
+  int64_t max_queued_bytes_per_owner = 32 << 20;
   int64_t max_output_tokens_per_owner = 0;   ///< that live requests may still generate; 0: no bound
   int64_t output_buffer_bytes = 4 << 20;     ///< unread answers of one slow connection
   int64_t max_connections = 1024;            ///< to api.sock, if the descriptor limit permits
