@@ -117,7 +117,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                        known.insert(database_name(name));
                      }
                    }),
-      http_(dispatcher_, output_, reports_, side_, shares_) {
+      http_(dispatcher_, output_, reports_, side_, acceptor_, shares_) {
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);
@@ -155,9 +155,9 @@ Result<void> Broker::listen() {
   };
   handlers.on_writable = [this, peer_id](const TransportPeer& peer) { on_writable(peer_id(peer)); };
   handlers.on_gone = [this, peer_id](const TransportPeer& peer) { on_gone(peer_id(peer)); };
-  HEARTH_ASSIGN_OR_RETURN(clients_,
-                          TransportServer::open(io_, clock_, shares_, runtime_dir_.api_socket(),
-                                                SocketKind::kRouter, limits, std::move(handlers)));
+  HEARTH_ASSIGN_OR_RETURN(
+      clients_, TransportServer::open(io_, clock_, acceptor_, shares_, runtime_dir_.api_socket(),
+                                      SocketKind::kRouter, limits, std::move(handlers)));
   log_debug("bounds", "connections={} per_owner={}", limits.connections,
             limits.connections_per_user);
   if (!config_.server.tcp.empty()) HEARTH_TRY(listen_on_tcp());
@@ -241,7 +241,7 @@ Result<void> Broker::listen_for_watchers() {
     }
   };
   HEARTH_ASSIGN_OR_RETURN(
-      events_, EventHub::open(io_, clock_, shares_, rights_,
+      events_, EventHub::open(io_, clock_, acceptor_, shares_, rights_,
                               ipc::events_socket(runtime_dir_.path()), std::move(sources)));
   return {};
 }

@@ -92,7 +92,8 @@ class Broker {
   AwakeClock clock_{steady_};
   SystemdNotifier systemd_;
   boost::asio::io_context io_;
-  LoopShares shares_{io_, clock_};
+  Acceptor acceptor_{io_, steady_};
+  LoopShares shares_{io_};
   boost::asio::signal_set signals_;
   boost::asio::signal_set sleep_signals_;
   boost::asio::signal_set reload_signal_;

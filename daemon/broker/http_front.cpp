@@ -1,6 +1,9 @@
 #include "daemon/broker/http_front.h"
 
+#include <string_view>
 #include <utility>
+
+#include "kernels/base/log.h"
 
 namespace hearth::broker {
 namespace {
@@ -23,8 +26,6 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.allowed_origins = config.http.allowed_origins;
   server.max_connections = config.http.max_connections;
   server.max_body_bytes = config.limits.max_message_bytes;
-  server.accepts_per_turn = LoopShares::kAcceptsPerTurn;
-  server.refusals_per_turn = LoopShares::kRefusalsPerTurn;
   server.inline_bytes = kInlineBytes;
   server.idle_timeout_ms = config.http.idle_timeout_ms;
   server.header_timeout_ms = config.http.header_timeout_ms;
@@ -47,6 +48,16 @@ ipc::SendOutcome HttpFront::send(uint64_t exchange, const OutgoingView& outgoing
     answer.json = outgoing.payload;
   }
   return server_->deliver(exchange, answer);
+}
+
+uint64_t HttpFront::accept_from(int listener, http::NameUser name_user,
+                                http::OnConnection on_connection) {
+  AcceptHandlers handlers;
+  handlers.on_connection = std::move(on_connection);
+  handlers.on_refused = [](uint64_t count, std::string_view why) {
+    log_warn("http_refused", "count={} why=\"{}\"", count, why);
+  };
+  return acceptor_.add(listener, name_user, std::move(handlers));
 }
 
 Result<void> HttpFront::admit(uint32_t uid, size_t bytes) const {

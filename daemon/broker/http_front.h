@@ -8,6 +8,7 @@
 
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/observe/reports.h"
+#include "daemon/broker/process/acceptor.h"
 #include "daemon/broker/process/loop_shares.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/requests/dispatcher.h"
@@ -19,8 +20,13 @@ namespace hearth::broker {
 class HttpFront final : public http::Backend {
  public:
   HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side,
-            LoopShares& shares)
-      : dispatcher_(dispatcher), output_(output), reports_(reports), side_(side), shares_(shares) {}
+            Acceptor& acceptor, LoopShares& shares)
+      : dispatcher_(dispatcher),
+        output_(output),
+        reports_(reports),
+        side_(side),
+        acceptor_(acceptor),
+        shares_(shares) {}
 
   /// Listens on the configured addresses, if any.
   Result<void> open(boost::asio::io_context& io, const Config& config,
@@ -34,10 +40,9 @@ class HttpFront final : public http::Backend {
   void take_turn(uint32_t uid, std::function<void()> work) override {
     shares_.take_turn(uid, std::move(work));
   }
-  void take_listeners_turn(std::function<void()> work) override {
-    shares_.take_listeners_turn(std::move(work));
-  }
-  bool may_connect(uint32_t uid) override { return shares_.may_connect(uid); }
+  uint64_t accept_from(int listener, http::NameUser name_user,
+                       http::OnConnection on_connection) override;
+  void accept_no_more(uint64_t number) override { acceptor_.remove(number); }
   Result<void> admit(uint32_t uid, size_t bytes) const override;
   void run_aside(uint32_t uid, size_t bytes, std::function<void()> work,
                  std::function<void()> then) override {
@@ -57,6 +62,7 @@ class HttpFront final : public http::Backend {
   OutputBuffer& output_;
   const Reports& reports_;
   SideThread& side_;
+  Acceptor& acceptor_;
   LoopShares& shares_;
   std::unique_ptr<http::HttpServer> server_;
 };

@@ -11,12 +11,9 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <optional>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -44,12 +41,12 @@ constexpr uint32_t kNobody = UINT32_MAX;
 class Server final : public HttpServer, public ConnectionHost {
  public:
   Server(asio::io_context& io, const ServerConfig& settings, Backend& broker)
-      : io_(io), config_(settings), backend_(broker), unix_(io), tcp_(io), timer_(io) {}
+      : io_(io), config_(settings), backend_(broker), timer_(io) {}
   ~Server() override {
-    *alive_ = false;
     timer_.cancel();
+    for (const uint64_t listener : listeners_) backend_.accept_no_more(listener);
     std::error_code ignored;
-    if (unix_.acceptor.is_open()) std::filesystem::remove(config_.socket, ignored);
+    if (bound_) std::filesystem::remove(config_.socket, ignored);
     for (const auto& [number, connection] : std::exchange(connections_, {})) connection->close();
   }
 
@@ -143,22 +140,8 @@ class Server final : public HttpServer, public ConnectionHost {
     int64_t key_pause_ms = 0;
     int64_t no_key_before_ms = 0;
   };
-  template <class Acceptor>
-  struct Listener {
-    explicit Listener(asio::io_context& io) : acceptor(io) {}
-    Acceptor acceptor;
-    bool accepting = false;
-  };
-  using UnixListener = Listener<asio::local::stream_protocol::acceptor>;
-  using TcpListener = Listener<asio::ip::tcp::acceptor>;
-
-  template <class Acceptor>
-  void wait_for_connections(Listener<Acceptor>& listener);
-  template <class Acceptor>
-  void accept_soon(Listener<Acceptor>& listener);
-  template <class Acceptor>
-  void accept_some(Listener<Acceptor>& listener);
-  bool admit(int fd, bool tcp);
+  void accept_from(int listener, bool tcp);
+  void admit(int fd, bool tcp, std::optional<uint32_t> named);
   bool has_room(uint32_t peer_uid, bool other_user);
   void serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid);
   void wake(std::vector<uint64_t> numbers);
@@ -171,8 +154,8 @@ class Server final : public HttpServer, public ConnectionHost {
   Backend& backend_;
   std::optional<Endpoint> endpoint_;
   std::optional<Keys> keys_;
-  UnixListener unix_;
-  TcpListener tcp_;
+  bool bound_ = false;  // the Unix socket
+  std::vector<uint64_t> listeners_;
   asio::steady_timer timer_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> exchanges_;
@@ -181,7 +164,6 @@ class Server final : public HttpServer, public ConnectionHost {
   std::string scratch_;
   uint64_t connections_made_ = 0;
   uint64_t exchanges_made_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers may outlive us
 };
 
 Error cannot(std::string_view what, const error_code& error) {
@@ -197,15 +179,17 @@ Result<void> Server::listen_unix() {
   std::error_code ignored;
   std::filesystem::remove(config_.socket, ignored);
   error_code error;
-  auto& acceptor = unix_.acceptor;
+  asio::local::stream_protocol::acceptor acceptor(io_);
   acceptor.open(asio::local::stream_protocol(), error);
   if (!error) acceptor.bind(asio::local::stream_protocol::endpoint(config_.socket.string()), error);
   if (!error) acceptor.native_non_blocking(true, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return cannot(config_.socket.string(), error);
+  bound_ = true;
   if (::chmod(config_.socket.c_str(), 0660) != 0) {
     return Error::io(fmt::format("chmod {}", config_.socket.string()));
   }
+  accept_from(acceptor.release(), false);
   return {};
 }
 
@@ -217,7 +201,7 @@ Result<void> Server::listen_tcp() {
   error_code error;
   const auto address = asio::ip::make_address(endpoint_->address, error);
   const asio::ip::tcp::endpoint endpoint(address, endpoint_->port);
-  auto& acceptor = tcp_.acceptor;
+  asio::ip::tcp::acceptor acceptor(io_);
   if (!error) acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
@@ -225,73 +209,31 @@ Result<void> Server::listen_tcp() {
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return cannot(fmt::format("http.listen {}", config_.listen), error);
   endpoint_->port = acceptor.local_endpoint(error).port();
+  accept_from(acceptor.release(), true);
   return {};
 }
 
-// Asio does not set it. A worker started later would otherwise hold the connection open.
-void close_on_exec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
+void Server::accept_from(int listener, bool tcp) {
+  // Asio does not set it. A worker started later would otherwise hold the socket open.
+  ::fcntl(listener, F_SETFD, FD_CLOEXEC);
+  listeners_.push_back(backend_.accept_from(
+      listener, tcp ? tcp_peer_uid : unix_peer_uid,
+      [this, tcp](int fd, std::optional<uint32_t> uid) { admit(fd, tcp, uid); }));
+}
 
 Result<void> Server::listen() {
   if (!config_.socket.empty()) HEARTH_TRY(listen_unix());
   if (!config_.listen.empty()) HEARTH_TRY(listen_tcp());
-  if (unix_.acceptor.is_open()) close_on_exec(unix_.acceptor.native_handle());
-  if (tcp_.acceptor.is_open()) close_on_exec(tcp_.acceptor.native_handle());
   log_info("http_listening", "socket={} tcp_port={} keys={}", config_.socket.string(), port(),
            keys_ ? keys_->size() : 0);
   every_tick();
   return {};
 }
 
-template <class Acceptor>
-void Server::wait_for_connections(Listener<Acceptor>& listener) {
-  if (listener.accepting || !listener.acceptor.is_open()) return;
-  listener.accepting = true;
-  listener.acceptor.async_wait(asio::socket_base::wait_read,
-                               [this, alive = alive_, &listener](const error_code& error) {
-                                 if (*alive && !error) accept_soon(listener);
-                               });
-}
-
-template <class Acceptor>
-void Server::accept_soon(Listener<Acceptor>& listener) {
-  backend_.take_listeners_turn([this, alive = alive_, &listener] {
-    if (*alive) accept_some(listener);
-  });
-}
-
-// While connections wait the only pauses are the users' turns: a full backlog would refuse the
-// connections of all users.
-template <class Acceptor>
-void Server::accept_some(Listener<Acceptor>& listener) {
-  constexpr bool tcp = std::is_same_v<Acceptor, asio::ip::tcp::acceptor>;
-  int served = 0, refused = 0;
-  while (served < config_.accepts_per_turn && refused < config_.refusals_per_turn) {
-    const int fd = ::accept4(listener.acceptor.native_handle(), nullptr, nullptr,
-                             SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      ++(admit(fd, tcp) ? served : refused);
-      continue;
-    }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    listener.accepting = false;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return wait_for_connections(listener);
-    // For example out of descriptors: the next tick retries.
-    log_warn("http_accept", "error=\"{}\"", std::strerror(errno));
-    return;
-  }
-  accept_soon(listener);
-}
-
-// Identifies the user before counting, so that unidentified connections cannot shut out a user.
-// False: not served.
-bool Server::admit(int fd, bool tcp) {
-  const std::optional<uint32_t> named = tcp ? tcp_peer_uid(fd) : unix_peer_uid(fd);
+// Connections without an identified user are counted apart and cannot shut out a user.
+void Server::admit(int fd, bool tcp, std::optional<uint32_t> named) {
   const bool other_user = tcp && !keys_ && named != std::optional<uint32_t>(::geteuid());
   const uint32_t peer_uid = named.value_or(kNobody);
-  if (!backend_.may_connect(peer_uid)) {
-    ::close(fd);  // writing an answer to each of a flood would take longer than the rest
-    return false;
-  }
   if ((!tcp && !named) || !has_room(peer_uid, other_user)) {
     constexpr std::string_view kFull =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
@@ -299,7 +241,7 @@ bool Server::admit(int fd, bool tcp) {
     [[maybe_unused]] const ssize_t n =
         ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(fd);
-    return false;
+    return;
   }
   Socket socket(io_);
   error_code error;
@@ -312,7 +254,7 @@ bool Server::admit(int fd, bool tcp) {
   }
   if (error) {
     if (!socket.is_open()) ::close(fd);
-    return false;
+    return;
   }
   Rules rules{.hosts = tcp ? HostRules::of_tcp(*endpoint_, config_.allowed_hosts)
                            : HostRules::of_unix_socket(config_.allowed_hosts),
@@ -320,7 +262,6 @@ bool Server::admit(int fd, bool tcp) {
               .keys = tcp && keys_ ? &*keys_ : nullptr};
   rules.other_user = other_user;
   serve(std::move(socket), std::move(rules), tcp ? ::geteuid() : *named, peer_uid);
-  return true;
 }
 
 bool Server::has_room(uint32_t peer_uid, bool other_user) {
@@ -355,8 +296,6 @@ void Server::wake(std::vector<uint64_t> numbers) {
 }
 
 void Server::every_tick() {
-  wait_for_connections(unix_);
-  wait_for_connections(tcp_);
   const int64_t now = now_ms();
   std::vector<std::shared_ptr<Connection>> all;
   for (const auto& [number, connection] : connections_) all.push_back(connection);

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,6 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
   int64_t max_connections = 256;
   int64_t max_body_bytes = 32 << 20;
-  /// A turn of a listener ends after so many new connections that are served, or refused.
-  int accepts_per_turn = 8;
-  int refusals_per_turn = 32;
   /// Bodies up to this size, and answers up to a few KiB of it, are parsed on the server's own
   /// thread.
   size_t inline_bytes = 64 << 10;
@@ -52,16 +50,23 @@ struct Exchanger {
   uint32_t uid = 0;
 };
 
+/// Determines the user at the other end of a connection (peer.h); may run on another thread.
+using NameUser = std::optional<uint32_t> (*)(int fd);
+/// A new connection, which does not block, is closed on exec, and is the callee's to close; and its
+/// user, if the kernel names one.
+using OnConnection = std::function<void(int fd, std::optional<uint32_t> uid)>;
+
 /// The broker, as the front door sees it.
 class Backend {
  public:
   virtual ~Backend() = default;
   /// Runs `work` soon, from the loop, users in turn.
   virtual void take_turn(uint32_t uid, std::function<void()> work) = 0;
-  /// The same for a listener's next connections; all listeners take turns like one user.
-  virtual void take_listeners_turn(std::function<void()> work) = 0;
-  /// Counts one more new connection of the user. False: there are too many, close it unserved.
-  virtual bool may_connect(uint32_t uid) = 0;
+  /// Calls `on_connection` from the loop for each connection of `listener`, a socket that listens
+  /// and belongs to the broker from here on, except those of users that open too many. Returns a
+  /// number for accept_no_more(), after which no call follows.
+  virtual uint64_t accept_from(int listener, NameUser name_user, OnConnection on_connection) = 0;
+  virtual void accept_no_more(uint64_t number) = 0;
   /// Whether a request of `bytes` would be admitted now, or the reason it would not.
   virtual Result<void> admit(uint32_t uid, size_t bytes) const = 0;
   /// Runs `work` on another thread, users in turn, then `then` on the server's thread. `bytes` is

@@ -38,7 +38,8 @@ void hide_requests(ipc::WatchUpdate& update, const std::function<bool(uint64_t)>
 }
 
 Result<std::unique_ptr<EventHub>> EventHub::open(boost::asio::io_context& io, const Clock& clock,
-                                                 LoopShares& shares, const Rights& rights,
+                                                 Acceptor& acceptor, LoopShares& shares,
+                                                 const Rights& rights,
                                                  const std::filesystem::path& path,
                                                  HubSources sources) {
   TransportLimits limits;
@@ -53,9 +54,9 @@ Result<std::unique_ptr<EventHub>> EventHub::open(boost::asio::io_context& io, co
     raw->on_subscription(peer, on, topic);
   };
   handlers.on_gone = [raw = hub.get()](const TransportPeer& peer) { raw->leave(peer.number); };
-  HEARTH_ASSIGN_OR_RETURN(hub->socket_,
-                          TransportServer::open(io, clock, shares, path, SocketKind::kXPub, limits,
-                                                std::move(handlers)));
+  HEARTH_ASSIGN_OR_RETURN(
+      hub->socket_, TransportServer::open(io, clock, acceptor, shares, path, SocketKind::kXPub,
+                                          limits, std::move(handlers)));
   return hub;
 }
 

@@ -51,7 +51,8 @@ struct HubSources {
 class EventHub final : public WatchSink {
  public:
   static Result<std::unique_ptr<EventHub>> open(boost::asio::io_context& io, const Clock& clock,
-                                                LoopShares& shares, const Rights& rights,
+                                                Acceptor& acceptor, LoopShares& shares,
+                                                const Rights& rights,
                                                 const std::filesystem::path& socket,
                                                 HubSources sources);
 

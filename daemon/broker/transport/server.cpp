@@ -1,6 +1,5 @@
 #include "daemon/broker/transport/server.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -19,12 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/http/peer.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
 namespace {
-
-using boost::asio::posix::stream_descriptor;
 
 constexpr int64_t kDeadlinesEveryUs = 500'000;
 constexpr size_t kScratchBytes = 64 << 10;
@@ -36,17 +33,17 @@ Error os_error(const std::filesystem::path& path, std::string_view what) {
 
 class Server final : public TransportServer, public ConnectionHost {
  public:
-  Server(boost::asio::io_context& io, const Clock& clock, LoopShares& shares,
+  Server(boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
          std::filesystem::path path, SocketKind kind, const TransportLimits& limits,
          TransportHandlers handlers)
       : io_(io),
         clock_(clock),
+        acceptor_(acceptor),
         shares_(shares),
         path_(std::move(path)),
         kind_(kind),
         limits_(limits),
         handlers_(std::move(handlers)),
-        listener_(io),
         scratch_(kScratchBytes) {}
   ~Server() override;
 
@@ -107,28 +104,22 @@ class Server final : public TransportServer, public ConnectionHost {
     std::deque<uint64_t> wait_to_send;
   };
 
-  void wait_for_connections();
-  void accept_soon();
-  void accept_some();
-  bool accept_one();
   void admit(int fd);
   const char* refusal(uint32_t uid);
-  void note_refused(const char* why);
-  bool turn_one_away();
+  void note_refused(uint64_t count, std::string_view why);
   void flush_all();
   void wake(std::deque<uint64_t> waiting, void (Connection::*resume)());
 
   boost::asio::io_context& io_;
   const Clock& clock_;
+  Acceptor& acceptor_;
   LoopShares& shares_;
   const std::filesystem::path path_;
   const SocketKind kind_;
   const TransportLimits limits_;
   const TransportHandlers handlers_;
-  stream_descriptor listener_;
+  uint64_t listener_ = 0;  // the acceptor's number of our socket; 0: none
   bool bound_ = false;
-  bool accepting_ = false;
-  int reserve_fd_ = -1;  // closed briefly when no other descriptor is free
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint32_t, User> users_;
   std::vector<std::shared_ptr<Connection>> to_flush_;
@@ -137,7 +128,7 @@ class Server final : public TransportServer, public ConnectionHost {
   uint64_t last_number_ = 0;
   uint64_t refused_ = 0;
   uint64_t refused_logged_ = 0;
-  const char* refused_why_ = "";
+  std::string refused_why_;
   int64_t deadlines_due_us_ = 0;
   std::vector<char> scratch_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // handlers may outlive us
@@ -147,8 +138,8 @@ Server::~Server() {
   *alive_ = false;
   // The owner is being destroyed too, so no callback is called.
   for (const auto& [number, connection] : std::exchange(connections_, {})) connection->close();
+  acceptor_.remove(listener_);
   if (bound_) ::unlink(path_.c_str());
-  if (reserve_fd_ >= 0) ::close(reserve_fd_);
 }
 
 Result<void> Server::listen() {
@@ -162,92 +153,37 @@ Result<void> Server::listen() {
   std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return os_error(path_, "socket");
-  listener_.assign(fd);
+  const auto failed = [&](std::string_view what) {
+    Error error = os_error(path_, what);
+    ::close(fd);
+    return error;
+  };
   ::unlink(name.c_str());  // left by a daemon that was killed
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return os_error(path_, "bind");
+    return failed("bind");
   }
   bound_ = true;
-  if (::chmod(name.c_str(), 0660) != 0) return os_error(path_, "chmod");
-  if (::listen(fd, SOMAXCONN) != 0) return os_error(path_, "listen");
-  reserve_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  wait_for_connections();
+  if (::chmod(name.c_str(), 0660) != 0) return failed("chmod");
+  if (::listen(fd, SOMAXCONN) != 0) return failed("listen");
+  AcceptHandlers handlers;
+  handlers.on_connection = [this](int connection, std::optional<uint32_t>) { admit(connection); };
+  handlers.on_refused = [this](uint64_t count, std::string_view why) { note_refused(count, why); };
+  listener_ = acceptor_.add(fd, http::unix_peer_uid, std::move(handlers));
   return {};
 }
 
 // ---- Connections -------------------------------------------------------------------------------
 
-void Server::wait_for_connections() {
-  if (std::exchange(accepting_, true)) return;
-  listener_.async_wait(stream_descriptor::wait_read,
-                       [this, alive = alive_](const boost::system::error_code& error) {
-                         if (*alive && !error) accept_soon();
-                       });
-}
-
-void Server::accept_soon() {
-  shares_.take_listeners_turn([this, alive = alive_] {
-    if (*alive) accept_some();
-  });
-}
-
-// While connections wait the only pauses are the users' turns: a full backlog would refuse the
-// connections of all users.
-void Server::accept_some() {
-  const uint64_t served = last_number_ + LoopShares::kAcceptsPerTurn;
-  const uint64_t refused = refused_ + LoopShares::kRefusalsPerTurn;
-  while (last_number_ < served && refused_ < refused) {
-    if (accept_one()) continue;
-    const bool none = errno == EAGAIN || errno == EWOULDBLOCK;
-    accepting_ = false;
-    if (none) wait_for_connections();
-    return;  // connections that cannot be accepted now are retried at the next tick
-  }
-  accept_soon();
-}
-
-bool Server::accept_one() {
-  const int fd =
-      ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd >= 0) {
-    admit(fd);
-    return true;
-  }
-  switch (errno) {
-    case EINTR:
-    case ECONNABORTED: return true;
-    case EMFILE:
-    case ENFILE: return turn_one_away();
-    default: return false;
-  }
-}
-
-// Accepts and closes one connection, using the reserved descriptor. Without a descriptor a
-// connection would wait forever and keep waking the loop. False, with the reason in errno: none
-// waits, or the reserve is gone too.
-bool Server::turn_one_away() {
-  if (reserve_fd_ >= 0) ::close(reserve_fd_);
-  const int fd = ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
-  const int problem = errno;
-  if (fd >= 0) {
-    note_refused("no descriptor is left");
-    ::close(fd);
-  }
-  reserve_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  errno = problem;
-  return fd >= 0;
-}
-
 void Server::admit(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    note_refused("the system does not name its user");
+    note_refused(1, "the system does not name its user");
     ::close(fd);
     return;
   }
   if (const char* why = refusal(peer.uid)) {
-    note_refused(why);
+    note_refused(1, why);
     ::close(fd);
     return;
   }
@@ -255,7 +191,7 @@ void Server::admit(int fd) {
   boost::system::error_code error;
   socket.assign(boost::asio::local::stream_protocol(), fd, error);
   if (error) {
-    note_refused("the system does not watch it");
+    note_refused(1, "the system does not watch it");
     ::close(fd);
     return;
   }
@@ -269,7 +205,6 @@ void Server::admit(int fd) {
 
 // Why the user may not have one more connection; null: it may.
 const char* Server::refusal(uint32_t uid) {
-  if (!shares_.may_connect(uid)) return "the user opens too many connections per second";
   const auto user = users_.find(uid);
   if (user != users_.end() && user->second.connections >= limits_.connections_per_user) {
     return "the user has its share of connections";
@@ -278,8 +213,8 @@ const char* Server::refusal(uint32_t uid) {
   return nullptr;
 }
 
-void Server::note_refused(const char* why) {
-  ++refused_;
+void Server::note_refused(uint64_t count, std::string_view why) {
+  refused_ += count;
   refused_why_ = why;
 }
 
@@ -292,7 +227,6 @@ void Server::on_closed(Connection& connection) {
 }
 
 void Server::tick() {
-  wait_for_connections();
   const int64_t now = clock_.now_us();
   if (now < deadlines_due_us_) return;
   deadlines_due_us_ = now + kDeadlinesEveryUs;
@@ -383,11 +317,11 @@ void Server::wake(std::deque<uint64_t> waiting, void (Connection::*resume)()) {
 }  // namespace
 
 Result<std::unique_ptr<TransportServer>> TransportServer::open(
-    boost::asio::io_context& io, const Clock& clock, LoopShares& shares,
+    boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
     const std::filesystem::path& path, SocketKind kind, const TransportLimits& limits,
     TransportHandlers handlers) {
-  auto server =
-      std::make_unique<Server>(io, clock, shares, path, kind, limits, std::move(handlers));
+  auto server = std::make_unique<Server>(io, clock, acceptor, shares, path, kind, limits,
+                                         std::move(handlers));
   HEARTH_TRY(server->listen());
   return std::unique_ptr<TransportServer>(std::move(server));
 }

@@ -1,7 +1,7 @@
 #pragma once
-// A Unix socket that speaks ZMTP: accepts connections, obtains each peer's credentials from the
-// kernel, and bounds what one user may take: connections, bytes in reception, unread bytes, and the
-// loop's time. Running out of descriptors does not stop it. Owned by the io thread.
+// A Unix socket that speaks ZMTP: obtains each peer's credentials from the kernel, and bounds what
+// one user may take: connections, bytes in reception, unread bytes, and the loop's time. Owned by
+// the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "daemon/broker/process/acceptor.h"
 #include "daemon/broker/process/loop_shares.h"
 #include "daemon/broker/transport/connection.h"
 #include "ipc/wire/socket.h"
@@ -33,12 +34,10 @@ class TransportServer {
  public:
   /// Binds `path`, mode 0660, and replaces an existing socket. kInvalidArgument: the path is too
   /// long for a socket; kIo with the system's reason.
-  static Result<std::unique_ptr<TransportServer>> open(boost::asio::io_context& io,
-                                                       const Clock& clock, LoopShares& shares,
-                                                       const std::filesystem::path& path,
-                                                       SocketKind kind,
-                                                       const TransportLimits& limits,
-                                                       TransportHandlers handlers);
+  static Result<std::unique_ptr<TransportServer>> open(
+      boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
+      const std::filesystem::path& path, SocketKind kind, const TransportLimits& limits,
+      TransportHandlers handlers);
   virtual ~TransportServer() = default;
 
   /// kWouldBlock: too many bytes are unsent; keep the message, on_writable follows. kUnreachable:

@@ -20,7 +20,8 @@ struct Rig {
   const tests::TempDir temp;
   boost::asio::io_context io;
   FakeClock clock;
-  LoopShares shares{io, clock};
+  Acceptor acceptor{io, clock};
+  LoopShares shares{io};
   Rights rights;
   int asked = 0;
   std::vector<bool> watched;
@@ -35,8 +36,9 @@ struct Rig {
     sources.models = [this] { return ++asked, std::string("{}"); };
     sources.requests = [this] { return ++asked, live; };
     sources.watch_workers = [this](bool on) { watched.push_back(on); };
-    hub =
-        EventHub::open(io, clock, shares, rights, ipc::events_socket(temp.path()), sources).value();
+    hub = EventHub::open(io, clock, acceptor, shares, rights, ipc::events_socket(temp.path()),
+                         sources)
+              .value();
   }
   /// Runs the loop until `done` returns true; false after 20 s.
   bool until(const std::function<bool()>& done) {

@@ -10,8 +10,8 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
-#include <climits>
 #include <deque>
 
 #include "daemon/http/server.h"
@@ -37,14 +37,12 @@ class FakeBackend final : public Backend {
     turns.push_back(std::move(work));
     if (!holds_turns) run_turn();
   }
-  void take_listeners_turn(std::function<void()> work) override {
-    ++listeners_turns;
-    boost::asio::post(*io, std::move(work));
+  uint64_t accept_from(int listener, NameUser name_user, OnConnection on_connection) override {
+    sockets.emplace_back(*io, listener);
+    accept_next(sockets.back(), name_user, std::move(on_connection));
+    return sockets.size();
   }
-  bool may_connect(uint32_t uid) override {
-    CHECK(uid == ::geteuid());
-    return connections-- > 0;
-  }
+  void accept_no_more(uint64_t number) override { sockets.at(number - 1).close(); }
   Result<void> admit(uint32_t, size_t bytes) const override {
     if (bytes <= room) return {};
     return Error{ErrorCode::kBusy, "full", ""};
@@ -84,12 +82,21 @@ class FakeBackend final : public Backend {
     job.then();
   }
 
+  using Listener = boost::asio::posix::stream_descriptor;
+  void accept_next(Listener& listener, NameUser name_user, OnConnection on_connection) {
+    listener.async_wait(Listener::wait_read, [=, this, &listener](const auto& error) {
+      if (error) return;
+      const int fd = ::accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+      if (fd >= 0) on_connection(fd, name_user(fd));
+      accept_next(listener, name_user, on_connection);
+    });
+  }
+
   HttpServer* server = nullptr;
   boost::asio::io_context* io = nullptr;
+  std::deque<Listener> sockets;
   bool holds_turns = false;  // the test runs them
   std::deque<std::function<void()>> turns;
-  int listeners_turns = 0;
-  int connections = INT_MAX;  // that may still be opened
   ipc::TokenizeReply reply;
   size_t room = SIZE_MAX;
   std::deque<Job> jobs;
@@ -103,9 +110,9 @@ class Fixture {
     config.socket = dir_.path() / "http.sock";
     config.inline_bytes = inline_bytes;
     config.instance = "test";
+    backend.io = &io_;
     server_ = HttpServer::open(io_, config, backend).value();
     backend.server = server_.get();
-    backend.io = &io_;
   }
 
   /// A connection; descriptors are closed with the fixture.
@@ -271,35 +278,12 @@ TEST_CASE("a long body waits until its user's other long bodies are in; short on
   f.send(second, std::string_view(part).substr(taken));
 }
 
-TEST_CASE("a user that opens too many connections per second is turned away without an answer") {
-  Fixture f;
-  f.backend.connections = 1;
-  const int served = f.connect(), refused = f.connect();
-  CHECK(f.run_until([&] { return f.ended(refused); }));
-  f.tokenize(served, 10);
-  CHECK(f.status(served) == 200);
-}
-
-TEST_CASE("a connection beyond the user's share is refused for now, and counts for its rate") {
+TEST_CASE("a connection beyond the user's share is refused for now") {
   Fixture f;
   constexpr int kShare = 128;  // half of all
-  f.backend.connections = kShare + 1;
   for (int i = 0; i < kShare; ++i) f.connect();
   const int beyond = f.connect();
   CHECK(f.status(beyond) == 503);
-  CHECK(f.backend.connections == 0);
-}
-
-TEST_CASE("new connections are accepted a few per turn, until none waits") {
-  Fixture f;
-  constexpr int kWaiting = 20;
-  std::vector<int> fds;
-  for (int i = 0; i < kWaiting; ++i) fds.push_back(f.connect());
-  f.settle();
-  CHECK(f.backend.connections == INT_MAX - kWaiting);
-  CHECK(f.backend.listeners_turns == 3);
-  f.tokenize(fds.back(), 10);
-  CHECK(f.status(fds.back()) == 200);
 }
 
 TEST_CASE("while a long body is parsed on the side thread, another connection is answered") {

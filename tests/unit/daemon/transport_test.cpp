@@ -13,6 +13,7 @@
 #include <map>
 #include <thread>
 
+#include "daemon/broker/process/connection_rates.h"
 #include "daemon/broker/transport/server.h"
 #include "daemon/broker/transport/tcp_relay.h"
 #include "tests/skip.h"
@@ -25,7 +26,8 @@ struct Rig {
   const tests::TempDir temp;
   boost::asio::io_context io;
   FakeClock clock;
-  LoopShares shares{io, clock};
+  Acceptor acceptor{io, clock};
+  LoopShares shares{io};
   std::vector<std::pair<uint64_t, zmtp::Message>> met;
   std::vector<uint64_t> gone;
   std::vector<uint64_t> writable;
@@ -40,7 +42,7 @@ struct Rig {
     };
     handlers.on_gone = [this](const TransportPeer& peer) { gone.push_back(peer.number); };
     handlers.on_writable = [this](const TransportPeer& peer) { writable.push_back(peer.number); };
-    server = TransportServer::open(io, clock, shares, path(), SocketKind::kRouter, limits,
+    server = TransportServer::open(io, clock, acceptor, shares, path(), SocketKind::kRouter, limits,
                                    std::move(handlers))
                  .value();
   }
@@ -157,64 +159,20 @@ TEST_CASE("a flood of connections is bounded per second of its user") {
   CHECK(rig.server->num_connections() == 10);
 }
 
-TEST_CASE("a flood of connections is accepted in turn with the messages of those that exist") {
-  TransportLimits limits = Rig::small();
-  limits.connections = limits.connections_per_user = 4096;
-  Rig rig(limits);
-  const RawPeer peer(rig.path());
-  peer.shake_hands();
-  std::string message;
-  zmtp::append_frame(message, "x", false);
-  constexpr size_t kMessages = 5;
-  // Each is received by itself, because the next one follows the last one's arrival.
-  std::vector<std::unique_ptr<RawPeer>> flood;
-  for (int i = 0; i < 400; ++i) flood.push_back(std::make_unique<RawPeer>(rig.path()));
-  size_t sent = 0, turns = 0;
-  for (; rig.met.size() < kMessages && turns < 1000; ++turns) {
-    if (sent == rig.met.size()) sent += peer.put(message) > 0 ? 1 : 0;
-    rig.io.restart();
-    if (rig.io.poll_one() == 0) break;
-  }
-  CHECK(rig.met.size() == kMessages);
-  // One turn of the listener for each of the peer's, and some before its first.
-  CHECK(rig.server->num_connections() <= (kMessages + 4) * LoopShares::kAcceptsPerTurn);
-  CHECK(rig.until([&] { return rig.server->num_connections() == 401; }));
-}
-
-TEST_CASE("a turn of the listener serves few connections, and refuses more") {
-  Rig rig;
-  constexpr int kWaiting = 100;
-  std::vector<std::unique_ptr<RawPeer>> peers;
-  for (int i = 0; i < kWaiting; ++i) peers.push_back(std::make_unique<RawPeer>(rig.path()));
-  size_t turns = 0;
-  size_t before = 0;
-  for (int i = 0; i < 1000 && rig.server->num_refused() < kWaiting - 4; ++i) {
-    rig.io.restart();
-    if (rig.io.poll_one() == 0) continue;
-    const size_t now = rig.server->num_refused();
-    CHECK(now - before <= LoopShares::kRefusalsPerTurn);
-    if (now > before) ++turns;
-    before = now;
-  }
-  // The user's share is 4.
-  CHECK(rig.server->num_connections() == 4);
-  CHECK(turns == 3);
-}
-
 TEST_CASE("refused connections count, so that a flood does not take each share that gets free") {
   Rig rig;
   std::vector<std::unique_ptr<RawPeer>> peers;
-  for (int i = 0; i < LoopShares::kConnectionsAtOnce; ++i) {
+  for (int i = 0; i < ConnectionRates::kAtOnce; ++i) {
     peers.push_back(std::make_unique<RawPeer>(rig.path()));
   }
-  constexpr size_t kRefused = LoopShares::kConnectionsAtOnce - 4;
+  constexpr size_t kRefused = ConnectionRates::kAtOnce - 4;
   REQUIRE(rig.until([&] { return rig.server->num_refused() == kRefused; }));
   CHECK(rig.server->num_connections() == 4);
   peers.clear();
   REQUIRE(rig.until([&] { return rig.server->num_connections() == 0; }));
   const RawPeer early(rig.path());
   CHECK(rig.until([&] { return rig.server->num_refused() == kRefused + 1; }));
-  rig.clock.advance_us(1'000'000 / LoopShares::kConnectionsPerSecond);
+  rig.clock.advance_us(1'000'000 / ConnectionRates::kPerSecond);
   const RawPeer next(rig.path());
   CHECK(rig.until([&] { return rig.server->num_connections() == 1; }));
 }
@@ -386,14 +344,15 @@ TEST_CASE("users take turns: many connections of one do not delay another's") {
   const tests::TempDir temp;
   boost::asio::io_context io;
   FakeClock clock;
-  LoopShares shares(io, clock);
+  Acceptor acceptor(io, clock);
+  LoopShares shares(io);
   std::vector<uint32_t> order;
   TransportHandlers handlers;
   handlers.on_message = [&](const TransportPeer& peer, zmtp::Message) {
     order.push_back(peer.credentials.uid);
   };
   TransportLimits limits;
-  const auto server = TransportServer::open(io, clock, shares, temp.path() / "api.sock",
+  const auto server = TransportServer::open(io, clock, acceptor, shares, temp.path() / "api.sock",
                                             SocketKind::kRouter, limits, std::move(handlers))
                           .value();
   std::filesystem::permissions(temp.path(), std::filesystem::perms(0711));
