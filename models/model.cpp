@@ -62,6 +62,7 @@ constexpr std::array kFamilies = {
     Family{"granitehybrid", load_granitehybrid},
     Family{"nemotron_h", load_nemotron_h},
     Family{"nemotron_h_moe", load_nemotron_h_moe},
+    Family{"plamo2", load_plamo2},
     Family{"bert", load_bert},
     Family{"nomic-bert", load_nomic_bert},
 };

@@ -67,9 +67,9 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     recurrent.row = place(tokens, r.row_width());
     recurrent.conv = place(tokens, r.conv_channels());
     if (r.joined_gates) recurrent.gates = place(tokens, 2 * int64_t{r.num_heads});
-    if (r.kind == RecurrentConfig::Kind::kMamba) {
+    if (r.dt_rank > 0) {
       recurrent.low = place(tokens, r.dt_rank + 2 * int64_t{r.d_state});
-      recurrent.dt = place(tokens, r.inner);
+      recurrent.dt = place(tokens, r.num_heads > 0 ? r.num_heads : r.inner);
     }
     recurrent.out = place(tokens, r.inner);
     recurrent.conv_kept = place(kept, r.conv_channels());

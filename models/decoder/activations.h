@@ -50,8 +50,8 @@ struct Activations {
     kernels::TensorView row;        ///< (tokens, recurrent.row_width())
     kernels::TensorView conv;       ///< (tokens, recurrent.conv_channels())
     kernels::TensorView gates;      ///< (tokens, 2 num_heads), if recurrent.joined_gates
-    kernels::TensorView low;        ///< (tokens, dt_rank + 2 d_state), of kMamba
-    kernels::TensorView dt;         ///< (tokens, inner), of kMamba
+    kernels::TensorView low;        ///< (tokens, dt_rank + 2 d_state), of kMamba and kPlamo
+    kernels::TensorView dt;         ///< (tokens, inner), or num_heads, likewise
     kernels::TensorView out;        ///< (tokens, inner)
     kernels::TensorView conv_kept;  ///< (layers * 2 kKeptRows, conv_channels)
     kernels::TensorView scan_kept;  ///< (layers * 2 kKeptRows, kept_width)

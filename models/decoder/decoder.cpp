@@ -221,7 +221,7 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
     store_kv(s, act_.qkv.columns(q_rows, kv.k_width()),
              act_.qkv.columns(q_rows + kv.k_width(), kv.v_width()));
   }
-  norm_and_rotate(s, q, s.weights.q_norm, s.spec.num_heads);
+  norm_and_rotate(s, q, s.weights.q_norm, s.weights.q_norms, s.spec.num_heads);
   scale_by_position(s, q);
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
@@ -271,14 +271,19 @@ void Decoder::scale_by_position(const LayerStep& s, const TensorView& q) {
 void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView& v) {
   if (s.weights.v_is_k) copy_columns(s.batch, k, 0, v);
   if (s.weights.v_norm) norm(s, v, s.weights.v_norm, v);
-  norm_and_rotate(s, k, s.weights.k_norm, s.spec.kv.num_kv_heads);
+  norm_and_rotate(s, k, s.weights.k_norm, s.weights.k_norms, s.spec.kv.num_kv_heads);
   ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
 }
 
 void Decoder::norm_and_rotate(const LayerStep& s, const TensorView& heads,
-                              const WeightHandle& weight, int32_t num_heads) {
+                              const WeightHandle& weight, std::span<const WeightHandle> each_head,
+                              int32_t num_heads) {
   const bool late_norm = config_.qk_norm == QkNorm::kHeadsAfterRope;
   if (weight && !late_norm) norm(s, heads, weight, heads);
+  for (int64_t h = 0; h < std::ssize(each_head); ++h) {
+    const TensorView head = heads.columns(h * s.spec.kv.k_dim, s.spec.kv.k_dim);
+    norm(s, head, each_head[h], head);
+  }
   if (s.spec.rope != kNoRope) rotate(s, heads, num_heads);
   if (weight && late_norm) norm(s, heads, weight, heads);
 }
@@ -453,9 +458,17 @@ void LatentDecoder::layer(const LayerStep& s) {
 }
 
 void SandwichDecoder::layer(const LayerStep& s) {
-  norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
-  attention(s, act().normed);
-  add_normed_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias, s.weights.attn_post_norm);
+  if (s.spec.recurrent) {
+    norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.recurrent.in.get());
+    recurrent(s, act().normed);
+    add_normed_product(s, act().recurrent.out, s.weights.recurrent.out, {},
+                       s.weights.attn_post_norm);
+  } else {
+    norm(s, act().x, s.weights.attn_norm, act().normed, s.weights.qkv.get());
+    attention(s, act().normed);
+    add_normed_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias,
+                       s.weights.attn_post_norm);
+  }
   if (s.spec.experts) {
     add_feed_forward_with_experts(s);
   } else {

@@ -10,6 +10,7 @@
 // (gated units); Zhang and Sennrich 2019 (RMSNorm).
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -138,12 +139,14 @@ class Decoder : public Model {
   void gated_delta(const LayerStep& s, const kernels::TensorView& in);
   void mamba(const LayerStep& s, const kernels::TensorView& in);
   void mamba2(const LayerStep& s, const kernels::TensorView& in);
+  void plamo(const LayerStep& s, const kernels::TensorView& in);
   /// Of the first product's rows of each head, q and its gate: into act().q and act().gate.
   void split_gate(const LayerStep& s, const kernels::TensorView& q_and_gate);
   /// Stores k, and v or what is made of k in place of it, after their norms and the rotation.
   void store_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v);
   void norm_and_rotate(const LayerStep& s, const kernels::TensorView& heads,
-                       const WeightHandle& weight, int32_t num_heads);
+                       const WeightHandle& weight, std::span<const WeightHandle> each_head,
+                       int32_t num_heads);
   void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
   kernels::PagedKv layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const;
@@ -192,8 +195,8 @@ class ParallelDecoder final : public Decoder {
 
 /// Norms on both sides of each branch:
 ///   x += norm(attention(norm(x)) W_out);  x += norm(gated(norm(x)) W_down)
-/// and, where the model has them, experts next to the feed-forward, per-layer embeddings and a
-/// scale of the layer's output.
+/// and, where the model has them, experts next to the feed-forward, per-layer embeddings, a scale
+/// of the layer's output, and a recurrence in place of attention.
 class SandwichDecoder final : public Decoder {
  public:
   using Decoder::Decoder;

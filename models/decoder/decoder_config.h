@@ -25,6 +25,7 @@ enum class QkNorm {
   kWidth,           ///< q and k are normed over all heads together
   kHeadsIfPresent,  ///< as kHeads in a file that has the norms
   kHeadsAfterRope,  ///< as kHeads, after the rotation
+  kEachHead,        ///< as kHeads, each head with weights of its own
 };
 
 /// The norms of the residual stream: before the branches, and after the last layer.
@@ -149,15 +150,16 @@ struct DecoderConfig {
   std::string_view ffn_norm = "ffn_norm";
   bool plain_ffn_norm = false;                   ///< its tensor's name has no ".weight"
   std::string_view output_norm = "output_norm";  ///< name of the norm after the last layer
-  bool rope_divisors = false;                    ///< rope_freqs.weight is allowed
-  bool needs_rope_divisors = false;              ///< rope_freqs.weight is required
-  bool v_norm = false;                           ///< each head of v is normed, without weights
-  bool layer_scale = false;                      ///< layer_output_scale.weight is allowed
-  bool long_rope = false;        ///< rope_factors_long.weight and _short are allowed
-  float embedding_scale = 1;     ///< of the embedding's rows
-  bool embedding_norm = false;   ///< the embedding's rows are normed, without a weight
-  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
-  float attention_soft_cap = 0;  ///< 0: none
+  bool plain_post_norms = false;     ///< the norms after a branch have no ".weight" in their names
+  bool rope_divisors = false;        ///< rope_freqs.weight is allowed
+  bool needs_rope_divisors = false;  ///< rope_freqs.weight is required
+  bool v_norm = false;               ///< each head of v is normed, without weights
+  bool layer_scale = false;          ///< layer_output_scale.weight is allowed
+  bool long_rope = false;            ///< rope_factors_long.weight and _short are allowed
+  float embedding_scale = 1;         ///< of the embedding's rows
+  bool embedding_norm = false;       ///< the embedding's rows are normed, without a weight
+  float attention_scale = 0;         ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
+  float attention_soft_cap = 0;      ///< 0: none
   float position_scale = 0;     ///< q grows with its position (ScaleByPositionArgs); 0: it does not
   int32_t position_length = 1;  ///< of the positions with the same scale
   float residual_scale = 1;     ///< of what attention and feed-forward add

@@ -49,12 +49,19 @@ class LayerFinder {
     return required ? want(rest, {size}) : maybe(rest, {size});
   }
 
+  /// The norm after a branch, in a family that has them.
+  Found post_norm(std::string_view rest) {
+    return want_if(c_.post_norms, fmt::format("{}{}", rest, c_.plain_post_norms ? "" : ".weight"),
+                   {c_.width});
+  }
+
   Result<void> find_recurrent(LayerTensors& t) {
     if (!spec_.recurrent) return {};
     const RecurrentConfig& r = c_.recurrent;
     LayerTensors::Recurrent& out = t.recurrent;
     const int64_t width = c_.width, inner = r.inner, channels = r.conv_channels();
     HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want("attn_norm.weight", {width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm, post_norm("post_attention_norm"));
     if (r.kind == RecurrentConfig::Kind::kShortConv) {
       HEARTH_ASSIGN_OR_RETURN(out.in[0], want("shortconv.in_proj.weight", {width, 3 * inner}));
       HEARTH_ASSIGN_OR_RETURN(out.conv, want("shortconv.conv.weight", {r.taps, inner}));
@@ -62,13 +69,15 @@ class LayerFinder {
       return {};
     }
     HEARTH_ASSIGN_OR_RETURN(out.conv, want("ssm_conv1d.weight", {r.taps, channels}));
-    HEARTH_ASSIGN_OR_RETURN(out.conv_bias, want_if(r.kind != RecurrentConfig::Kind::kGatedDelta,
+    HEARTH_ASSIGN_OR_RETURN(out.conv_bias, want_if(r.kind == RecurrentConfig::Kind::kMamba ||
+                                                       r.kind == RecurrentConfig::Kind::kMamba2,
                                                    "ssm_conv1d.bias", {channels}));
     HEARTH_ASSIGN_OR_RETURN(out.out, want("ssm_out.weight", {inner, width}));
     switch (r.kind) {
       case RecurrentConfig::Kind::kGatedDelta: return find_gated_delta(out);
       case RecurrentConfig::Kind::kMamba: return find_mamba(out);
       case RecurrentConfig::Kind::kMamba2: return find_mamba2(out);
+      case RecurrentConfig::Kind::kPlamo: return find_plamo(out);
       case RecurrentConfig::Kind::kNone:
       case RecurrentConfig::Kind::kShortConv: break;
     }
@@ -102,6 +111,21 @@ class LayerFinder {
     const int64_t group = r.inner / r.num_k_heads;
     HEARTH_ASSIGN_OR_RETURN(out.norm, r.norm ? want("ssm_norm.weight", {group, r.num_k_heads})
                                              : maybe("ssm_norm.weight", {group, r.num_k_heads}));
+    return {};
+  }
+
+  Result<void> find_plamo(LayerTensors::Recurrent& out) {
+    const RecurrentConfig& r = c_.recurrent;
+    const int64_t low = r.dt_rank + 2 * int64_t{r.d_state};
+    HEARTH_ASSIGN_OR_RETURN(out.in[0], want("ssm_in.weight", {c_.width, r.in_width()}));
+    HEARTH_ASSIGN_OR_RETURN(out.x, want("ssm_x.weight", {r.inner, low}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt, want("ssm_dt.weight", {r.dt_rank, r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt_bias, want("ssm_dt.bias", {r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.a, want("ssm_a", {r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.skip, want("ssm_d", {r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt_norm, want("ssm_dt_norm", {r.dt_rank}));
+    HEARTH_ASSIGN_OR_RETURN(out.b_norm, want("ssm_b_norm", {r.d_state}));
+    HEARTH_ASSIGN_OR_RETURN(out.c_norm, want("ssm_c_norm", {r.d_state}));
     return {};
   }
 
@@ -143,9 +167,16 @@ class LayerFinder {
     } else {
       HEARTH_TRY(find_separate_qkv(t));
     }
+    if (c_.qk_norm == QkNorm::kEachHead) {
+      HEARTH_ASSIGN_OR_RETURN(t.q_norms,
+                              want("attn_q_norm.weight", {spec_.kv.k_dim, spec_.num_heads}));
+      HEARTH_ASSIGN_OR_RETURN(t.k_norms,
+                              want("attn_k_norm.weight", {spec_.kv.k_dim, spec_.kv.num_kv_heads}));
+    }
     const bool heads = c_.qk_norm != QkNorm::kWidth;
-    const bool normed = c_.qk_norm != QkNorm::kNone && (c_.qk_norm != QkNorm::kHeadsIfPresent ||
-                                                        set_.has(name("attn_q_norm.weight")));
+    const bool normed =
+        c_.qk_norm != QkNorm::kNone && c_.qk_norm != QkNorm::kEachHead &&
+        (c_.qk_norm != QkNorm::kHeadsIfPresent || set_.has(name("attn_q_norm.weight")));
     HEARTH_ASSIGN_OR_RETURN(t.q_norm, want_if(normed, "attn_q_norm.weight",
                                               {heads ? spec_.kv.k_dim : spec_.q_width()}));
     HEARTH_ASSIGN_OR_RETURN(t.k_norm, want_if(normed && spec_.stores_kv(), "attn_k_norm.weight",
@@ -155,8 +186,9 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.attn_out, want("attn_output.weight", {spec_.out_width(), c_.width}));
     HEARTH_ASSIGN_OR_RETURN(t.attn_bias, bias(c_.out_bias, "attn_output.bias", c_.width));
     HEARTH_ASSIGN_OR_RETURN(t.sinks, want_if(c_.sinks, "attn_sinks.weight", {spec_.num_heads}));
-    HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm,
-                            want_if(c_.post_norms, "post_attention_norm.weight", {c_.width}));
+    if (!spec_.recurrent) {
+      HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm, post_norm("post_attention_norm"));
+    }
     return {};
   }
 
@@ -211,8 +243,7 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.ffn_norm_bias,
                             want_if(normed && c_.norm == Norm::kLayer,
                                     fmt::format("{}.bias", c_.ffn_norm), {c_.width}));
-    HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm,
-                            want_if(c_.post_norms, "post_ffw_norm.weight", {c_.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm, post_norm("post_ffw_norm"));
     if (spec_.experts) HEARTH_TRY(find_experts(t));
     if (spec_.experts && !c_.experts.with_dense) return find_shared_expert(t);
     if (c_.fused_gate_up) {

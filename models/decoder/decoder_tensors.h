@@ -15,6 +15,7 @@ struct LayerTensors {
   const GgufTensor *fused_qkv, *fused_qkv_bias;  ///< in place of the six below
   const GgufTensor *q, *k, *v, *q_bias, *k_bias, *v_bias;
   const GgufTensor *q_norm, *k_norm;
+  const GgufTensor *q_norms, *k_norms;  ///< in place of them, a row per head
   const GgufTensor* attn_gate;
   const GgufTensor *attn_out, *attn_bias, *attn_post_norm;
   const GgufTensor *ffn_norm, *ffn_norm_bias;

@@ -64,6 +64,20 @@ Result<WeightHandle> pack_transposed(WeightPacker& packer, const GgufTensor& ten
   return packer.pack_values(tensor.name, out);
 }
 
+/// Each row of a matrix as a vector of its own; none if `tensor` is null.
+Result<std::vector<WeightHandle>> pack_rows(WeightPacker& packer, const GgufTensor* tensor) {
+  std::vector<WeightHandle> rows;
+  if (tensor == nullptr) return rows;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> values, f32_values(*tensor));
+  const size_t cols = tensor->dims[0];
+  for (size_t first = 0; first < values.size(); first += cols) {
+    HEARTH_ASSIGN_OR_RETURN(
+        WeightHandle row, packer.pack_values(tensor->name, std::span(values).subspan(first, cols)));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent& t,
                             const RecurrentConfig& c, DecoderWeights::Layer::Recurrent& w) {
   constexpr WeightRole kMatmul = WeightRole::kMatmul;
@@ -91,16 +105,7 @@ Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent&
     HEARTH_ASSIGN_OR_RETURN(const std::vector<float> skip, f32_values(*t.skip));
     HEARTH_ASSIGN_OR_RETURN(w.skip, packer.pack_values(t.skip->name, skip));
   }
-  if (t.norm != nullptr) {
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<float> norm, f32_values(*t.norm));
-    const size_t group = t.norm->dims[0];
-    for (size_t first = 0; first < norm.size(); first += group) {
-      HEARTH_ASSIGN_OR_RETURN(
-          WeightHandle part,
-          packer.pack_values(t.norm->name, std::span(norm).subspan(first, group)));
-      w.norms.push_back(std::move(part));
-    }
-  }
+  HEARTH_ASSIGN_OR_RETURN(w.norms, pack_rows(packer, t.norm));
   HEARTH_ASSIGN_OR_RETURN(w.dt_norm, packer.pack({t.dt_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.b_norm, packer.pack({t.b_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.c_norm, packer.pack({t.c_norm}, kVector));
@@ -136,6 +141,8 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   }
   HEARTH_ASSIGN_OR_RETURN(w.q_norm, packer.pack({t.q_norm}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.k_norm, packer.pack({t.k_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.q_norms, pack_rows(packer, t.q_norms));
+  HEARTH_ASSIGN_OR_RETURN(w.k_norms, pack_rows(packer, t.k_norms));
   HEARTH_ASSIGN_OR_RETURN(w.attn_gate, packer.pack({t.attn_gate}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.attn_out, packer.pack({t.attn_out}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.attn_bias, packer.pack({t.attn_bias}, kVector));

@@ -17,9 +17,10 @@ struct DecoderWeights {
     WeightHandle attn_norm, attn_norm_bias;  ///< vectors of width
     WeightHandle qkv;                        ///< (qkv_width, width): q, then k, then v
     WeightHandle qkv_bias;
-    WeightHandle q_norm, k_norm;  ///< vectors of k_dim (kHeads), or of all heads
-    WeightHandle attn_gate;       ///< (out_width, width)
-    WeightHandle attn_out;        ///< (width, out_width)
+    WeightHandle q_norm, k_norm;                 ///< vectors of k_dim (kHeads), or of all heads
+    std::vector<WeightHandle> q_norms, k_norms;  ///< per head, vectors of k_dim (kEachHead)
+    WeightHandle attn_gate;                      ///< (out_width, width)
+    WeightHandle attn_out;                       ///< (width, out_width)
     WeightHandle attn_bias;
     WeightHandle attn_post_norm;           ///< vector of width
     WeightHandle ffn_norm, ffn_norm_bias;  ///< vectors of width

@@ -16,6 +16,11 @@
 //   y = scan of each channel of (x, dt W_dt, B, C), plus D x
 //   out = (y * silu(z)) W_out
 //
+// PLaMo 2's, between the two:
+//   [z, x] of each head = h W_in;  x = conv(x);  [B, C, dt] = x W_x, each normed
+//   y = scan of (q = C, k = B, v = x, dt W_dt), all heads sharing B and C, plus D x
+//   out = (y * silu(z)) W_out
+//
 // Short convolution, without silu:
 //   [b, c, x] = h W_in;  out = (c * conv(b * x)) W_out
 //
@@ -191,6 +196,46 @@ void Decoder::mamba(const LayerStep& s, const TensorView& in) {
   gate_rows(s, gate_and_y);
 }
 
+void Decoder::plamo(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const DecoderWeights::Layer::Recurrent& w = s.weights.recurrent;
+  const Activations::Recurrent& a = act_.recurrent;
+  const int64_t inner = c.inner;
+  const TensorView heads = a.row.columns(0, c.in_width());
+  const TensorView gate_and_y = a.row.columns(2 * inner, 2 * inner);
+  const TensorView x = a.row.columns(4 * inner, inner);
+  product(s, in, w.in, {}, heads);
+  const auto split = [&](int32_t first, const TensorView& out) {
+    ops_.copy_heads(state(), {.batch = &s.batch,
+                              .x = heads,
+                              .x_dim = 2 * c.v_dim,
+                              .x_first = first,
+                              .out = out,
+                              .out_dim = c.v_dim,
+                              .out_first = 0,
+                              .num_heads = c.num_heads,
+                              .count = c.v_dim});
+  };
+  split(0, gate_and_y.columns(0, inner));
+  split(c.v_dim, x);
+  convolve(s, {x, a.conv, nullptr, nullptr});
+  product(s, a.conv, w.x, {}, a.low);
+  const TensorView b = a.low.columns(0, c.d_state);
+  const TensorView c_row = a.low.columns(c.d_state, c.d_state);
+  const TensorView low_dt = a.low.columns(2 * int64_t{c.d_state}, c.dt_rank);
+  norm(s, b, w.b_norm, b);
+  norm(s, c_row, w.c_norm, c_row);
+  norm(s, low_dt, w.dt_norm, low_dt);
+  product(s, low_dt, w.dt, {}, a.dt);
+  scan_heads(s, {.q = c_row,
+                 .k = b,
+                 .v = a.conv,
+                 .dt = a.dt,
+                 .beta = nullptr,
+                 .out = gate_and_y.columns(inner, inner)});
+  gate_rows(s, gate_and_y);
+}
+
 void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
   const RecurrentConfig& c = config_.recurrent;
   const TensorView& row = act_.recurrent.row;
@@ -199,6 +244,7 @@ void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
     case Kind::kGatedDelta: return gated_delta(s, in);
     case Kind::kMamba: return mamba(s, in);
     case Kind::kMamba2: return mamba2(s, in);
+    case Kind::kPlamo: return plamo(s, in);
     case Kind::kShortConv: {
       product(s, in, s.weights.recurrent.in, {}, row.columns(0, c.in_width()));
       const TensorView b = row.columns(0, c.inner);

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "models/decoder/metadata.h"
 
 namespace hearth::models {
@@ -31,7 +33,9 @@ Result<void> load_heads(Metadata& m, RecurrentConfig& c) {
   HEARTH_ASSIGN_OR_RETURN(c.taps, load_taps(m, "ssm.conv_kernel"));
   HEARTH_ASSIGN_OR_RETURN(c.inner, load_inner(m));
   HEARTH_ASSIGN_OR_RETURN(c.num_heads, m.number("ssm.time_step_rank", kMaxWidth));
-  HEARTH_ASSIGN_OR_RETURN(c.num_k_heads, m.number_or("ssm.group_count", kMaxWidth, 1));
+  if (c.num_k_heads == 0) {
+    HEARTH_ASSIGN_OR_RETURN(c.num_k_heads, m.number_or("ssm.group_count", kMaxWidth, 1));
+  }
   HEARTH_ASSIGN_OR_RETURN(c.k_dim, m.number("ssm.state_size", kernels::kMaxKeyDim));
   if (c.num_heads % c.num_k_heads != 0) {
     return m.corrupt("ssm.group_count",
@@ -65,6 +69,7 @@ int64_t RecurrentConfig::conv_channels() const {
     case Kind::kGatedDelta:
     case Kind::kMamba2: return inner + 2 * k_width();
     case Kind::kMamba:
+    case Kind::kPlamo:
     case Kind::kShortConv: return inner;
   }
   return 0;
@@ -75,6 +80,7 @@ int64_t RecurrentConfig::scan_values() const {
     case Kind::kNone:
     case Kind::kShortConv: return 0;
     case Kind::kGatedDelta:
+    case Kind::kPlamo:
     case Kind::kMamba2: return int64_t{inner} * k_dim;
     case Kind::kMamba: return int64_t{inner} * d_state;
   }
@@ -85,6 +91,7 @@ int64_t RecurrentConfig::in_width() const {
   switch (kind) {
     case Kind::kNone: return 0;
     case Kind::kGatedDelta: return conv_channels() + 2 * int64_t{num_heads} + inner;
+    case Kind::kPlamo:
     case Kind::kMamba: return 2 * int64_t{inner};
     case Kind::kMamba2: return inner + conv_channels() + num_heads;
     case Kind::kShortConv: return 3 * int64_t{inner};
@@ -93,8 +100,15 @@ int64_t RecurrentConfig::in_width() const {
 }
 
 int64_t RecurrentConfig::row_width() const {
-  const bool gate_after = kind == Kind::kGatedDelta || kind == Kind::kMamba;
-  return in_width() + (gate_after ? inner : 0);
+  switch (kind) {
+    case Kind::kNone:
+    case Kind::kMamba2:
+    case Kind::kShortConv: return in_width();
+    case Kind::kGatedDelta:
+    case Kind::kMamba: return in_width() + inner;
+    case Kind::kPlamo: return in_width() + 3 * int64_t{inner};  // gate, y, the convolution's input
+  }
+  return 0;
 }
 
 int64_t RecurrentConfig::kept_width() const {
@@ -102,6 +116,7 @@ int64_t RecurrentConfig::kept_width() const {
     case Kind::kNone:
     case Kind::kShortConv: return 0;
     case Kind::kGatedDelta:
+    case Kind::kPlamo:
     case Kind::kMamba2:
       return kernels::HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim);
     case Kind::kMamba: return 2 * int64_t{inner} + d_state;
@@ -123,6 +138,18 @@ Result<RecurrentConfig> RecurrentConfig::load_mamba2(Metadata& m) {
   RecurrentConfig c;
   c.kind = Kind::kMamba2;
   HEARTH_TRY(load_heads(m, c));
+  return c;
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_plamo(Metadata& m, int32_t width) {
+  RecurrentConfig c;
+  c.kind = Kind::kPlamo;
+  m.know({"ssm.group_count"});  // written as 0: all heads share B and C
+  c.num_k_heads = 1;
+  HEARTH_TRY(load_heads(m, c));
+  constexpr int32_t kLeastRank = 64, kWidthPerRank = 16;
+  c.dt_rank = std::max(kLeastRank, width / kWidthPerRank);
+  c.d_state = c.k_dim;
   return c;
 }
 

@@ -17,20 +17,21 @@ struct RecurrentConfig {
     kGatedDelta,  ///< gated delta net
     kMamba,       ///< a state for each channel
     kMamba2,      ///< a state for each head
+    kPlamo,       ///< the same, with dt, B and C made as in kMamba
     kShortConv,   ///< a gated convolution
   };
   Kind kind = Kind::kNone;
   int32_t taps = 0;   ///< rows that the convolution reads
   int32_t inner = 0;  ///< values of a token before the output projection
-  // ---- kGatedDelta, kMamba2: heads of a state of (k_dim, v_dim) ----
+  // ---- kGatedDelta, kMamba2, kPlamo: heads of a state of (k_dim, v_dim) ----
   int32_t num_heads = 0;
   int32_t num_k_heads = 0;  ///< heads of q and k; Mamba-2 calls them groups of C and B
   int32_t k_dim = 0;
   int32_t v_dim = 0;
   bool tiled = false;         ///< HeadScanArgs::tiled
   bool joined_gates = false;  ///< ssm_ba: of each head of k the betas, then the alphas of its heads
-  // ---- kMamba ----
-  int32_t d_state = 0;
+  // ---- kMamba, kPlamo ----
+  int32_t d_state = 0;  ///< kPlamo: k_dim
   int32_t dt_rank = 0;
   bool inner_norms = false;  ///< the rows that make dt, B and C are normed
   // ---- Tensors ----
@@ -52,6 +53,7 @@ struct RecurrentConfig {
   static Result<RecurrentConfig> load_gated_delta(Metadata& metadata);
   static Result<RecurrentConfig> load_mamba(Metadata& metadata);
   static Result<RecurrentConfig> load_mamba2(Metadata& metadata);
+  static Result<RecurrentConfig> load_plamo(Metadata& metadata, int32_t width);
   /// Reads shortconv.l_cache.
   static Result<RecurrentConfig> load_short_conv(Metadata& metadata, int32_t width);
 };

@@ -52,8 +52,8 @@ TEST_CASE("families: logits on CUDA equal PyTorch's, or the missing op is named"
                                          "gemma4_moe", "granitehybrid",  "granitehybrid_moe",
                                          "jamba",      "lfm2",           "lfm2moe",
                                          "mamba",      "mamba2",         "mistral4",
-                                         "nemotron_h", "nemotron_h_moe", "qwen35",
-                                         "qwen35moe",  "qwen3next"});
+                                         "nemotron_h", "nemotron_h_moe", "plamo2",
+                                         "qwen35",     "qwen35moe",      "qwen3next"});
 }
 
 }  // namespace

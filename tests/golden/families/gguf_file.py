@@ -13,6 +13,8 @@ from tiny_models import VOCAB, TinyModel, tensor_values
 def write_gguf(model: TinyModel, path: Path) -> None:
     writer = gguf.GGUFWriter(path, model.architecture)
     for key, value in model.full_metadata().items():
+        if key == "plamo2.attention.head_count":
+            value = max(value)  # see README.md
         if isinstance(value, bool):
             writer.add_bool(key, value)
         elif isinstance(value, int):

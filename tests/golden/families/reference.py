@@ -855,6 +855,47 @@ class GraniteHybrid(Hybrid):
         return super().rotated(x, layer) if self.m.get("rope.scaling.finetuned", True) else x
 
 
+class Plamo2(Hybrid):
+    def __init__(self, model):
+        heads = model.metadata["attention.head_count"]
+        model.metadata["attention.head_count"] = max(heads)
+        super().__init__(model)
+        self.m["attention.head_count"] = heads
+
+    def qkv(self, blk, x):
+        sizes = [self.heads * self.head_dim] + 2 * [self.kv_heads * self.head_dim]
+        q, k, v = (x @ self.w[blk + "attn_qkv.weight"].T).split(sizes, -1)
+        normed = lambda y, name: rms_norm(y.view(x.shape[0], -1, self.head_dim), self.w[blk + name], self.eps)
+        return normed(q, "attn_q_norm.weight"), normed(k, "attn_k_norm.weight"), v
+
+    def with_state(self, blk, x):
+        m, w, tokens = self.m, self.w, x.shape[0]
+        heads, d_state = m["ssm.time_step_rank"], m["ssm.state_size"]
+        z, values = (x @ w[blk + "ssm_in.weight"].T).view(tokens, heads, 2, -1).unbind(2)
+        values = silu(self.convolved(blk + "ssm_conv1d", values.reshape(tokens, -1)))
+        b, c, dt = (values @ w[blk + "ssm_x.weight"].T).split([d_state, d_state, w[blk + "ssm_dt_norm"].shape[0]], -1)
+        b, c, dt = (self.norm(part, f"{blk}ssm_{n}_norm") for part, n in ((b, "b"), (c, "c"), (dt, "dt")))
+        dt = torch.nn.functional.softplus(dt @ w[blk + "ssm_dt.weight"].T + w[blk + "ssm_dt.bias"])
+        values = values.view(tokens, heads, -1)
+        state, out = x.new_zeros(heads, values.shape[-1], d_state), []
+        for t in range(tokens):
+            state = state * torch.exp(dt[t] * w[blk + "ssm_a"])[:, None, None] + torch.einsum(
+                "h,hp,n->hpn", dt[t], values[t], b[t])
+            out.append(state @ c[t] + w[blk + "ssm_d"][:, None] * values[t])
+        return (torch.stack(out) * silu(z)).reshape(tokens, -1) @ w[blk + "ssm_out.weight"].T
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for i in range(self.layers):
+            blk = f"blk.{i}."
+            h = self.norm(x, blk + "attn_norm.weight")
+            added = self.with_state(blk, h) if self.has_state(blk) else self.attention(blk, h, i)
+            x = x + self.norm(added, blk + "post_attention_norm")
+            gate, up = (self.norm(x, blk + "ffn_norm.weight") @ self.w[blk + "ffn_up.weight"].T).chunk(2, -1)
+            x = x + self.norm((silu(gate) * up) @ self.w[blk + "ffn_down.weight"].T, blk + "post_ffw_norm")
+        return self.logits(self.norm(x, "output_norm.weight"))
+
+
 class Lfm2(Hybrid):
     qk_norm = "heads"
 
@@ -872,7 +913,7 @@ FAMILIES = {
     "mistral4": DeepSeek2, "cohere2": Cohere2, "starcoder2": StarCoder2, "mistral3": Mistral3, "deci": Deci,
     "muse-glimmer": MuseGlimmer, "qwen35": QwenHybrid, "qwen35moe": QwenHybrid, "qwen3next": QwenHybrid,
     "mamba": Hybrid, "mamba2": Hybrid, "jamba": Jamba, "falcon-h1": Hybrid, "granitehybrid": GraniteHybrid,
-    "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
+    "plamo2": Plamo2, "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
 }
 
 

@@ -448,6 +448,44 @@ def hybrid(name: str, architecture: str, kinds: list[str], keys: dict, *, kind: 
     return m
 
 
+def plamo2(name: str, kinds: list[str]) -> TinyModel:
+    heads, state, inner, rank, dim = 4, 16, 128, 64, 16
+    b = Builder(name, "plamo2", len(kinds))
+    m = b.model
+    m.metadata.update({
+        "ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads,
+        "ssm.group_count": 0, "attention.key_length": dim, "attention.value_length": dim,
+        "attention.head_count": [4 if kind == "a" else 0 for kind in kinds],
+        "attention.head_count_kv": [2 if kind == "a" else 0 for kind in kinds]})
+    m.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, 0.5))
+    for i, kind in enumerate(kinds):
+        blk = f"blk.{i}."
+        b.vector(blk + "attn_norm.weight", WIDTH)
+        if kind == "r":
+            b.matrix(blk + "ssm_in.weight", WIDTH, 2 * inner)
+            m.tensors.append(Tensor(blk + "ssm_conv1d.weight", [4, inner], 0.0, 1.0))
+            b.matrix(blk + "ssm_x.weight", inner, rank + 2 * state)
+            b.matrix(blk + "ssm_dt.weight", rank, heads)
+            b.vector(blk + "ssm_dt.bias", heads, -1.0, 1.0)
+            b.vector(blk + "ssm_a", heads, -0.75, 0.5)
+            b.vector(blk + "ssm_d", heads, 1.0, 0.5)
+            b.matrix(blk + "ssm_out.weight", inner, WIDTH, 2.0)
+            for part, size in (("dt", rank), ("b", state), ("c", state)):
+                b.vector(f"{blk}ssm_{part}_norm", size)
+        else:
+            b.matrix(blk + "attn_qkv.weight", WIDTH, (4 + 2 + 2) * dim, 2.0)
+            m.tensors.append(Tensor(blk + "attn_q_norm.weight", [dim, 4], 1.5, 0.5))
+            m.tensors.append(Tensor(blk + "attn_k_norm.weight", [dim, 2], 1.5, 0.5))
+            b.matrix(blk + "attn_output.weight", 4 * dim, WIDTH, 2.0)
+        b.vector(blk + "post_attention_norm", WIDTH)
+        b.vector(blk + "ffn_norm.weight", WIDTH)
+        b.matrix(blk + "ffn_up.weight", WIDTH, 2 * 96)
+        b.matrix(blk + "ffn_down.weight", 96, WIDTH, 2.0)
+        b.vector(blk + "post_ffw_norm", WIDTH)
+    b.vector("output_norm.weight", WIDTH)
+    return m
+
+
 def recurrent_models() -> list[TinyModel]:
     delta = scan_sizes(heads=4, groups=2, state=32, inner=128)
     ssd = scan_sizes(heads=4, groups=2, state=16, inner=128)
@@ -503,6 +541,7 @@ def recurrent_models() -> list[TinyModel]:
             "expert_group_used_count": 1}, kind="mamba2", ungated=True, experts=(1, 4), shared_ffn=64,
             selection_bias=0.25),
     ]
+    models.append(plamo2("plamo2", ["r", "a", "r", "r"]))
     for model in models:
         if model.architecture in ("mamba", "mamba2"):
             for key in ("attention.head_count_kv", "rope.dimension_count", "rope.freq_base"):
