@@ -3,11 +3,15 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 #include "engine/store/sqlite_store.h"
 #include "engine/store/store_thread.h"
+#include "engine/store/stored_row.h"
 #include "models/model.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
@@ -29,10 +33,11 @@ struct Answer {
 class DiskRun {
  public:
   DiskRun(const models::GgufFile& file, const kernels::OpTable& ops,
-          const std::filesystem::path& folder) {
+          const std::filesystem::path& folder, int32_t block_size = 16) {
     EngineConfig config;
     config.kv_bytes = 8 << 20;
     config.context_length = 256;
+    config.block_size = block_size;
     config.speculation.enabled = false;
     config.always_restore = true;
     auto model = models::load_model(file, ops, nullptr);
@@ -40,6 +45,7 @@ class DiskRun {
     auto made = Engine::create(config, ops, std::move(model).value(), clock_, nullptr, &commands_);
     REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
     engine_ = std::move(made).value();
+    database_ = folder / store_file_name(engine_->kv_layout());
     SqliteStoreConfig store;
     store.folder = folder;
     store.min_free_bytes = 0;
@@ -49,6 +55,11 @@ class DiskRun {
         [this](StoreReply reply) { engine_->inbox().post(std::move(reply)); });
     worker_->tick();
   }
+
+  /// The layer group of states, or -1.
+  int32_t state_group() const { return engine_->kv_layout().state_group; }
+  int64_t state_bytes() const { return engine_->kv_layout().block_bytes[state_group()]; }
+  const std::filesystem::path& database() const { return database_; }
 
   /// Runs the request to its end, and until its blocks are on disk.
   Answer ask(const std::vector<int32_t>& prompt) {
@@ -91,7 +102,34 @@ class DiskRun {
   Mailbox<StoreCommand> commands_{1 << 12};
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StoreWorker> worker_;
+  std::filesystem::path database_;
 };
+
+/// Flips one bit in the row of each state. Returns how many there are.
+int flip_states(const std::filesystem::path& file, int64_t state_bytes, size_t at) {
+  auto database = Database::open(file);
+  REQUIRE(database.ok());
+  std::vector<std::pair<int64_t, std::vector<std::byte>>> rows;
+  {
+    auto read = database->prepare("SELECT id, data FROM chunk WHERE length(data) = ?");
+    REQUIRE(read.ok());
+    read->bind(0, state_bytes);
+    while (true) {
+      const auto more = read->step();
+      REQUIRE(more.ok());
+      if (!*more) break;
+      const std::span<const std::byte> data = read->blob(1);
+      rows.emplace_back(read->integer(0), std::vector<std::byte>(data.begin(), data.end()));
+    }
+  }
+  for (auto& [id, data] : rows) {
+    data[at % data.size()] ^= std::byte{1} << at % 8;
+    auto write = database->prepare("UPDATE chunk SET data = ? WHERE id = ?");
+    REQUIRE(write.ok());
+    REQUIRE(write->bind(0, std::span<const std::byte>(data)).bind(1, id).run().ok());
+  }
+  return static_cast<int>(rows.size());
+}
 
 TEST_CASE("every family: a prefix from disk after a restart gives the same tokens") {
   const NamedTable table = all_tables().back();
@@ -108,6 +146,43 @@ TEST_CASE("every family: a prefix from disk after a restart gives the same token
     CHECK(again.restored >= 64);
     CHECK(again.tokens == cold.tokens);
   }
+}
+
+TEST_CASE("every family with a state: a damaged state, or one of another layout, is computed") {
+  const NamedTable table = all_tables().back();
+  const auto prompt = random_tokens(90, 128, 3);
+  int families = 0;
+  for (const std::string& name : family_names()) {
+    CAPTURE(name);
+    OwnedFile owned(read_family(name).file_bytes(kernels::DType::kQ8_0));
+    owned.file.set_fingerprint(name);
+    const tests::TempDir folder;
+    const auto run = [&](int32_t block_size) {
+      return std::make_unique<DiskRun>(owned.file, table.ops, folder.path(), block_size);
+    };
+    auto first = run(16);
+    if (first->state_group() < 0) continue;
+    const Answer cold = first->ask(prompt);
+    const std::filesystem::path database = first->database();
+    const int64_t state_bytes = first->state_bytes();
+    first.reset();
+    CHECK(flip_states(database, state_bytes, 1237 * static_cast<size_t>(++families)) >= 2);
+    Answer again = run(16)->ask(prompt);
+    CHECK(again.restored == 0);
+    CHECK(again.tokens == cold.tokens);
+    again = run(16)->ask(prompt);  // the damaged rows were replaced
+    CHECK(again.restored >= 64);
+    CHECK(again.tokens == cold.tokens);
+
+    const std::filesystem::path other = run(32)->database();
+    REQUIRE(other != database);
+    remove_store_file(other);
+    std::filesystem::copy_file(database, other);
+    again = run(32)->ask(prompt);
+    CHECK(again.restored == 0);
+    CHECK(again.tokens == cold.tokens);
+  }
+  CHECK(families >= 14);
 }
 
 }  // namespace

@@ -1,14 +1,10 @@
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <fstream>
-
+#include "killed_writer.h"
 #include "store_rig.h"
 #include "tests/skip.h"
 
@@ -16,35 +12,6 @@ namespace hearth::tests {
 
 using namespace engine;
 namespace fs = std::filesystem;
-
-namespace {
-
-/// Runs SQL on the database from outside the store.
-void meddle(const StoreRig& rig, const std::string& sql) {
-  Result<Database> database = Database::open(rig.store->file());
-  REQUIRE(database.ok());
-  const Result<void> done = database->execute(sql);
-  REQUIRE_MESSAGE(done.ok(), (done.ok() ? "" : done.error().message));
-}
-
-int64_t ask(const StoreRig& rig, const std::string& sql) {
-  Result<Database> database = Database::open(rig.store->file());
-  REQUIRE(database.ok());
-  const Result<int64_t> value = database->query_integer(sql);
-  REQUIRE_MESSAGE(value.ok(), (value.ok() ? "" : value.error().message));
-  return *value;
-}
-
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void write_file(const fs::path& file, const std::string& bytes) {
-  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-}  // namespace
 
 TEST_CASE("a chain is read back, also in another process, whole or in part") {
   StoreRig rig;
@@ -564,39 +531,26 @@ TEST_CASE("a writer killed at any moment leaves a store that opens and serves no
   rig.budget_bytes = 64u << 17;  // evicts too
   rig.reopen();
   rig.store.reset();
-  std::mt19937 random(3);
-  const int cycles = full_counts() ? 500 : 5;
   int restored = 0;
-  for (int cycle = 0; cycle < cycles; ++cycle) {
-    int saved[2];  // the child reports when it has saved something
-    REQUIRE(::pipe(saved) == 0);
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      rig.reopen();
-      for (uint32_t seed = 0;; ++seed) {
-        if (!rig.save(rig.chain(4 * (5 + static_cast<int32_t>(seed) % 20), seed % 7)).ok()) {
-          rig.now_ms += 1'000;
-        } else if (seed < 8) {
-          [[maybe_unused]] const ssize_t told = ::write(saved[1], "s", 1);
+  kill_writers(
+      [&](const std::function<void()>& report_saved) {
+        rig.reopen();
+        for (uint32_t seed = 0;; ++seed) {
+          if (!rig.save(rig.chain(4 * (5 + static_cast<int32_t>(seed) % 20), seed % 7)).ok()) {
+            rig.now_ms += 1'000;
+          } else {
+            report_saved();
+          }
+          rig.store->tick();
         }
-        rig.store->tick();
-      }
-    }
-    // Every other one may be killed while it opens; on a busy machine all of them would be.
-    ::close(saved[1]);
-    char byte = 0;
-    if (cycle % 2 == 0) REQUIRE(::read(saved[0], &byte, 1) == 1);
-    ::close(saved[0]);
-    ::usleep(5'000 + random() % 60'000);
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-    rig.reopen();
-    CHECK(rig.store->stats().state == StoreState::kWriting);  // the dead writer's lease is free
-    for (uint32_t seed = 0; seed < 7; ++seed) restored += rig.restore(rig.chain(4 * 24, seed));
-    CHECK(rig.store->stats().chunks_refused == 0);
-    rig.store.reset();
-  }
+      },
+      [&] {
+        rig.reopen();
+        CHECK(rig.store->stats().state == StoreState::kWriting);  // the dead writer's lease is free
+        for (uint32_t seed = 0; seed < 7; ++seed) restored += rig.restore(rig.chain(4 * 24, seed));
+        CHECK(rig.store->stats().chunks_refused == 0);
+        rig.store.reset();
+      });
   CHECK(restored > 0);
 }
 

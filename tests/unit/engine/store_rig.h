@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -136,5 +139,34 @@ struct StoreRig {
   double recompute_us = 0;  ///< of each chunk that is saved
   std::unique_ptr<engine::SqliteStore> store;
 };
+
+/// A connection of its own to the rig's database. It waits for no disk.
+inline engine::Database outside(const StoreRig& rig) {
+  Result<engine::Database> database = engine::Database::open(rig.store->file());
+  REQUIRE(database.ok());
+  REQUIRE(database->execute("PRAGMA synchronous=OFF").ok());
+  return std::move(database).value();
+}
+
+/// Runs SQL on the database from outside the store.
+inline void meddle(const StoreRig& rig, const std::string& sql) {
+  const Result<void> done = outside(rig).execute(sql);
+  REQUIRE_MESSAGE(done.ok(), (done.ok() ? "" : done.error().message));
+}
+
+inline int64_t ask(const StoreRig& rig, const std::string& sql) {
+  const Result<int64_t> value = outside(rig).query_integer(sql);
+  REQUIRE_MESSAGE(value.ok(), (value.ok() ? "" : value.error().message));
+  return *value;
+}
+
+inline std::string read_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_file(const std::filesystem::path& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+}
 
 }  // namespace hearth::tests
