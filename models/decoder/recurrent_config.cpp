@@ -144,7 +144,7 @@ Result<RecurrentConfig> RecurrentConfig::load_mamba2(Metadata& m) {
 Result<RecurrentConfig> RecurrentConfig::load_plamo(Metadata& m, int32_t width) {
   RecurrentConfig c;
   c.kind = Kind::kPlamo;
-  m.know({"ssm.group_count"});  // written as 0: all heads share B and C
+  HEARTH_TRY(m.small_or("ssm.group_count", 1, 0));  // written as 0: all heads share B and C
   c.num_k_heads = 1;
   HEARTH_TRY(load_heads(m, c));
   constexpr int32_t kLeastRank = 64, kWidthPerRank = 16;

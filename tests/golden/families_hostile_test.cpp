@@ -197,5 +197,118 @@ TEST_CASE("families: arrays of Gemma 3n and 4 that are missing, too short or abs
         "gemma4.rope.dimension_count_swa: 7, want an even number");
 }
 
+/// The keys of `model` that decide the shape of states and of attention next to them, without
+/// "ARCHITECTURE."; none for a model without states.
+std::vector<std::string> state_keys(const FamilyModel& model) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : model.metadata.items()) {
+    const std::string rest = key.substr(key.find('.') + 1);
+    if (rest.starts_with("ssm.") || rest.starts_with("shortconv.")) keys.push_back(rest);
+  }
+  if (keys.empty()) return keys;
+  for (const char* key : {"full_attention_interval", "rope.dimension_count", "attention.key_length",
+                          "attention.head_count_kv", "attention.head_count"}) {
+    if (model.metadata.contains(model.architecture + "." + key)) keys.push_back(key);
+  }
+  return keys;
+}
+
+TEST_CASE("families with a state: a key that is missing or out of range is named") {
+  using Json = nlohmann::json;
+  size_t families = 0;
+  for (const std::string& name : family_names()) {
+    const FamilyModel model = read_family(name);
+    const std::vector<std::string> keys = state_keys(model);
+    families += keys.empty() ? 0 : 1;
+    for (const std::string& key : keys) {
+      const std::string full = model.architecture + "." + key;
+      const bool heads = key.starts_with("attention.head_count");
+      for (const Json& value :
+           {Json(0u), Json(-1), Json(1u << 28), Json(0xFFFFFFFFu), Json{1u, 2u, 3u, 4u, 5u, 6u},
+            Json("text"), Json(1.5), Json(true)}) {
+        if (value == 0 && (heads || model.metadata[full] == 0)) continue;  // means none
+        CAPTURE(value.dump());
+        const std::string message = refusal_with(name, key, value);
+        CHECK_MESSAGE(message.starts_with(full + ": "), name, ", ", message);
+      }
+      if (!key.ends_with("conv_kernel") && !key.ends_with("inner_size") &&
+          !key.ends_with("state_size") && !key.ends_with("time_step_rank") &&
+          !key.ends_with("l_cache") && !key.ends_with("head_count")) {
+        continue;  // it may be missing
+      }
+      FamilyModel without = model;
+      without.metadata.erase(full);
+      CHECK(refusal(without) == full + ": missing");
+    }
+  }
+  CHECK(families >= 14);
+}
+
+TEST_CASE("families with a state: numbers that contradict each other or the tensors are named") {
+  struct Case {
+    std::string key;
+    nlohmann::json value;  ///< null: missing
+    std::string message;   ///< its beginning; '@' is the architecture
+  };
+  const auto check = [](const std::string& name, const std::vector<Case>& cases) {
+    for (const Case& each : cases) {
+      FamilyModel wrong = read_family(name);
+      const std::string full = wrong.architecture + "." + each.key;
+      wrong.metadata[full] = each.value;
+      if (each.value.is_null()) wrong.metadata.erase(full);
+      std::string want = each.message;
+      if (want.starts_with('@')) want.replace(0, 1, wrong.architecture);
+      const std::string message = refusal(wrong);
+      CHECK_MESSAGE(message.starts_with(want), name, ", ", each.key, ": ", message);
+    }
+  };
+  for (const char* name : {"falcon_h1", "granitehybrid", "granitehybrid_moe", "mamba2",
+                           "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next"}) {
+    check(name,
+          {{"ssm.group_count", 3u, "@.ssm.group_count: 3, want a divisor of the 4 heads"},
+           {"ssm.group_count", nullptr, "blk.0.ssm_conv1d.weight: shape [4,"},
+           {"ssm.time_step_rank", 3u, "@.ssm.group_count: 2, want a divisor of the 3 heads"},
+           {"ssm.time_step_rank", 6u, "@.ssm.inner_size: 128, want a multiple of the 6 heads"},
+           {"ssm.time_step_rank", 64u, "@.ssm.inner_size: heads of 2, want a multiple of 16"},
+           {"ssm.inner_size", 130u, "@.ssm.inner_size: 130, want a multiple of 16"},
+           {"ssm.inner_size", 144u, "@.ssm.inner_size: heads of 36, want a multiple of 16"},
+           {"ssm.state_size", 3u, "@.ssm.state_size: 140 channels"},
+           {"ssm.conv_kernel", 1u, "@.ssm.conv_kernel: 1 rows, want 2 to"},
+           {"ssm.conv_kernel", 3u, "blk.0.ssm_conv1d.weight: shape [4,"}});
+  }
+  for (const char* name : {"mamba", "jamba"}) {
+    check(name, {{"ssm.time_step_rank", 3u, "blk.0.ssm_x.weight: shape [128,40], want [128,35]"},
+                 {"ssm.state_size", 3u, "blk.0.ssm_x.weight: shape [128,40], want [128,14]"},
+                 {"ssm.inner_size", 130u, "@.ssm.inner_size: 130, want a multiple of 16"},
+                 {"ssm.inner_size", 1u << 20, "blk.0.ssm_conv1d.weight: shape [4,128], want [4,"}});
+  }
+  check("plamo2",
+        {{"ssm.group_count", 2u, "@.ssm.group_count: 2, want 0 to 1"},
+         {"ssm.time_step_rank", 3u, "@.ssm.inner_size: 128, want a multiple of the 3 heads"},
+         {"ssm.state_size", 7u, "blk.0.ssm_x.weight: shape [128,96], want [128,78]"},
+         {"attention.head_count_kv", 0u, "blk.1.ssm_conv1d.weight: missing, want shape [4,128]"}});
+  // One number of heads for all layers, where attention.head_count_kv shows which have states.
+  CHECK(refusal_with("plamo2", "attention.head_count", 4u).empty());
+  for (const char* name : {"lfm2", "lfm2moe"}) {
+    check(name,
+          {{"shortconv.l_cache", 1u, "@.shortconv.l_cache: 1 rows, want 2 to"},
+           {"shortconv.l_cache", 7u, "blk.0.shortconv.conv.weight: shape [3,64], want [7,64]"}});
+  }
+  for (const char* name : {"qwen35", "qwen35moe", "qwen3next"}) {
+    using Json = nlohmann::json;
+    const std::string flags = "attention.recurrent_layers";
+    const std::string want = "@.attention.recurrent_layers: ";
+    check(name, {{"full_attention_interval", 7u, "blk.2.ssm_conv1d.weight: missing"},
+                 {"full_attention_interval", nullptr, "blk.2.ssm_conv1d.weight: missing"},
+                 {"full_attention_interval", 1u, "blk.0.attn_q_norm.weight: missing"},
+                 {flags, 1u, want},
+                 {flags, Json{true, true}, want + "an array of 2 bool, want a bool for each of"},
+                 {flags, Json{1, 1, 0, 1}, want + "an array of 4 i32, want a bool for each of"},
+                 {flags, Json{true, true, true, true}, "blk.2.ssm_conv1d.weight: missing"},
+                 {flags, Json{false, true, true, true}, "blk.0.attn_q_norm.weight: missing"}});
+    CHECK(refusal_with(name, flags, Json{true, true, false, true}).empty());
+  }
+}
+
 }  // namespace
 }  // namespace hearth::golden
