@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ops/dtype.h"
-#include "models/gguf/gguf_writer.h"
 #include "tests/e2e/command.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/family_file.h"
 #include "tests/golden/family_model.h"
 #include "tests/skip.h"
 
@@ -21,37 +20,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// `count` entries: three control tokens, printable ASCII, and filling.
-void add_vocabulary(models::GgufWriter* w, size_t count) {
-  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "\xE2\x96\x81"};
-  std::vector<int32_t> types = {2, 3, 3, 1};
-  for (char c = '!'; c <= '~' && tokens.size() < count; ++c) tokens.emplace_back(1, c);
-  while (tokens.size() < count) tokens.push_back("x" + std::to_string(tokens.size()));
-  types.resize(tokens.size(), 1);
-  w->set_string("tokenizer.ggml.model", "llama");
-  w->set_strings("tokenizer.ggml.tokens", tokens);
-  w->set_f32s("tokenizer.ggml.scores", std::vector<float>(tokens.size(), -1.0f));
-  w->set_i32s("tokenizer.ggml.token_type", types);
-  w->set_u32("tokenizer.ggml.bos_token_id", 1);
-  w->set_u32("tokenizer.ggml.eos_token_id", 2);
-}
-
 struct Family {
   std::string name;
   bool generates = true;
 };
-
-void write(const golden::FamilyModel& model, const std::filesystem::path& path) {
-  models::GgufWriter w;
-  model.describe(&w);
-  size_t tokens = 0;
-  for (const golden::FamilyTensor& tensor : model.tensors) {
-    if (tensor.name == "token_embd.weight") tokens = tensor.dims[1];
-  }
-  add_vocabulary(&w, tokens);
-  model.add_tensors(&w, kernels::DType::kF32);
-  REQUIRE(w.write(path).ok());
-}
 
 /// An encoder's recording has texts where the others have ids.
 golden::FamilyModel read_encoder(const std::string& name) {
@@ -71,11 +43,11 @@ golden::FamilyModel read_encoder(const std::string& name) {
 std::vector<Family> write_all(const Sandbox& sandbox) {
   std::vector<Family> out;
   for (const std::string& name : golden::family_names()) {
-    write(golden::read_family(name), sandbox.models() / (name + ".gguf"));
+    write_family(golden::read_family(name), sandbox.models() / (name + ".gguf"));
     out.push_back({name, true});
   }
   for (const char* name : {"bert", "nomic-bert"}) {
-    write(read_encoder(name), sandbox.models() / (std::string(name) + ".gguf"));
+    write_family(read_encoder(name), sandbox.models() / (std::string(name) + ".gguf"));
     out.push_back({name, false});
   }
   return out;
