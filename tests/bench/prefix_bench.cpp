@@ -8,13 +8,16 @@
 //             plain file that the page cache holds
 //   0 % hits  prompts that share nothing: tokens per second with the cache off, in memory, and with
 //             every one written to disk, until the last is; each round's rates, and their medians
+//   talk      a conversation of 10 turns over 4096 first tokens, answers of 64, in a fresh engine
+//   from
+//             turn 6 on: known tokens that were computed again, and states' share of the store
 //   owners    whether TTFT shows one owner what another has asked for
 //   reopen    a process that writes chunks of the 1.2 B shape's KV (512 KiB a block) is killed at a
 //             random moment; until the next one writes and has looked up a chain: median and worst
 //
 // FILE.gguf: a model that is there already (hearth bench --write-shape), whatever TYPE says.
-// PART: ttft, hits, owners or reopen alone, or all; ROUNDS: of ttft and hits, default 3; kills of
-// reopen are ten a round.
+// PART: ttft, hits, talk, owners or reopen alone, or all; ROUNDS: of ttft and hits, default 3;
+// kills of reopen are ten a round.
 // --smoke: tiny counts, for ctest. Never judges.
 
 #include <fmt/core.h>
@@ -35,9 +38,11 @@
 
 #include "engine/engine.h"
 #include "engine/kv/chain_hash.h"
+#include "engine/store/sqlite.h"
 #include "engine/store/sqlite_store.h"
 #include "engine/store/store_thread.h"
 #include "kernels/base/check.h"
+#include "kernels/base/random.h"
 #include "models/gguf/gguf_file.h"
 #include "models/random_model.h"
 #include "tests/temp_dir.h"
@@ -127,13 +132,26 @@ class Rig {
     add(++never, fresh);
     engine_->inbox().post(std::move(request));
   }
-  /// Until this many have ended.
-  std::vector<RequestDoneEvent> wait(int count) {
+  /// `prompt`, whose answer is appended to it.
+  RequestDoneEvent converse(std::vector<int32_t>& prompt, int32_t max_tokens) {
+    Request request;
+    request.id = next_id_++;
+    request.owner = "bench";
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 0;
+    request.prompt = prompt;
+    engine_->inbox().post(std::move(request));
+    return wait(1, &prompt).front();
+  }
+  /// Until this many have ended. Their tokens are appended to `tokens`.
+  std::vector<RequestDoneEvent> wait(int count, std::vector<int32_t>* tokens = nullptr) {
     std::vector<RequestDoneEvent> out;
     while (static_cast<int>(out.size()) < count) {
       for (const auto& events : engine_->outbox().wait_and_drain(std::chrono::seconds(1))) {
         for (const engine::EngineEvent& event : events) {
           if (const auto* done = std::get_if<RequestDoneEvent>(&event)) out.push_back(*done);
+          const auto* token = std::get_if<engine::TokenEvent>(&event);
+          if (token != nullptr && tokens != nullptr) tokens->push_back(token->token);
           if (const auto* failed = std::get_if<engine::RequestFailedEvent>(&event)) {
             HEARTH_CHECK(false, "request failed: {}", failed->error.message);
           }
@@ -153,6 +171,7 @@ class Rig {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
+  engine::KvLayout layout() const { return engine_->kv_layout(); }
   uint64_t chunks_dropped() { return store().chunks_dropped; }
   int32_t context_length() const { return engine_->context_length(); }
   /// Bytes that a prefix of so many blocks restores: a state once.
@@ -301,6 +320,70 @@ void measure_no_hits(const Setup& setup) {
       "chunks dropped); over off, medians of the rounds: memory {:.3f}, disk {:.3f}\n",
       setup.prompts, prompt, kOutput, median(rates[0]), median(rates[1]), median(rates[2]),
       rigs[2]->chunks_dropped(), median(of_off[0]), median(of_off[1]));
+}
+
+/// Bytes of states, and of all, in the only database of the folder.
+std::pair<int64_t, int64_t> stored_bytes(const fs::path& folder, const engine::KvLayout& layout) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".db") continue;
+    auto database = engine::Database::open(entry.path());
+    HEARTH_CHECK(database.ok(), "{}", database.error().message);
+    auto rows = database->prepare("SELECT idx, num_blocks, present, length(data) FROM chunk");
+    HEARTH_CHECK(rows.ok(), "{}", rows.error().message);
+    int64_t states = 0, all = 0;
+    while (rows->step().value()) {
+      const std::span<const std::byte> masks = rows->blob(2);
+      uint64_t state_mask = 0;
+      if (layout.state_group >= 0) {
+        std::memcpy(&state_mask, masks.data() + 8 * layout.state_group, sizeof state_mask);
+      }
+      all += rows->integer(3);
+      states += state_mask != 0 ? rows->integer(3) : 0;
+    }
+    return {states, all};
+  }
+  return {0, 0};
+}
+
+void measure_conversation(const Setup& setup, bool smoke) {
+  const int32_t first = smoke ? 256 : 4096, turn_tokens = smoke ? 24 : 64;
+  constexpr int kTurns = 10, kRestart = 6;
+  std::vector<int32_t> tokens;
+  uint64_t seed = 12345;
+  const auto add = [&](int32_t count) {
+    for (int32_t i = 0; i < count; ++i) {
+      tokens.push_back(static_cast<int32_t>(splitmix(++seed) % static_cast<uint64_t>(setup.vocab)));
+    }
+  };
+  int64_t sent = 0, again = 0, again_after_restart = 0;
+  const fs::path folder = setup.folder / "conversation";
+  fs::create_directories(folder);
+  auto rig = std::make_unique<Rig>(setup.model, folder, Cache::kDisk, setup.kv_bytes, setup.vocab);
+  add(first);
+  int64_t computed = 0;  // of `tokens`, those before it have been computed once
+  for (int turn = 1; turn <= kTurns; ++turn) {
+    if (turn == kRestart) {
+      rig.reset();
+      rig = std::make_unique<Rig>(setup.model, folder, Cache::kDisk, setup.kv_bytes, setup.vocab);
+    }
+    add(turn_tokens);
+    const RequestDoneEvent done = rig->converse(tokens, turn_tokens);
+    const int64_t twice = std::max<int64_t>(computed - done.cached_tokens, 0);
+    sent += done.prompt_tokens;
+    again += twice;
+    if (turn == kRestart) again_after_restart = twice;
+    computed = std::ssize(tokens) - 1;  // the last token was not computed
+  }
+  const engine::KvLayout layout = rig->layout();
+  rig.reset();
+  const auto [states, all] = stored_bytes(folder, layout);
+  fmt::print(
+      "conversation, {} turns over {} tokens: {} prompt tokens sent, {} computed twice ({:.2f} %), "
+      "{} of them in turn {} after a restart; on disk {:.1f} MiB, states {:.1f} MiB ({:.0f} %)\n",
+      kTurns, first, sent, again, 100.0 * static_cast<double>(again) / static_cast<double>(sent),
+      again_after_restart, kRestart, static_cast<double>(all) / (1 << 20),
+      static_cast<double>(states) / (1 << 20),
+      all == 0 ? 0.0 : 100.0 * static_cast<double>(states) / static_cast<double>(all));
 }
 
 /// What an owner can learn of another's prompts from times: it requests prompts that the other has
@@ -466,6 +549,7 @@ int run(bool smoke, std::string_view model, std::string_view type_name, std::str
   }
   if (wants("ttft")) measure_ttft(setup);
   if (wants("hits")) measure_no_hits(setup);
+  if (wants("talk")) measure_conversation(setup, smoke);
   if (wants("owners")) measure_owners(setup, smoke ? 4 : 500);
   return 0;
 }
@@ -478,7 +562,7 @@ int main(int argc, char** argv) {
   const int rounds = argc > 4 ? std::atoi(argv[4]) : 3;
   if (argc > 5 || rounds < 1 || (argc > 1 && argv[1][0] == '-' && !smoke)) {
     std::fputs(
-        "usage: hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [all|ttft|hits|owners|reopen "
+        "usage: hearth-prefix-bench [SHAPE|FILE.gguf [TYPE [all|ttft|hits|talk|owners|reopen "
         "[ROUNDS]]]] | "
         "--smoke\n",
         stderr);
