@@ -55,10 +55,10 @@ Outcome outcome(EngineRun& run, engine::RequestId last) {
   run.run_until_idle();
   Outcome out;
   for (engine::RequestId id = 1; id <= last; ++id) {
-    const Said& said = run.said(id);
-    CHECK(said.ended);
-    CHECK_FALSE(said.failed);
-    out.tokens[id] = said.tokens;
+    const EngineAnswer& answer = run.answer(id);
+    CHECK(answer.ended);
+    CHECK_FALSE(answer.failed);
+    out.tokens[id] = answer.tokens;
   }
   const engine::EngineSnapshot snapshot = run.engine().snapshot();
   out.steps = snapshot.num_steps;

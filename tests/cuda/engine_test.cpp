@@ -54,11 +54,11 @@ std::vector<std::vector<int32_t>> serve(const OpTable& ops) {
   run.run_until_idle();
   std::vector<std::vector<int32_t>> tokens;
   for (const engine::Request& r : requests) {
-    const Said& said = run.said(r.id);
-    CHECK(said.ended);
-    CHECK_FALSE(said.failed);
-    CHECK(said.tokens.at(0).size() == static_cast<size_t>(r.max_tokens));
-    tokens.push_back(said.tokens.at(0));
+    const EngineAnswer& answer = run.answer(r.id);
+    CHECK(answer.ended);
+    CHECK_FALSE(answer.failed);
+    CHECK(answer.tokens.at(0).size() == static_cast<size_t>(r.max_tokens));
+    tokens.push_back(answer.tokens.at(0));
   }
   return tokens;
 }
@@ -265,7 +265,7 @@ TEST_CASE("engine: tokens drawn on the device equal those drawn on the host") {
         run.submit(r);
       }
       run.run_until_idle();
-      return std::vector{run.said(1).tokens, run.said(2).tokens};
+      return std::vector{run.answer(1).tokens, run.answer(2).tokens};
     };
     const auto want = serve_two(on_host);
     const int64_t before = shim::num_bytes_to_host();
@@ -286,7 +286,7 @@ TEST_CASE("engine: tokens drawn on the device equal those drawn on the host") {
     greedy.stop_ids = {1, 2, 3};
     for (const engine::Request& r : {penalized, several, greedy}) run.submit(r);
     run.run_until_idle();
-    return std::vector{run.said(1).tokens, run.said(2).tokens, run.said(3).tokens};
+    return std::vector{run.answer(1).tokens, run.answer(2).tokens, run.answer(3).tokens};
   };
   CHECK(mixed(ops) == mixed(on_host));
 }
@@ -310,7 +310,7 @@ TEST_CASE("engine: drafts are verified with tokens drawn on the device") {
     run.submit(r);
     run.run_until_idle();
     drafted = run.engine().snapshot().speculation.drafted_tokens;
-    return run.said(1).tokens;
+    return run.answer(1).tokens;
   };
   for (const float temperature : {0.0f}) {
     CAPTURE(temperature);

@@ -91,7 +91,7 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
       run.step();
     }
     run.run_until_idle();
-    CHECK(run.said(1).tokens == want);
+    CHECK(run.answer(1).tokens == want);
   }
   {
     INFO("with its prefix cached, whole and in part");
@@ -99,14 +99,14 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
     CHECK(run.ask(request).cached_tokens == 0);
     Request second = request;
     second.id = 2;
-    const Said again = run.ask(second);
+    const EngineAnswer again = run.ask(second);
     CHECK(again.cached_tokens >= static_cast<int32_t>(request.prompt.size()) - 16);
     CHECK(again.tokens == want);
     EngineRun part(file, table.ops, config);
     Request shorter = request;
     shorter.prompt.resize(request.prompt.size() / 2);
     part.ask(shorter);
-    const Said behind = part.ask(second);
+    const EngineAnswer behind = part.ask(second);
     CHECK(behind.cached_tokens > 0);
     CHECK(behind.tokens == want);
   }
@@ -139,15 +139,15 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
       Request batch = request;
       batch.priority = Priority::kBatch;
       run.submit(batch);
-      while (run.said(1).tokens.back().size() < 5) run.step();
+      while (run.answer(1).tokens.back().size() < 5) run.step();
       Request urgent = request;
       urgent.id = 2;
       urgent.priority = Priority::kInteractive;
       urgent.prompt = random_tokens(20, vocab, 77);
       run.submit(urgent);
       run.run_until_idle();
-      CHECK(run.said(1).preemptions >= request.n);
-      CHECK(run.said(1).tokens == want);
+      CHECK(run.answer(1).preemptions >= request.n);
+      CHECK(run.answer(1).tokens == want);
     }
   }
   {
@@ -176,7 +176,7 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
         run.step();
       }
       run.run_until_idle();
-      CHECK(run.said(1).tokens == want);
+      CHECK(run.answer(1).tokens == want);
       const SpeculationCounts counts = run.engine().snapshot().speculation;
       CHECK(counts.accepted_tokens > 0);
       rejected += counts.drafted_tokens - counts.accepted_tokens;
@@ -287,7 +287,7 @@ TEST_CASE("drafts of a copy of the model are accepted, those of another model pa
         run.step();
       }
       run.run_until_idle();
-      for (size_t i = 0; i < asked.size(); ++i) CHECK(run.said(i + 1).tokens == want[i]);
+      for (size_t i = 0; i < asked.size(); ++i) CHECK(run.answer(i + 1).tokens == want[i]);
       const SpeculationCounts counts = run.engine().snapshot().speculation;
       accepted.push_back(counts.accepted_tokens);
       rejected.push_back(counts.drafted_tokens - counts.accepted_tokens);
@@ -305,7 +305,7 @@ TEST_CASE("any thread count gives the same tokens") {
   const auto asked = requests(llama_shapes()[0].vocab, 60, 30);
   for (const std::string& variant : kernels::cpu_variants()) {
     CAPTURE(variant);
-    std::vector<std::vector<std::vector<int32_t>>> said;
+    std::vector<std::vector<std::vector<int32_t>>> answers;
     for (const int32_t threads : {1, 2, 3, 5}) {
       auto ops = kernels::cpu_ops({.num_threads = threads, .variant = variant});
       REQUIRE(ops.ok());
@@ -317,9 +317,9 @@ TEST_CASE("any thread count gives the same tokens") {
         if (i == 1) ops->set_num_threads(ops->state.get(), 1);  // in the middle of a run
         for (const auto& tokens : run.ask(request).tokens) all.push_back(tokens);
       }
-      said.push_back(std::move(all));
+      answers.push_back(std::move(all));
     }
-    for (const auto& tokens : said) CHECK(tokens == said.front());
+    for (const auto& tokens : answers) CHECK(tokens == answers.front());
   }
 }
 
@@ -335,7 +335,7 @@ TEST_CASE("weights that are packed late give the same tokens") {
   for (const std::string& variant : kernels::cpu_variants()) {
     CAPTURE(variant);
     const kernels::CpuOptions options{.num_threads = 2, .variant = variant};
-    std::vector<std::vector<int32_t>> said;  // of each way, sample after sample
+    std::vector<std::vector<int32_t>> answers;  // of each way, sample after sample
     // At once; late, and never packed; late, and packed after the first step.
     for (const int way : {0, 1, 2}) {
       CAPTURE(way);
@@ -361,15 +361,15 @@ TEST_CASE("weights that are packed late give the same tokens") {
       run.run_until_idle();
       if (way == 1) CHECK(ops.pack_more(ops.state.get(), 0) > 0);
       for (size_t i = 0; i < asked.size(); ++i) {
-        CHECK(run.said(i + 1).ended);
-        for (const auto& tokens : run.said(i + 1).tokens) said.push_back(tokens);
+        CHECK(run.answer(i + 1).ended);
+        for (const auto& tokens : run.answer(i + 1).tokens) answers.push_back(tokens);
       }
     }
-    const size_t samples = said.size() / 3;
+    const size_t samples = answers.size() / 3;
     for (size_t i = 0; i < samples; ++i) {
-      CHECK(said[i].size() == 30);
-      CHECK(said[samples + i] == said[i]);
-      CHECK(said[2 * samples + i] == said[i]);
+      CHECK(answers[i].size() == 30);
+      CHECK(answers[samples + i] == answers[i]);
+      CHECK(answers[2 * samples + i] == answers[i]);
     }
   }
 }
@@ -414,24 +414,24 @@ TEST_CASE(
     out.write(zeros.data(), static_cast<std::streamsize>(zeros.size()));
   }
   run.run_until_idle();
-  bool said_some = false;
+  bool answered_some = false;
   for (size_t i = 0; i < asked.size(); ++i) {
     CAPTURE(i);
-    const Said& cut = run.said(i + 1);
+    const EngineAnswer& cut = run.answer(i + 1);
     CHECK(cut.failed);
     for (size_t s = 0; s < cut.tokens.size(); ++s) {
-      const auto& right = whole.said(i + 1).tokens[s];
+      const auto& right = whole.answer(i + 1).tokens[s];
       REQUIRE(cut.tokens[s].size() < right.size());
       CHECK(std::equal(cut.tokens[s].begin(), cut.tokens[s].end(), right.begin()));
-      said_some = said_some || !cut.tokens[s].empty();
+      answered_some = answered_some || !cut.tokens[s].empty();
     }
   }
-  CHECK(said_some);
+  CHECK(answered_some);
   Request late = asked[0];
   late.id = 100;
   run.submit(late);
   run.run_until_idle();
-  CHECK(run.said(100).failed);
+  CHECK(run.answer(100).failed);
 }
 
 TEST_CASE("stories260K through the engine gives the recorded text") {
@@ -457,7 +457,7 @@ TEST_CASE("stories260K through the engine gives the recorded text") {
     }
     run.run_until_idle();
     for (size_t i = 0; i < cases.size(); ++i) {
-      CHECK(run.said(i + 1).tokens.front() == cases[i].ids);
+      CHECK(run.answer(i + 1).tokens.front() == cases[i].ids);
     }
   }
 }
@@ -490,15 +490,15 @@ TEST_CASE("1000 real requests with random cancels leave no block allocated") {
       run.submit(request);
       if (random() % 4 == 0) {
         const RequestId id = request.id - std::min<RequestId>(request.id - 1, random() % 3);
-        cancelled += run.said(id).ended ? 0 : 1;
+        cancelled += run.answer(id).ended ? 0 : 1;
         run.post(CancelRequest{id});
       }
     }
     computed = run.step();
   }
   for (RequestId id = 1; id <= total; ++id) {
-    REQUIRE(run.said(id).ended);
-    CHECK_FALSE(run.said(id).failed);
+    REQUIRE(run.answer(id).ended);
+    CHECK_FALSE(run.answer(id).failed);
   }
   CHECK(cancelled > 10);
   const EngineSnapshot snapshot = run.engine().snapshot();

@@ -18,9 +18,9 @@ EngineRun::EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
 }
 
 void EngineRun::submit(const Request& request) {
-  Said& said = said_[request.id] = Said{};
-  said.tokens = request.resume;
-  said.tokens.resize(static_cast<size_t>(request.n));
+  EngineAnswer& answer = answers_[request.id] = EngineAnswer{};
+  answer.tokens = request.resume;
+  answer.tokens.resize(static_cast<size_t>(request.n));
   post(request);
 }
 
@@ -30,19 +30,19 @@ bool EngineRun::step() {
   for (const std::vector<EngineEvent>& events : engine_->outbox().drain()) {
     for (const EngineEvent& event : events) {
       if (const auto* token = std::get_if<TokenEvent>(&event)) {
-        auto& tokens = said_.at(token->id).tokens.at(static_cast<size_t>(token->sample));
+        auto& tokens = answers_.at(token->id).tokens.at(static_cast<size_t>(token->sample));
         REQUIRE(token->index == static_cast<int32_t>(tokens.size()));
         tokens.push_back(token->token);
       } else if (const auto* done = std::get_if<RequestDoneEvent>(&event)) {
-        Said& said = said_.at(done->id);
-        REQUIRE_FALSE(said.ended);
-        said.ended = true;
-        said.cached_tokens = done->cached_tokens;
-        said.preemptions = done->preemptions;
+        EngineAnswer& answer = answers_.at(done->id);
+        REQUIRE_FALSE(answer.ended);
+        answer.ended = true;
+        answer.cached_tokens = done->cached_tokens;
+        answer.preemptions = done->preemptions;
       } else if (const auto* failed = std::get_if<RequestFailedEvent>(&event)) {
-        Said& said = said_.at(failed->id);
-        REQUIRE_FALSE(said.ended);
-        said.ended = said.failed = true;
+        EngineAnswer& answer = answers_.at(failed->id);
+        REQUIRE_FALSE(answer.ended);
+        answer.ended = answer.failed = true;
         MESSAGE("request " << failed->id << ": " << failed->error.message);
       }
     }
@@ -55,12 +55,12 @@ void EngineRun::run_until_idle() {
   }
 }
 
-Said EngineRun::ask(const Request& request) {
+EngineAnswer EngineRun::ask(const Request& request) {
   submit(request);
   run_until_idle();
-  REQUIRE(said(request.id).ended);
-  REQUIRE_FALSE(said(request.id).failed);
-  return said(request.id);
+  REQUIRE(answer(request.id).ended);
+  REQUIRE_FALSE(answer(request.id).failed);
+  return answer(request.id);
 }
 
 }  // namespace hearth::golden

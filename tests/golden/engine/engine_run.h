@@ -13,7 +13,7 @@
 namespace hearth::golden {
 
 /// The output of one request.
-struct Said {
+struct EngineAnswer {
   std::vector<std::vector<int32_t>> tokens;  ///< per sample
   int32_t cached_tokens = 0;
   int32_t preemptions = 0;
@@ -34,15 +34,15 @@ class EngineRun {
   bool step();
   void run_until_idle();
   /// Submits and runs to the end.
-  Said ask(const engine::Request& request);
+  EngineAnswer ask(const engine::Request& request);
 
-  const Said& said(engine::RequestId id) const { return said_.at(id); }
+  const EngineAnswer& answer(engine::RequestId id) const { return answers_.at(id); }
   engine::Engine& engine() { return *engine_; }
 
  private:
   SteadyClock clock_;
   std::unique_ptr<engine::Engine> engine_;
-  std::map<engine::RequestId, Said> said_;
+  std::map<engine::RequestId, EngineAnswer> answers_;
 };
 
 }  // namespace hearth::golden

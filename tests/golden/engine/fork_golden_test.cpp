@@ -43,9 +43,9 @@ Request parent_request() {
 }
 
 /// A request whose prompt is that of `parent` and the first `taken` tokens of its sample.
-Request fork_of(const Request& parent, const Said& said, RequestId id, int32_t sample,
+Request fork_of(const Request& parent, const EngineAnswer& answer, RequestId id, int32_t sample,
                 int32_t taken) {
-  const std::vector<int32_t>& tokens = said.tokens[static_cast<size_t>(sample)];
+  const std::vector<int32_t>& tokens = answer.tokens[static_cast<size_t>(sample)];
   Request request = parent;
   request.id = id;
   request.n = 1 + taken % 3;
@@ -57,9 +57,9 @@ Request fork_of(const Request& parent, const Said& said, RequestId id, int32_t s
   return request;
 }
 
-size_t shortest(const Said& said) {
+size_t shortest(const EngineAnswer& answer) {
   size_t least = SIZE_MAX;
-  for (const auto& tokens : said.tokens) least = std::min(least, tokens.size());
+  for (const auto& tokens : answer.tokens) least = std::min(least, tokens.size());
   return least;
 }
 
@@ -77,30 +77,30 @@ void check_forks(const models::GgufFile& file, const kernels::OpTable& ops, bool
   EngineRun run(file, ops, config_with(speculation));
   std::vector<Request> requests = {parent_request()};
   run.submit(requests.front());
-  while (shortest(run.said(kParent)) < 45) REQUIRE(run.step());
+  while (shortest(run.answer(kParent)) < 45) REQUIRE(run.step());
   // Inside blocks of 16 tokens and at their borders; of the newest tokens, too.
   for (const int32_t taken : {0, 1, 10, 11, 12, 26, 27, 28, 44}) {
     const auto id = static_cast<RequestId>(requests.size() + 1);
-    requests.push_back(fork_of(requests.front(), run.said(kParent), id, taken % 2, taken));
+    requests.push_back(fork_of(requests.front(), run.answer(kParent), id, taken % 2, taken));
     run.submit(requests.back());
     run.step();
   }
   // A fork of a fork.
   const Request first = requests[1];
-  while (shortest(run.said(first.id)) < 12) REQUIRE(run.step());
+  while (shortest(run.answer(first.id)) < 12) REQUIRE(run.step());
   const auto last = static_cast<RequestId>(requests.size() + 1);
-  requests.push_back(fork_of(first, run.said(first.id), last, 0, 12));
+  requests.push_back(fork_of(first, run.answer(first.id), last, 0, 12));
   run.submit(requests.back());
   run.run_until_idle();
   for (const Request& request : requests) {
     CAPTURE(request.id);
-    const Said& said = run.said(request.id);
-    REQUIRE(said.ended);
-    REQUIRE_FALSE(said.failed);
-    CHECK(said.tokens == alone(file, ops, request));
+    const EngineAnswer& answer = run.answer(request.id);
+    REQUIRE(answer.ended);
+    REQUIRE_FALSE(answer.failed);
+    CHECK(answer.tokens == alone(file, ops, request));
     if (request.id == kParent) continue;
     // A snapshot at a border of the parent's text was found; the rest was computed.
-    CHECK(said.cached_tokens >= kPromptTokens / 16 * 16);
+    CHECK(answer.cached_tokens >= kPromptTokens / 16 * 16);
   }
 }
 

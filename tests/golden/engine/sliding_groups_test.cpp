@@ -76,19 +76,19 @@ TEST_CASE("sliding layers keep the window and one block; full layers keep all") 
     int32_t most_full = 0;
     while (run.step()) {
       const EngineSnapshot now = run.engine().snapshot();
-      if (run.said(1).ended) break;
-      const bool decoding = run.said(1).tokens.front().size() > 1;
+      if (run.answer(1).ended) break;
+      const bool decoding = run.answer(1).tokens.front().size() > 1;
       const int32_t chunk = decoding ? 0 : 32 / kBlock;
       CHECK(now.kv_blocks_used[sliding] <= window_blocks + chunk);
       if (!decoding) continue;
       ++decode_steps;
-      const auto tokens = static_cast<int32_t>(100 + run.said(1).tokens.front().size());
+      const auto tokens = static_cast<int32_t>(100 + run.answer(1).tokens.front().size());
       CHECK(now.kv_blocks_used[full] >= (tokens - 1) / kBlock);
       most_full = std::max(most_full, now.kv_blocks_used[full]);
     }
     CHECK(decode_steps > 100);
     CHECK(most_full >= 13);
-    CHECK(run.said(1).tokens.front().size() == 120);
+    CHECK(run.answer(1).tokens.front().size() == 120);
   }
 }
 
@@ -109,14 +109,14 @@ TEST_CASE("a prefix found cached in both groups gives the tokens of a cold run")
     };
     EngineRun run(owned.file, best_ops(), config_of());
     CHECK(run.ask(request_of(1, shared, 40)).tokens == cold(shared));
-    const Said again = run.ask(request_of(2, shared, 40));
+    const EngineAnswer again = run.ask(request_of(2, shared, 40));
     CHECK(again.cached_tokens == 80);
     CHECK(again.tokens == cold(shared));
-    const Said on = run.ask(request_of(3, longer, 40));
+    const EngineAnswer on = run.ask(request_of(3, longer, 40));
     CHECK(on.cached_tokens == 80);
     CHECK(on.tokens == cold(longer));
     // A hit in the middle needs the window before it, which was freed but stays cached.
-    const Said off = run.ask(request_of(4, branch, 40));
+    const EngineAnswer off = run.ask(request_of(4, branch, 40));
     CHECK(off.cached_tokens == 48);
     CHECK(off.tokens == cold(branch));
   }

@@ -79,9 +79,9 @@ Texts ask_all(EngineRun& run, const std::vector<Request>& asked, size_t together
   run.run_until_idle();
   Texts out;
   for (const Request& request : asked) {
-    REQUIRE(run.said(request.id).ended);
-    REQUIRE_FALSE(run.said(request.id).failed);
-    out.push_back(run.said(request.id).tokens.front());
+    REQUIRE(run.answer(request.id).ended);
+    REQUIRE_FALSE(run.answer(request.id).failed);
+    out.push_back(run.answer(request.id).tokens.front());
   }
   return out;
 }

@@ -44,7 +44,7 @@ struct Tales {
     Request request;
     request.id = id;
     request.owner = request.cache_salt = "uid:1000";
-    request.prompt = tokenizer->encode("The fox said: ", {});
+    request.prompt = tokenizer->encode("The fox answer: ", {});
     request.n = n;
     request.max_tokens = 256;
     request.stop_ids = ends;
@@ -97,9 +97,9 @@ TEST_CASE("100 schemas on the bundled model at temperature 1") {
   run.run_until_idle();
   size_t cut = 0, total = 0;
   for (const auto& [id, schema] : asked) {
-    const Said& said = run.said(id);
-    CHECK_FALSE(said.failed);
-    for (const std::vector<int32_t>& tokens : said.tokens) {
+    const EngineAnswer& answer = run.answer(id);
+    CHECK_FALSE(answer.failed);
+    for (const std::vector<int32_t>& tokens : answer.tokens) {
       ++total;
       if (tokens.size() == 256) {
         ++cut;
@@ -138,7 +138,7 @@ TEST_CASE("a constraint gives the same tokens with drafts, in a batch, and after
   beside.submit(tales.ask(3, nullptr, 1));
   beside.submit(tales.ask(1, again.constraint, 3));  // with all that was found before
   beside.run_until_idle();
-  CHECK(beside.said(1).tokens == want);
+  CHECK(beside.answer(1).tokens == want);
 
   Request resumed = tales.ask(1, make(kGrammar), 3);
   resumed.resume = want;
@@ -153,8 +153,8 @@ TEST_CASE("a constraint ends a text where nothing may follow, and not before") {
   Request request = tales.ask(1, std::make_shared<Constraint>(std::move(*grammar), tales.trie), 4);
   request.min_tokens = 100;  // nothing can follow "abcd"
   request.sampling.temperature = 0;
-  const Said said = EngineRun(tales.file, cpu(), config()).ask(request);
-  for (const auto& tokens : said.tokens) CHECK(tales.text(tokens) == "abcd");
+  const EngineAnswer answer = EngineRun(tales.file, cpu(), config()).ask(request);
+  for (const auto& tokens : answer.tokens) CHECK(tales.text(tokens) == "abcd");
 }
 
 }  // namespace
