@@ -49,8 +49,8 @@ Result<PiecePtr> SchemaReader::constant(const Value& value) {
     out.push_back(text_piece(value.is_dict() ? "}" : "]"));
     return seq_piece(std::move(out));
   }
-  HEARTH_ASSIGN_OR_RETURN(std::string text, models::jinja::to_json(run_, value, {}));
-  return text_piece(std::move(text));
+  HEARTH_ASSIGN_OR_RETURN(models::TracedText text, models::jinja::to_json(run_, value, {}));
+  return text_piece(std::move(text.text));
 }
 
 Result<PiecePtr> SchemaReader::schema(const Value& s, int depth) {

@@ -34,11 +34,11 @@ std::string conversation(bool null_content, bool arguments_as_text, bool with_ca
 /// The rendered text after the question.
 std::optional<std::string> rendered(const ChatTemplates& templates, std::string_view name,
                                     const std::string& asked, const ChatSurroundings& with) {
-  const Result<std::string> out = templates.render(name, asked, with);
+  const Result<TracedText> out = templates.render(name, asked, with);
   if (!out.ok()) return std::nullopt;
-  const size_t at = out->rfind(kQuestion);
+  const size_t at = out->text.rfind(kQuestion);
   if (at == std::string::npos) return std::nullopt;
-  return out->substr(at + kQuestion.size());
+  return out->text.substr(at + kQuestion.size());
 }
 
 std::string without_blanks(std::string_view text) {

@@ -22,6 +22,16 @@ Error wrong_message(std::string_view field, std::string_view what) {
   return Error::invalid(fmt::format("{}: {}", field, what), std::string(field));
 }
 
+/// The roles of OpenAI's and Anthropic's APIs, and those that published templates know.
+constexpr std::string_view kRoles[] = {"assistant", "developer", "function", "ipython",    "model",
+                                       "system",    "tool",      "user",     "observation"};
+
+/// Makes a known role the template's own word.
+void trust_role(jinja::Dict& message) {
+  const auto known = std::ranges::find(kRoles, message.find("role")->text());
+  if (known != std::end(kRoles)) message.set("role", Value::of(*known));
+}
+
 Result<void> check_messages(const Value* messages) {
   if (messages == nullptr) return wrong_message("messages", "absent, want an array of objects");
   if (messages->kind() != Kind::kList) return wrong_message("messages", "want an array of objects");
@@ -51,14 +61,16 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source) {
   return out;
 }
 
-Result<std::string> ChatTemplate::render(std::string_view conversation,
-                                         const ChatSurroundings& surroundings) const {
+Result<TracedText> ChatTemplate::render(std::string_view conversation,
+                                        const ChatSurroundings& surroundings) const {
   jinja::Renderer renderer({}, surroundings.now);
   HEARTH_ASSIGN_OR_RETURN(const Value input, jinja::parse_json(renderer.arena(), conversation));
   if (!input.is_dict()) {
     return Error::invalid("a conversation is a JSON object", "messages");
   }
-  HEARTH_TRY(check_messages(input.dict().find("messages")));
+  const Value* const messages = input.dict().find("messages");
+  HEARTH_TRY(check_messages(messages));
+  for (const Value& each : messages->list().items) trust_role(each.dict());
   if (!surroundings.bos_token.empty()) {
     renderer.set_global("bos_token", Value::of(std::string_view(surroundings.bos_token)));
   }
@@ -70,7 +82,7 @@ Result<std::string> ChatTemplate::render(std::string_view conversation,
   renderer.set_global("tools", Value::none());
   renderer.set_global("documents", Value::none());
   for (const auto& [key, value] : input.dict().entries()) renderer.set_global(key.text(), value);
-  Result<std::string> out = renderer.render(parsed_->body);
+  Result<TracedText> out = renderer.render(parsed_->body);
   if (out.ok()) return out;
   Error error = out.take_error();
   if (error.field.empty()) error.field = "messages";
@@ -116,8 +128,8 @@ std::string_view ChatTemplates::source(std::string_view name) const {
   return found == sources_.end() ? std::string_view() : std::string_view(found->text);
 }
 
-Result<std::string> ChatTemplates::render(std::string_view name, std::string_view conversation,
-                                          const ChatSurroundings& surroundings) const {
+Result<TracedText> ChatTemplates::render(std::string_view name, std::string_view conversation,
+                                         const ChatSurroundings& surroundings) const {
   const auto find = [this](std::string_view wanted) {
     return std::ranges::find(sources_, wanted, &Source::name);
   };

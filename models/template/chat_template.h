@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
+#include "models/template/traced_text.h"
 
 namespace hearth::models {
 
@@ -37,8 +38,10 @@ class ChatTemplate {
   /// `add_generation_prompt` is true if absent; `tools`, `documents` and every other key
   /// (enable_thinking, ...) are passed to the template under their names. kInvalidArgument names
   /// the line: the template rejects the messages or fails on them. kProtocol: not JSON.
-  Result<std::string> render(std::string_view conversation,
-                             const ChatSurroundings& surroundings) const;
+  /// All texts of the conversation are data, except roles that chat APIs know: some
+  /// templates make control tokens of them.
+  Result<TracedText> render(std::string_view conversation,
+                            const ChatSurroundings& surroundings) const;
 
  private:
   struct Parsed;
@@ -62,8 +65,8 @@ class ChatTemplates {
   /// Renders with the template `name`. If `name` is empty: with `tool_use` if the conversation has
   /// tools and the file has that template, else with the template without a name. kNotFound: the
   /// file has no (such) template; the message lists the existing ones.
-  Result<std::string> render(std::string_view name, std::string_view conversation,
-                             const ChatSurroundings& surroundings) const;
+  Result<TracedText> render(std::string_view name, std::string_view conversation,
+                            const ChatSurroundings& surroundings) const;
 
  private:
   struct Source {

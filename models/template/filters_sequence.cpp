@@ -33,7 +33,7 @@ Result<Value> join(Runtime& run, const Value& value, const CallArguments& argume
   HEARTH_ASSIGN_OR_RETURN(const Bound a, run.bind(arguments, "join", {"d", "attribute"}));
   HEARTH_ASSIGN_OR_RETURN(const std::string_view between, text_or(run, a[0], ""));
   HEARTH_ASSIGN_OR_RETURN(const List* items, run.iterate(value));
-  std::string out;
+  TracedText out;
   bool is_first = true;
   for (const Value& each : items->items) {
     Value shown = each;
@@ -41,11 +41,11 @@ Result<Value> join(Runtime& run, const Value& value, const CallArguments& argume
       HEARTH_ASSIGN_OR_RETURN(shown, run.path(each, *a[1]));
     }
     HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(run, shown));
-    HEARTH_TRY(run.room(out.size(), between.size() + text.size()));
+    HEARTH_TRY(run.room(out.text.size(), between.size() + text.size()));
     HEARTH_TRY(run.charge_bytes(between.size()));
-    if (!is_first) out += between;
+    if (!is_first) run.append(out, between);
     is_first = false;
-    out += text;
+    run.append(out, text);
   }
   return run.text(std::move(out));
 }
@@ -81,7 +81,7 @@ Result<Value> order_key(Runtime& run, const Value& item, const Value* attribute,
   }
   if (with_case || !key.is_string()) return key;
   HEARTH_TRY(run.charge_bytes(key.text().size()));
-  return run.text(to_lower(key.text()));
+  return run.text_from(key.text(), to_lower(key.text()));
 }
 
 /// A stable merge sort whose comparisons may fail; then the error is returned.

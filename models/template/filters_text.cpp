@@ -13,33 +13,33 @@ namespace {
 
 Result<Value> replace_text(Runtime& run, std::string_view text, std::string_view old,
                            std::string_view with, size_t most, bool markup) {
-  std::string out;
+  TracedText out;
   if (old.empty()) {  // inserts `with` around every character
     size_t done = 0;
     for (std::string_view rest = text; done < most; ++done) {
-      HEARTH_TRY(run.room(out.size(), with.size() + 4));
+      HEARTH_TRY(run.room(out.text.size(), with.size() + 4));
       HEARTH_TRY(run.charge_bytes(with.size()));
-      out += with;
+      run.append(out, with);
       if (rest.empty()) break;
       const size_t bytes = first_char(rest).bytes;
-      out += rest.substr(0, bytes);
+      run.append(out, rest.substr(0, bytes));
       rest.remove_prefix(bytes);
       text = rest;
     }
-    if (done == most) out += text;
+    if (done == most) run.append(out, text);
     return run.text(std::move(out), markup);
   }
   for (size_t done = 0; done < most; ++done) {
     const size_t at = text.find(old);
     if (at == std::string_view::npos) break;
-    HEARTH_TRY(run.room(out.size(), at + with.size()));
+    HEARTH_TRY(run.room(out.text.size(), at + with.size()));
     HEARTH_TRY(run.charge_bytes(with.size()));
-    out += text.substr(0, at);
-    out += with;
+    run.append(out, text.substr(0, at));
+    run.append(out, with);
     text.remove_prefix(at + old.size());
   }
-  HEARTH_TRY(run.room(out.size(), text.size()));
-  out += text;
+  HEARTH_TRY(run.room(out.text.size(), text.size()));
+  run.append(out, text);
   return run.text(std::move(out), markup);
 }
 
@@ -70,7 +70,7 @@ template <std::string (*kChange)(std::string_view)>
 Result<Value> changed(Runtime& run, const Value& value, const CallArguments& arguments) {
   HEARTH_TRY(run.bind(arguments, "filter", {}));
   HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(run, value));
-  return run.text(kChange(text), value.is_markup());
+  return run.text_from(text, kChange(text), value.is_markup());
 }
 
 /// The filter title: a capital after blanks, - ( { [ and <, but not after other characters.
@@ -93,7 +93,7 @@ Result<Value> escape(Runtime& run, const Value& value, const CallArguments& argu
   if (value.is_markup()) return value;
   HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(run, value));
   HEARTH_TRY(run.room(0, text.size()));
-  return run.text(escape_html(text), true);
+  return run.text_from(text, escape_html(text), true);
 }
 
 Result<Value> force_escape(Runtime& run, const Value& value, const CallArguments& arguments) {
@@ -116,25 +116,27 @@ Result<Value> indent(Runtime& run, const Value& value, const CallArguments& argu
   HEARTH_ASSIGN_OR_RETURN(const Bound a,
                           run.bind(arguments, "indent", {"width", "first", "blank"}));
   HEARTH_ASSIGN_OR_RETURN(std::string_view text, text_of(run, value));
-  std::string by;
+  std::string_view by;
+  std::string blanks;
   if (a[0] != nullptr && a[0]->is_string()) {
     by = a[0]->text();
   } else {
     HEARTH_ASSIGN_OR_RETURN(const int64_t width, run.integer(a[0], "indent", 4));
     HEARTH_TRY(run.room(0, std::max<int64_t>(0, width)));
-    by.assign(std::max<int64_t>(0, width), ' ');
+    blanks.assign(std::max<int64_t>(0, width), ' ');
+    by = blanks;
   }
   const bool blank = Runtime::flag(a[2], false);
-  std::string out;
+  TracedText out;
   for (bool first = true;; first = false) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    HEARTH_TRY(run.room(out.size(), line.size() + by.size() + 1));
+    HEARTH_TRY(run.room(out.text.size(), line.size() + by.size() + 1));
     HEARTH_TRY(run.charge_bytes(by.size()));
-    if (first ? Runtime::flag(a[1], false) : blank || !line.empty()) out += by;
-    out += line;
+    if (first ? Runtime::flag(a[1], false) : blank || !line.empty()) run.append(out, by);
+    run.append(out, line);
     if (end == text.size()) break;
-    out.push_back('\n');
+    out.text.push_back('\n');
     text.remove_prefix(end + 1);
   }
   return run.text(std::move(out), value.is_markup());
@@ -171,7 +173,7 @@ Result<Value> tojson(Runtime& run, const Value& value, const CallArguments& argu
     HEARTH_ASSIGN_OR_RETURN(style.key_separator, text_of(run, a[2]->list().items[1]));
   }
   style.sort_keys = Runtime::flag(a[3], false);
-  HEARTH_ASSIGN_OR_RETURN(std::string out, to_json(run, value, style));
+  HEARTH_ASSIGN_OR_RETURN(TracedText out, to_json(run, value, style));
   return run.text(std::move(out));
 }
 
@@ -199,16 +201,16 @@ std::span<const NamedFilter> text_filters() { return kTextFilters; }
 
 Result<Value> format_percent(Runtime& run, std::string_view format,
                              const std::vector<Value>& with) {
-  std::string out;
+  TracedText out;
   size_t used = 0;
   while (!format.empty()) {
     const size_t at = std::min(format.find('%'), format.size());
-    HEARTH_TRY(run.room(out.size(), at + 1));
-    out += format.substr(0, at);
+    HEARTH_TRY(run.room(out.text.size(), at + 1));
+    run.append(out, format.substr(0, at));
     if (at == format.size()) break;
     format.remove_prefix(at + 1);
     if (format.starts_with('%')) {
-      out.push_back('%');
+      out.text.push_back('%');
       format.remove_prefix(1);
       continue;
     }
@@ -225,16 +227,16 @@ Result<Value> format_percent(Runtime& run, std::string_view format,
     const Value& value = with[used++];
     if (kind == 's' && digits < 0) {
       HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(run, value));
-      HEARTH_TRY(run.room(out.size(), text.size()));
-      out += text;
+      HEARTH_TRY(run.room(out.text.size(), text.size()));
+      run.append(out, text);
     } else if (kind == 'r' && digits < 0) {
       HEARTH_TRY(run.append_repr(out, value));
     } else if ((kind == 'd' || kind == 'i') && digits < 0 && value.is_number()) {
       if (std::abs(value.as_float()) >= 9.2e18) return run.fail("a number too large for '%d'");
-      out +=
+      out.text +=
           std::to_string(value.is_int() ? value.as_int() : static_cast<int64_t>(value.as_float()));
     } else if (kind == 'f' && value.is_number()) {
-      out += fmt::format("{:.{}f}", value.as_float(), digits < 0 ? 6 : digits);
+      out.text += fmt::format("{:.{}f}", value.as_float(), digits < 0 ? 6 : digits);
     } else {
       return run.unsupported(fmt::format("'%{}' of {}", kind, type_name(value)));
     }

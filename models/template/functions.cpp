@@ -57,11 +57,11 @@ Result<Value> Renderer::call_function(std::string_view name, const CallArguments
   if (name == "namespace") return make_dict(*this, arguments, Kind::kNamespace);
   if (name == "raise_exception") {
     HEARTH_ASSIGN_OR_RETURN(const auto a, bind(arguments, name, {"message"}));
-    std::string message;
+    TracedText message;
     if (a[0] != nullptr) {
       HEARTH_ASSIGN_OR_RETURN(message, str(*a[0]));
     }
-    return fail(fmt::format("the template refuses: {}", message.substr(0, 1000)));
+    return fail(fmt::format("the template refuses: {}", message.text.substr(0, 1000)));
   }
   if (name == "strftime_now") {
     HEARTH_ASSIGN_OR_RETURN(const auto a, bind(arguments, name, {"format"}));
@@ -71,7 +71,7 @@ Result<Value> Renderer::call_function(std::string_view name, const CallArguments
     if (format.size() > 256) return fail("strftime_now: a format of more than 256 bytes");
     char buffer[4096];
     const size_t size = std::strftime(buffer, sizeof buffer, format.c_str(), &now_);
-    return text(std::string(buffer, size));
+    return text_from(a[0]->text(), std::string(buffer, size));
   }
   Callable object;
   if (name == "cycler") {
@@ -114,8 +114,8 @@ Result<Value> Renderer::call(const Value& callee, const CallArguments& arguments
       if (!c.loop->statement->recursive) return fail("the loop is not recursive");
       HEARTH_ASSIGN_OR_RETURN(const auto a, bind(arguments, "loop", {"items"}));
       if (a[0] == nullptr) return fail("loop wants what to go over");
-      std::string written;
-      std::string* const out = std::exchange(out_, &written);
+      TracedText written;
+      TracedText* const out = std::exchange(out_, &written);
       Scope* const outer = std::exchange(scope_, c.loop->scope);
       const Result<void> done = run_for(*c.loop->statement, *a[0], c.loop->depth + 1);
       scope_ = outer;
@@ -149,8 +149,8 @@ Result<Value> Renderer::call_macro(const Callable& callee, const CallArguments& 
     }
     inner->set(name, value);
   }
-  std::string written;
-  std::string* const out = std::exchange(out_, &written);
+  TracedText written;
+  TracedText* const out = std::exchange(out_, &written);
   Scope* const outer = std::exchange(scope_, inner);
   const int at_line = line();
   const auto body = [&]() -> Result<void> {

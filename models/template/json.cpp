@@ -110,6 +110,13 @@ class Reader {
     }
   }
 
+  std::string_view keep_data(std::string text) {
+    TracedText out;
+    out.text = std::move(text);
+    out.add_span(0, out.text.size());
+    return arena_.keep(std::move(out));
+  }
+
   Result<uint32_t> four_digits() {
     uint32_t code = 0;
     const char* const begin = text_.data() + at_;
@@ -130,7 +137,7 @@ class Reader {
       }
       out += text_.substr(begin, at_ - begin);
       if (at_ >= text_.size()) return fail("a string without its end");
-      if (take("\"")) return arena_.keep(std::move(out));
+      if (take("\"")) return keep_data(std::move(out));
       if (now() != '\\') return fail("a control character in a string");
       ++at_;
       const char c = now();
@@ -220,12 +227,12 @@ class Writer {
       return run_.too_large("tojson: nested too deeply");
     }
     HEARTH_TRY(run_.charge());
-    HEARTH_TRY(run_.room(out.size(), 64));
+    HEARTH_TRY(run_.room(out_.size(), 64));
     switch (v.kind()) {
-      case Kind::kNone: out += "null"; return {};
-      case Kind::kBool: out += v.as_int() != 0 ? "true" : "false"; return {};
-      case Kind::kInt: out += std::to_string(v.as_int()); return {};
-      case Kind::kFloat: out += number(v.as_float()); return {};
+      case Kind::kNone: out_ += "null"; return {};
+      case Kind::kBool: out_ += v.as_int() != 0 ? "true" : "false"; return {};
+      case Kind::kInt: out_ += std::to_string(v.as_int()); return {};
+      case Kind::kFloat: out_ += number(v.as_float()); return {};
       case Kind::kString: return string(v.text());
       case Kind::kList:
       case Kind::kTuple: return list(v.list().items, depth);
@@ -235,7 +242,7 @@ class Writer {
     }
   }
 
-  std::string out;
+  TracedText take() { return std::move(traced_); }
 
  private:
   static std::string number(double d) {
@@ -247,21 +254,21 @@ class Writer {
   Result<void> line(int depth) {
     if (style_.indent < 0) return {};
     const size_t blanks = int64_t{style_.indent} * depth;
-    HEARTH_TRY(run_.room(out.size(), blanks + 1));
-    out.push_back('\n');
-    out.append(blanks, ' ');
+    HEARTH_TRY(run_.room(out_.size(), blanks + 1));
+    out_.push_back('\n');
+    out_.append(blanks, ' ');
     return {};
   }
 
   Result<void> list(const std::vector<Value>& items, int depth) {
-    out.push_back('[');
+    out_.push_back('[');
     for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out += item_;
+      if (i > 0) out_ += item_;
       HEARTH_TRY(line(depth + 1));
       HEARTH_TRY(value(items[i], depth + 1));
     }
     if (!items.empty()) HEARTH_TRY(line(depth));
-    out.push_back(']');
+    out_.push_back(']');
     return {};
   }
 
@@ -273,31 +280,36 @@ class Writer {
       }
       std::ranges::stable_sort(entries, {}, [](const auto& entry) { return entry.first.text(); });
     }
-    out.push_back('{');
+    out_.push_back('{');
     bool first = true;
     for (const auto& [key, item] : entries) {
-      if (!first) out += item_;
+      if (!first) out_ += item_;
       first = false;
       HEARTH_TRY(line(depth + 1));
       switch (key.kind()) {
         case Kind::kString: HEARTH_TRY(string(key.text())); break;
-        case Kind::kBool: out += key.as_int() != 0 ? "\"true\"" : "\"false\""; break;
-        case Kind::kInt: out += "\"" + std::to_string(key.as_int()) + "\""; break;
-        case Kind::kFloat: out += "\"" + number(key.as_float()) + "\""; break;
-        default: out += "\"null\"";
+        case Kind::kBool: out_ += key.as_int() != 0 ? "\"true\"" : "\"false\""; break;
+        case Kind::kInt: out_ += "\"" + std::to_string(key.as_int()) + "\""; break;
+        case Kind::kFloat: out_ += "\"" + number(key.as_float()) + "\""; break;
+        default: out_ += "\"null\"";
       }
-      out += key_;
+      out_ += key_;
       HEARTH_TRY(value(item, depth + 1));
     }
     if (!entries.empty()) HEARTH_TRY(line(depth));
-    out.push_back('}');
+    out_.push_back('}');
     return {};
   }
 
-  Result<void> string(std::string_view text) {
-    HEARTH_TRY(run_.charge_bytes(text.size()));
-    HEARTH_TRY(run_.room(out.size(), text.size()));
-    out.push_back('"');
+  Result<void> string(std::string_view source) {
+    HEARTH_TRY(run_.charge_bytes(source.size()));
+    HEARTH_TRY(run_.room(out_.size(), source.size()));
+    run_.append_from(traced_, source, quoted(source));
+    return {};
+  }
+
+  std::string quoted(std::string_view text) const {
+    std::string out = "\"";
     while (!text.empty()) {
       const Char c = first_char(text);
       switch (c.code) {
@@ -323,22 +335,24 @@ class Writer {
       text.remove_prefix(c.bytes);
     }
     out.push_back('"');
-    return {};
+    return out;
   }
 
   Runtime& run_;
   const JsonStyle& style_;
   std::string item_, key_;
+  TracedText traced_;
+  std::string& out_ = traced_.text;
 };
 
 }  // namespace
 
 Result<Value> parse_json(Arena& arena, std::string_view text) { return Reader(arena, text).run(); }
 
-Result<std::string> to_json(Runtime& run, const Value& value, const JsonStyle& style) {
+Result<TracedText> to_json(Runtime& run, const Value& value, const JsonStyle& style) {
   Writer writer(run, style);
   HEARTH_TRY(writer.value(value, 0));
-  return std::move(writer.out);
+  return writer.take();
 }
 
 }  // namespace hearth::models::jinja

@@ -14,7 +14,7 @@ inline constexpr int kMaxJsonDepth = 64;
 
 /// Parses a complete JSON text. Objects keep their order; of a repeated key the last value counts.
 /// kProtocol names the first byte, counted from 1, that is not valid JSON or UTF-8; kTooLarge if
-/// nested deeper than kMaxJsonDepth.
+/// nested deeper than kMaxJsonDepth. Its strings and keys are data (text_store.h).
 Result<Value> parse_json(Arena& arena, std::string_view text);
 
 struct JsonStyle {
@@ -25,6 +25,6 @@ struct JsonStyle {
   std::string key_separator;
 };
 /// Errors name the value that has no JSON form.
-Result<std::string> to_json(Runtime& run, const Value& value, const JsonStyle& style);
+Result<TracedText> to_json(Runtime& run, const Value& value, const JsonStyle& style);
 
 }  // namespace hearth::models::jinja

@@ -58,7 +58,10 @@ class StringMethods {
   }
 
  private:
-  Value made(std::string text) { return run_.text(std::move(text), value_.is_markup()); }
+  Value made(std::string text) {
+    return run_.text_from(self_, std::move(text), value_.is_markup());
+  }
+  Value made(TracedText text) { return run_.text(std::move(text), value_.is_markup()); }
   Value part(std::string_view text) const { return Value::of(text, value_.is_markup()); }
 
   Result<std::string_view> text_of(const Value* value, std::string_view what) const {
@@ -197,15 +200,15 @@ class StringMethods {
     HEARTH_ASSIGN_OR_RETURN(const Bound a, run_.bind(arguments_, "join", {"items"}));
     if (a[0] == nullptr) return run_.fail("join wants a list");
     HEARTH_ASSIGN_OR_RETURN(const List* items, run_.iterate(*a[0]));
-    std::string out;
+    TracedText out;
     bool first = true;
     for (const Value& each : items->items) {
       HEARTH_ASSIGN_OR_RETURN(const std::string_view text, text_of(&each, "join"));
-      HEARTH_TRY(run_.room(out.size(), text.size() + self_.size()));
+      HEARTH_TRY(run_.room(out.text.size(), text.size() + self_.size()));
       HEARTH_TRY(run_.charge_bytes(text.size() + self_.size()));
-      if (!first) out += self_;
+      if (!first) run_.append(out, self_);
       first = false;
-      out += text;
+      run_.append(out, text);
     }
     return made(std::move(out));
   }
@@ -281,15 +284,15 @@ class StringMethods {
 
   /// Fields without a conversion or a width: {}, {0}, {name}.
   Result<Value> format() {
-    std::string out;
+    TracedText out;
     size_t next = 0;
     for (std::string_view rest = self_; !rest.empty();) {
       const size_t at = std::min(rest.find_first_of("{}"), rest.size());
-      out += rest.substr(0, at);
+      run_.append(out, rest.substr(0, at));
       rest.remove_prefix(at);
       if (rest.empty()) break;
       if (rest.starts_with("{{") || rest.starts_with("}}")) {
-        out += rest.front();
+        run_.append(out, rest.substr(0, 1));
         rest.remove_prefix(2);
         continue;
       }
@@ -315,10 +318,10 @@ class StringMethods {
         return run_.fail("format: more fields than values");
       }
       const Value& value = by_name ? found->second : arguments_.positional[place];
-      HEARTH_ASSIGN_OR_RETURN(const std::string text, run_.str(value));
-      HEARTH_TRY(run_.charge_bytes(text.size()));
-      HEARTH_TRY(run_.room(out.size(), text.size()));
-      out += text;
+      HEARTH_ASSIGN_OR_RETURN(const TracedText text, run_.str(value));
+      HEARTH_TRY(run_.charge_bytes(text.text.size()));
+      HEARTH_TRY(run_.room(out.text.size(), text.text.size()));
+      out.add(text);
     }
     return made(std::move(out));
   }

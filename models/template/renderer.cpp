@@ -16,18 +16,25 @@ Scope* Renderer::new_scope(Scope* outer) {
   return &scope;
 }
 
-Result<std::string> Renderer::render(const Body& body) {
+Result<TracedText> Renderer::render(const Body& body) {
   root();
-  std::string out;
+  TracedText out;
   out_ = &out;
   HEARTH_TRY(run_body(body));
   return out;
 }
 
 Result<void> Renderer::write(std::string_view text) {
-  HEARTH_TRY(room(out_->size(), text.size()));
+  HEARTH_TRY(room(out_->text.size(), text.size()));
   HEARTH_TRY(charge_bytes(text.size()));
-  *out_ += text;
+  append(*out_, text);
+  return {};
+}
+
+Result<void> Renderer::write(const TracedText& text) {
+  HEARTH_TRY(room(out_->text.size(), text.text.size()));
+  HEARTH_TRY(charge_bytes(text.text.size()));
+  out_->add(text);
   return {};
 }
 
@@ -53,7 +60,7 @@ Result<Renderer::Flow> Renderer::run_statement(const Statement& s) {
       if (value.is_string()) {
         HEARTH_TRY(write(value.text()));
       } else {
-        HEARTH_ASSIGN_OR_RETURN(const std::string text, str(value));
+        HEARTH_ASSIGN_OR_RETURN(const TracedText text, str(value));
         HEARTH_TRY(write(text));
       }
       return Flow::kNext;
@@ -70,7 +77,7 @@ Result<Renderer::Flow> Renderer::run_statement(const Statement& s) {
       return Flow::kNext;
     }
     case Statement::Type::kSetBlock: {
-      HEARTH_ASSIGN_OR_RETURN(std::string written, captured(s.body));
+      HEARTH_ASSIGN_OR_RETURN(TracedText written, captured(s.body));
       Value value = text(std::move(written));
       if (s.value != nullptr) {
         HEARTH_ASSIGN_OR_RETURN(value, filter_expr(*s.value, value));
@@ -83,7 +90,7 @@ Result<Renderer::Flow> Renderer::run_statement(const Statement& s) {
       return Flow::kNext;
     case Statement::Type::kCallBlock: HEARTH_TRY(run_call_block(s)); return Flow::kNext;
     case Statement::Type::kFilterBlock: {
-      HEARTH_ASSIGN_OR_RETURN(std::string written, captured(s.body));
+      HEARTH_ASSIGN_OR_RETURN(TracedText written, captured(s.body));
       HEARTH_ASSIGN_OR_RETURN(const Value value, filter_expr(*s.value, text(std::move(written))));
       HEARTH_ASSIGN_OR_RETURN(const Value shown, str_value(value));
       HEARTH_TRY(write(shown.text()));
@@ -101,7 +108,7 @@ Result<Renderer::Flow> Renderer::run_statement(const Statement& s) {
       return flow;
     }
     case Statement::Type::kGeneration: {
-      HEARTH_ASSIGN_OR_RETURN(const std::string written, captured(s.body));
+      HEARTH_ASSIGN_OR_RETURN(const TracedText written, captured(s.body));
       HEARTH_TRY(write(written));
       return Flow::kNext;
     }
@@ -181,9 +188,9 @@ Result<void> Renderer::run_call_block(const Statement& s) {
   return write(shown.text());
 }
 
-Result<std::string> Renderer::captured(const Body& body) {
-  std::string written;
-  std::string* const out = std::exchange(out_, &written);
+Result<TracedText> Renderer::captured(const Body& body) {
+  TracedText written;
+  TracedText* const out = std::exchange(out_, &written);
   Scope* const outer = std::exchange(scope_, new_scope(scope_));
   const Result<Flow> flow = run_body(body);
   scope_ = outer;
@@ -377,13 +384,13 @@ Result<Value> Renderer::compare_expr(const Expr& e) {
 }
 
 Result<Value> Renderer::concat_expr(const Expr& e) {
-  std::string out;
+  TracedText out;
   for (const ExprPtr& each : e.items) {
     HEARTH_ASSIGN_OR_RETURN(const Value value, evaluate(*each));
     HEARTH_ASSIGN_OR_RETURN(const Value shown, str_value(value));
-    HEARTH_TRY(room(out.size(), shown.text().size()));
+    HEARTH_TRY(room(out.text.size(), shown.text().size()));
     HEARTH_TRY(charge_bytes(shown.text().size()));
-    out += shown.text();
+    append(out, shown.text());
   }
   return text(std::move(out));
 }

@@ -56,7 +56,7 @@ class Renderer : public Runtime {
 
   /// Defines a global name of the template.
   void set_global(std::string_view name, const Value& value) { root().set(name, value); }
-  Result<std::string> render(const Body& body);
+  Result<TracedText> render(const Body& body);
   Result<Value> call(const Value& callee, const CallArguments& arguments) override;
 
  private:
@@ -81,7 +81,9 @@ class Renderer : public Runtime {
   Scope& root();
   Scope* new_scope(Scope* outer);
   Value lookup(std::string_view name);
+  /// Writes a text and its origin.
   Result<void> write(std::string_view text);
+  Result<void> write(const TracedText& text);
   Result<void> assign(const Target& target, const Value& value);
 
   // Statements.
@@ -91,7 +93,7 @@ class Renderer : public Runtime {
   Result<void> run_for(const Statement& s, const Value& over, int64_t depth);
   Result<void> run_call_block(const Statement& s);
   /// The output of a body, which runs in its own scope.
-  Result<std::string> captured(const Body& body);
+  Result<TracedText> captured(const Body& body);
   Value make_macro(const Macro& macro);
 
   // Expressions.
@@ -118,7 +120,7 @@ class Renderer : public Runtime {
   std::deque<Scope> scopes_;
   std::deque<LoopState> loops_;
   Scope* scope_ = nullptr;
-  std::string* out_ = nullptr;
+  TracedText* out_ = nullptr;
   int depth_ = 0;
 };
 

@@ -13,7 +13,8 @@ namespace {
 /// Nesting of values that are printed or compared.
 constexpr int kMaxValueDepth = 100;
 
-void append_string_repr(std::string& out, std::string_view text) {
+std::string string_repr(std::string_view text) {
+  std::string out;
   const bool has_single = text.find('\'') != std::string_view::npos;
   const bool has_double = text.find('"') != std::string_view::npos;
   const char quote = has_single && !has_double ? '"' : '\'';
@@ -37,6 +38,7 @@ void append_string_repr(std::string& out, std::string_view text) {
     text.remove_prefix(c.bytes);
   }
   out.push_back(quote);
+  return out;
 }
 
 }  // namespace
@@ -84,24 +86,39 @@ Result<void> Runtime::add(List& list, const Value& item) {
 
 // ---- Text -----------------------------------------------------------------------------------
 
+Value Runtime::text_from(std::string_view source, std::string made, bool markup) {
+  TracedText out;
+  append_from(out, source, made);
+  return text(std::move(out), markup);
+}
+
+void Runtime::append_from(TracedText& to, std::string_view source, std::string_view made) const {
+  if (arena_.texts().has_data(source)) {
+    to.add_data(made);
+  } else {
+    to.text += made;
+  }
+}
+
 Result<Value> Runtime::str_value(const Value& value) {
   if (value.is_string()) return value;
-  HEARTH_ASSIGN_OR_RETURN(std::string out, str(value));
+  HEARTH_ASSIGN_OR_RETURN(TracedText out, str(value));
   return text(std::move(out));
 }
 
-Result<std::string> Runtime::str(const Value& value) {
-  std::string out;
+Result<TracedText> Runtime::str(const Value& value) {
+  TracedText out;
   switch (value.kind()) {
     case Kind::kUndefined: return out;
-    case Kind::kString: out = value.text(); return out;
+    case Kind::kString: append(out, value.text()); return out;
     default: HEARTH_TRY(append_repr(out, value)); return out;
   }
 }
 
-Result<void> Runtime::append_repr(std::string& out, const Value& value, int depth) {
+Result<void> Runtime::append_repr(TracedText& to, const Value& value, int depth) {
   if (depth > kMaxValueDepth) return too_large("a value nested too deeply");
   HEARTH_TRY(charge());
+  std::string& out = to.text;
   HEARTH_TRY(room(out.size(), 32));
   switch (value.kind()) {
     case Kind::kUndefined: out += "Undefined"; return {};
@@ -113,7 +130,7 @@ Result<void> Runtime::append_repr(std::string& out, const Value& value, int dept
       HEARTH_TRY(charge_bytes(value.text().size()));
       HEARTH_TRY(room(out.size(), 4 * value.text().size()));
       if (value.is_markup()) out += "Markup(";
-      append_string_repr(out, value.text());
+      append_from(to, value.text(), string_repr(value.text()));
       if (value.is_markup()) out += ")";
       return {};
     case Kind::kList:
@@ -123,7 +140,7 @@ Result<void> Runtime::append_repr(std::string& out, const Value& value, int dept
       out.push_back(tuple ? '(' : '[');
       for (size_t i = 0; i < items.size(); ++i) {
         if (i > 0) out += ", ";
-        HEARTH_TRY(append_repr(out, items[i], depth + 1));
+        HEARTH_TRY(append_repr(to, items[i], depth + 1));
       }
       if (tuple && items.size() == 1) out.push_back(',');
       out.push_back(tuple ? ')' : ']');
@@ -135,9 +152,9 @@ Result<void> Runtime::append_repr(std::string& out, const Value& value, int dept
       for (const auto& [key, item] : value.dict().entries()) {
         if (!first) out += ", ";
         first = false;
-        HEARTH_TRY(append_repr(out, key, depth + 1));
+        HEARTH_TRY(append_repr(to, key, depth + 1));
         out += ": ";
-        HEARTH_TRY(append_repr(out, item, depth + 1));
+        HEARTH_TRY(append_repr(to, item, depth + 1));
       }
       out.push_back('}');
       return {};
@@ -260,13 +277,20 @@ Result<Value> Runtime::binary(std::string_view op, const Value& a, const Value& 
 
 Result<Value> Runtime::add_values(const Value& a, const Value& b) {
   if (a.is_string() && b.is_string()) {
-    std::string x(a.text()), y(b.text());
     const bool markup = a.is_markup() || b.is_markup();
-    if (markup && !a.is_markup()) x = escape_html(x);
-    if (markup && !b.is_markup()) y = escape_html(y);
-    HEARTH_TRY(room(x.size(), y.size()));
-    HEARTH_TRY(charge_bytes(x.size() + y.size()));
-    return text(x + y, markup);
+    TracedText out;
+    for (const Value* each : {&a, &b}) {
+      if (markup && !each->is_markup()) {
+        const std::string escaped = escape_html(each->text());
+        HEARTH_TRY(room(out.text.size(), escaped.size()));
+        append_from(out, each->text(), escaped);
+      } else {
+        HEARTH_TRY(room(out.text.size(), each->text().size()));
+        append(out, each->text());
+      }
+    }
+    HEARTH_TRY(charge_bytes(out.text.size()));
+    return text(std::move(out), markup);
   }
   if (a.is_sequence() && a.kind() == b.kind()) {
     std::vector<Value> items = a.list().items;
@@ -283,9 +307,9 @@ Result<Value> Runtime::repeat(const Value& a, int64_t count) {
     if (times > limits_.max_output_bytes) HEARTH_TRY(room(0, times));
     HEARTH_TRY(room(0, a.text().size() * times));
     HEARTH_TRY(charge_bytes(a.text().size() * times));
-    std::string out;
-    out.reserve(a.text().size() * times);
-    for (size_t i = 0; i < times; ++i) out += a.text();
+    TracedText out;
+    out.text.reserve(a.text().size() * times);
+    for (size_t i = 0; i < times; ++i) append(out, a.text());
     return text(std::move(out), a.is_markup());
   }
   const std::vector<Value>& items = a.list().items;
@@ -472,8 +496,8 @@ Result<Value> Runtime::slice(const Value& value, const Value& start, const Value
   HEARTH_TRY(charge(picked.size()));
   if (value.is_string()) {
     HEARTH_ASSIGN_OR_RETURN(const List* chars, iterate(value));
-    std::string out;
-    for (const size_t at : picked) out += chars->items[at].text();
+    TracedText out;
+    for (const size_t at : picked) append(out, chars->items[at].text());
     return text(std::move(out), value.is_markup());
   }
   std::vector<Value> items;

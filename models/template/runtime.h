@@ -54,17 +54,23 @@ class Runtime {
   Result<void> charge_bytes(size_t bytes) { return charge(1 + bytes / 64); }
 
   // ---- Making values. Growth is checked against the bounds first.
-  Value text(std::string value, bool markup = false) {
+  Value text(TracedText value, bool markup = false) {
     return Value::of(arena_.keep(std::move(value)), markup);
   }
+  /// `made` from `source`: all of it is data if any of `source` is.
+  Value text_from(std::string_view source, std::string made, bool markup = false);
+  /// Appends a text and its origin.
+  void append(TracedText& to, std::string_view text) const { arena_.texts().append(to, text); }
+  /// Appends `made`, which was made from `source`, as text_from() does.
+  void append_from(TracedText& to, std::string_view source, std::string_view made) const;
   Result<Value> list(std::vector<Value> items, Kind kind = Kind::kList);
   Result<void> add(List& list, const Value& item);
 
   // ---- Python's rules.
   /// str(value), as an output shows it.
-  Result<std::string> str(const Value& value);
+  Result<TracedText> str(const Value& value);
   Result<Value> str_value(const Value& value);  ///< without a copy if it is a string
-  Result<void> append_repr(std::string& out, const Value& value, int depth = 0);
+  Result<void> append_repr(TracedText& out, const Value& value, int depth = 0);
   Result<bool> equal(const Value& a, const Value& b, int depth = 0);
   /// a < b; an error for kinds that have no order.
   Result<bool> less(const Value& a, const Value& b, int depth = 0);

@@ -1,7 +1,8 @@
 #pragma once
 // Values of the template language, which behave as in Python. A value is small and cheap to copy;
 // the objects it refers to belong to the `Arena` of one rendering and are destroyed with it, so
-// cycles are allowed. Strings are UTF-8 views: slicing and stripping do not copy.
+// cycles are allowed. Strings are UTF-8 views: slicing and stripping do not copy, and keep the
+// origin of a text, which is that of its bytes (text_store.h).
 
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "kernels/base/numbers.h"
+#include "models/template/text_store.h"
 
 namespace hearth::models::jinja {
 
@@ -181,10 +183,11 @@ struct Callable {
 /// Owns everything that the values of one rendering refer to.
 class Arena {
  public:
-  std::string_view keep(std::string text) {
-    bytes_ += text.size() + sizeof(std::string);
-    return strings_.emplace_back(std::move(text));
+  std::string_view keep(TracedText text) {
+    bytes_ += text.text.size() + sizeof(std::string) + text.data.size() * sizeof(ByteSpan);
+    return texts_.keep(std::move(text));
   }
+  const TextStore& texts() const { return texts_; }
   List* new_list() {
     bytes_ += 2 * sizeof(List);
     return &lists_.emplace_back();
@@ -202,7 +205,7 @@ class Arena {
   size_t bytes() const { return bytes_; }
 
  private:
-  std::deque<std::string> strings_;
+  TextStore texts_;
   std::deque<List> lists_;
   std::deque<Dict> dicts_;
   std::deque<Callable> callables_;

@@ -24,7 +24,7 @@ void SpecialTokens::add(std::string_view text, int32_t id, bool is_control) {
 }
 
 std::optional<SpecialTokens::Match> SpecialTokens::match_front(std::string_view text,
-                                                               bool with_control) const {
+                                                               size_t control_bytes) const {
   if (text.empty() || !begins_[byte_of(text[0])]) return std::nullopt;
   std::optional<Match> longest;
   uint32_t node = 0;
@@ -33,7 +33,7 @@ std::optional<SpecialTokens::Match> SpecialTokens::match_front(std::string_view 
     if (at == edges_.end()) break;
     node = at->second;
     const Node& here = nodes_[node];
-    if (here.id >= 0 && (with_control || !here.is_control)) longest = Match{here.id, i + 1};
+    if (here.id >= 0 && (!here.is_control || i < control_bytes)) longest = Match{here.id, i + 1};
   }
   return longest;
 }

@@ -1,13 +1,16 @@
 #pragma once
-// Finds tokens that appear literally in text: user-defined tokens always, control tokens only if
+// Finds tokens that appear literally in text: user-defined tokens always, control tokens only where
 // the caller allows them.
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "models/tokenizer/byte_span.h"
 
 namespace hearth::models {
 
@@ -21,18 +24,20 @@ class SpecialTokens {
 
   /// An empty text never matches; of two equal texts the later counts.
   void add(std::string_view text, int32_t id, bool is_control);
-  /// The longest token at the front of `text`. Takes time proportional to the longest special token
-  /// at most.
-  std::optional<Match> match_front(std::string_view text, bool with_control) const;
+  /// The longest token at the front of `text`, where a control token has at most `control_bytes`
+  /// bytes. Takes time proportional to the longest special token at most.
+  std::optional<Match> match_front(std::string_view text, size_t control_bytes) const;
 
   /// Calls `plain(text)` for each run of plain text, never empty, and `token(id)` for each special
-  /// token between the runs, in order.
+  /// token between the runs, in order. `with_control`, `data`: see EncodeOptions.
   template <typename Plain, typename Token>
-  void partition(std::string_view text, bool with_control, const Plain& plain,
-                 const Token& token) const {
+  void partition(std::string_view text, bool with_control, std::span<const ByteSpan> data,
+                 const Plain& plain, const Token& token) const {
     size_t plain_begin = 0;
     for (size_t i = 0; i < text.size();) {
-      const auto match = match_front(text.substr(i), with_control);
+      while (!data.empty() && data.front().end <= i) data = data.subspan(1);
+      const size_t free_end = !with_control ? i : data.empty() ? text.size() : data.front().begin;
+      const auto match = match_front(text.substr(i), free_end > i ? free_end - i : 0);
       if (!match) {
         ++i;
         continue;

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/base/result.h"
+#include "models/tokenizer/byte_span.h"
 
 namespace hearth::models {
 
@@ -27,6 +29,9 @@ struct EncodeOptions {
   bool add_bos = true;  ///< as the file's metadata says; false: never
   bool parse_special =
       false;  ///< the text of a control token becomes that token; otherwise it stays text
+  /// With parse_special: a text that shares a byte with one of these never becomes a control token.
+  /// Ascending and disjoint.
+  std::span<const ByteSpan> data = {};
   EncodePause* pause = nullptr;  ///< null: encode without pauses
 };
 

@@ -58,7 +58,8 @@ std::vector<int32_t> VocabularyTokenizer::encode(std::string_view text,
   // Each run of plain text between special tokens is encoded as a separate text, so each gets the
   // space prefix, as in the models' chat training.
   special_.partition(
-      text, options.parse_special, [&](std::string_view plain) { encode_plain(plain, pace, &ids); },
+      text, options.parse_special, options.data,
+      [&](std::string_view plain) { encode_plain(plain, pace, &ids); },
       [&](int32_t id) { ids.push_back(id); });
   return ids;
 }

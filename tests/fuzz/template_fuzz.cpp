@@ -21,6 +21,16 @@ using namespace hearth::models;
 constexpr std::string_view kConversation =
     R"({"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null}],"k":1.5})";
 
+/// The data of a text are ascending, separate parts of it.
+void check_spans(const TracedText& text) {
+  size_t end = 0;
+  for (const ByteSpan& span : text.data) {
+    HEARTH_CHECK(span.begin < span.end && (end == 0 || span.begin > end));
+    end = span.end;
+  }
+  HEARTH_CHECK(end <= text.text.size());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -46,7 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto out = renderer.render(*body);
   if (out.ok()) {
-    HEARTH_CHECK(ipc::is_valid_utf8(*out));
+    HEARTH_CHECK(ipc::is_valid_utf8(out->text));
+    check_spans(*out);
   } else {
     HEARTH_CHECK(out.error().message.starts_with("chat template, line "));
   }

@@ -80,10 +80,10 @@ std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const Chat
       out.push_back({size32(prompt.ids), mark.seconds});
       continue;
     }
-    const Result<std::string> other =
+    const Result<models::TracedText> other =
         model.templates->render("", ipc::dump_json(changed), surroundings);
     if (!other.ok()) continue;
-    const auto differ = std::ranges::mismatch(prompt.text, *other).in1;
+    const auto differ = std::ranges::mismatch(prompt.text, other->text).in1;
     const size_t alike = differ - prompt.text.begin();
     out.push_back({tokens_within(model, prompt.ids, prompt.text, alike), mark.seconds});
   }

@@ -13,8 +13,9 @@
 namespace hearth::worker {
 
 struct ChatPrompt {
-  std::string text;          ///< as the template rendered it
-  std::vector<int32_t> ids;  ///< control tokens named in the text become those tokens
+  std::string text;  ///< as the template rendered it
+  /// The template's own control tokens become those tokens; the conversation's words stay text.
+  std::vector<int32_t> ids;
 };
 
 /// `conversation`, `template_name`, `surroundings` and errors as in ChatTemplates::render. The BOS

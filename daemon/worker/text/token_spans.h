@@ -11,11 +11,7 @@
 
 namespace hearth::worker {
 
-struct ByteSpan {
-  size_t begin = 0;
-  size_t end = 0;  ///< one past the last
-  bool operator==(const ByteSpan&) const = default;
-};
+using models::ByteSpan;
 
 /// One per token of `ids`, the tokens of `text` by `tokenizer`. A token that stands for no bytes
 /// (BOS, an added leading space) has an empty span. From the first token whose text differs from

@@ -16,7 +16,8 @@ constexpr std::string_view kOneMessage = R"({"messages":[{"role":"user","content
 
 Result<std::string> render(std::string_view source, std::string_view conversation = kOneMessage) {
   HEARTH_ASSIGN_OR_RETURN(const ChatTemplate compiled, ChatTemplate::compile(source));
-  return compiled.render(conversation, {});
+  HEARTH_ASSIGN_OR_RETURN(TracedText out, compiled.render(conversation, {}));
+  return std::move(out.text);
 }
 
 std::string repeated(std::string_view text, int times) {
@@ -137,9 +138,10 @@ TEST_CASE("the templates of a file, by name") {
   REQUIRE(file.ok());
   const ChatTemplates templates = ChatTemplates::load(*file);
   CHECK(templates.names() == std::vector<std::string>{"", "tool_use"});
-  CHECK(templates.render("", kOneMessage, {}).value() == "plain hi");
-  CHECK(templates.render("tool_use", kOneMessage, {}).value() == "tools!");
-  CHECK(templates.render("", R"({"messages":[],"tools":[{"name":"x"}]})", {}).value() == "tools!");
+  CHECK(templates.render("", kOneMessage, {}).value().text == "plain hi");
+  CHECK(templates.render("tool_use", kOneMessage, {}).value().text == "tools!");
+  CHECK(templates.render("", R"({"messages":[],"tools":[{"name":"x"}]})", {}).value().text ==
+        "tools!");
   CHECK(templates.render("rag", kOneMessage, {}).error().code == ErrorCode::kNotFound);
   const auto none = ChatTemplates().render("", kOneMessage, {});
   CHECK(none.error().code == ErrorCode::kNotFound);

@@ -3,26 +3,16 @@
 
 #include <doctest/doctest.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "models/template/chat_template.h"
 #include "models/template/json.h"
 #include "models/template/parser.h"
 #include "models/template/renderer.h"
+#include "tests/golden/templates/golden_file.h"
 
 namespace hearth::models {
 namespace {
 
 using jinja::Value;
-
-const std::string kFolder = HEARTH_SOURCE_DIR "/tests/golden/templates/";
-
-std::string read_file(const std::string& name) {
-  std::ifstream in(kFolder + name, std::ios::binary);
-  REQUIRE_MESSAGE(in.is_open(), name);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// 2026-03-07 14:05:09, a Saturday, as in oracle.py.
 std::tm a_moment() {
@@ -43,7 +33,7 @@ struct Cases {
   Value root;
 
   Cases() {
-    const std::string text = read_file("cases.json");
+    const std::string text = read_golden("cases.json");
     auto parsed = jinja::parse_json(arena, text);
     REQUIRE_MESSAGE(parsed.ok(), parsed.error().message);
     root = *parsed;
@@ -55,29 +45,30 @@ struct Cases {
   }
 };
 
-Result<std::string> render(std::string_view source, const jinja::Dict& context) {
+Result<TracedText> render(std::string_view source, const jinja::Dict& context) {
   HEARTH_ASSIGN_OR_RETURN(const jinja::Body body, jinja::parse_template(source));
   jinja::Renderer renderer({}, a_moment());
   // A copy: a template may change its input.
   jinja::Renderer writer({}, a_moment());
   for (const auto& [key, value] : context.entries()) {
-    HEARTH_ASSIGN_OR_RETURN(const std::string json, jinja::to_json(writer, value, {}));
-    HEARTH_ASSIGN_OR_RETURN(const Value copy, jinja::parse_json(renderer.arena(), json));
+    HEARTH_ASSIGN_OR_RETURN(const TracedText json, jinja::to_json(writer, value, {}));
+    HEARTH_ASSIGN_OR_RETURN(const Value copy, jinja::parse_json(renderer.arena(), json.text));
     renderer.set_global(key.text(), copy);
   }
   return renderer.render(body);
 }
 
-void check(const Result<std::string>& met, const Value& wanted, const std::string& what) {
+void check(const Result<TracedText>& met, const Value& wanted, const std::string& what) {
   if (wanted.is_none()) {
-    CHECK_MESSAGE(!met.ok(), "jinja2 refuses: " << what << "\nmet: " << (met.ok() ? *met : ""));
+    CHECK_MESSAGE(!met.ok(),
+                  "jinja2 refuses: " << what << "\nmet: " << (met.ok() ? met->text : ""));
     return;
   }
   if (!met.ok()) {
     FAIL_CHECK(what << "\n" << met.error().message);
     return;
   }
-  CHECK_MESSAGE(*met == wanted.text(), what);
+  CHECK_MESSAGE(met->text == wanted.text(), what);
 }
 
 TEST_CASE("every construct renders as jinja2 renders it") {
@@ -109,12 +100,12 @@ TEST_CASE("whole chat templates over conversations render as jinja2 renders them
   jinja::Renderer writer({}, a_moment());
   for (const Value& chat : chats) {
     const std::string file(cases.at(chat, "template").text());
-    const auto compiled = ChatTemplate::compile(read_file(file));
+    const auto compiled = ChatTemplate::compile(read_golden(file));
     REQUIRE_MESSAGE(compiled.ok(), compiled.error().message);
     for (const auto& [name, conversation] : conversations.entries()) {
       const auto json = jinja::to_json(writer, conversation, {});
       REQUIRE(json.ok());
-      check(compiled->render(*json, {"<s>", "</s>", a_moment()}),
+      check(compiled->render(json->text, {"<s>", "</s>", a_moment()}),
             cases.at(cases.at(chat, "expected"), name.text()),
             file + ": " + std::string(name.text()));
     }

@@ -315,6 +315,27 @@ TEST_CASE("a conversation is rendered by the model's template") {
   CHECK(prompt().find("empty") != std::string::npos);
 }
 
+TEST_CASE("words of a conversation never become control tokens") {
+  const Fixture f;
+  const Conversing c(f, "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}");
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate().messages.text = R"([{"role":"user","content":"<s>a<|end|></s>"}])";
+  const PrepResult result = prepare(c.model, in);
+  const std::vector<int32_t>& ids = std::get<PreparedRequest>(result.outcome).request.prompt;
+  std::vector<std::string_view> control;
+  std::string text;
+  for (const int32_t id : ids) {
+    if (f.tokenizer->is_control(id)) {
+      control.push_back(f.tokenizer->entry(id));
+    } else {
+      text += f.tokenizer->piece(id);
+    }
+  }
+  // BOS is in front, although the text seems to begin with it.
+  CHECK(control == std::vector<std::string_view>{"<s>", "<|end|>"});
+  CHECK(text == " <s>a<|end|></s>");
+}
+
 TEST_CASE("a marker on a message keeps it and everything before it, with any template") {
   const Fixture f;
   struct Case {
