@@ -21,6 +21,7 @@ namespace {
 
 using kernels::DType;
 
+constexpr int32_t kTaps = 4;             // of the convolution in front of a state
 constexpr int32_t kFirstWord = 3 + 256;  // after <unk>, <s>, </s> and the bytes
 
 constexpr ModelShape kGptOss{.name = "gpt-oss-20b",
@@ -57,23 +58,46 @@ constexpr ModelShape kDeepSeek{.name = "deepseek-v2-lite",
                                .kv_rank = 512,
                                .rotated = 64};
 
+constexpr ModelShape kQwen35{.name = "qwen3.5-2b",
+                             .layers = 24,
+                             .width = 2048,
+                             .ffn = 6144,
+                             .heads = 8,
+                             .kv_heads = 2,
+                             .head_dim = 256,
+                             .vocab = 151936,
+                             .context = 32768,
+                             .architecture = "qwen35",
+                             .rotated = 64,
+                             .state_heads = 16,
+                             .state_dim = 128,
+                             .attention_every = 4};
+
 constexpr ModelShape cut(ModelShape shape, std::string_view name, int32_t layers) {
   shape.name = name;
   shape.layers = layers;
   return shape;
 }
 
-/// Two layers of the same parts, small enough for tests.
+/// Few layers of the same parts, small enough for tests.
 constexpr ModelShape shrunk(ModelShape shape, std::string_view name) {
   shape = cut(shape, name, 2);
   shape.width = shape.ffn = shape.expert_ffn = 256;
   shape.heads = 4;
   shape.kv_heads = shape.kv_heads > 1 ? 2 : 1;
-  shape.head_dim = shape.rotated = 32;
+  shape.head_dim = 32;
+  if (shape.rotated > 0) shape.rotated = 32;
+  if (shape.state_heads > 0) {
+    shape.layers = shape.attention_every;
+    shape.state_heads = 2;
+    shape.state_dim = 32;
+  }
   shape.vocab = 512;
   shape.context = 2048;
-  shape.experts = 4;
-  shape.experts_used = 2;
+  if (shape.experts > 0) {
+    shape.experts = 4;
+    shape.experts_used = 2;
+  }
   if (shape.kv_rank > 0) shape.kv_rank = 256;
   return shape;
 }
@@ -91,6 +115,8 @@ constexpr ModelShape kShapes[] = {
     kDeepSeek,
     cut(kDeepSeek, "deepseek-v2-lite-8", 8),
     shrunk(kDeepSeek, "deepseek-tiny"),
+    kQwen35,
+    shrunk(kQwen35, "qwen3.5-tiny"),
 };
 
 /// SplitMix64.
@@ -181,7 +207,19 @@ void set_shape(GgufWriter* writer, const ModelShape& shape) {
   } else {
     set("attention.key_length", shape.head_dim);
     set("attention.value_length", shape.head_dim);
-    set("rope.dimension_count", shape.head_dim);
+    set("rope.dimension_count", shape.rotated > 0 ? shape.rotated : shape.head_dim);
+  }
+  if (shape.state_heads > 0) {
+    set("full_attention_interval", shape.attention_every);
+    set("ssm.conv_kernel", kTaps);
+    set("ssm.inner_size", shape.state_heads * shape.state_dim);
+    set("ssm.state_size", shape.state_dim);
+    set("ssm.time_step_rank", shape.state_heads);
+    set("ssm.group_count", shape.state_heads);
+    // The sections of a position in an image; text has the same position in all.
+    const int32_t section = shape.rotated / 6, rest = shape.rotated / 2 - 2 * section;
+    writer->set_i32s(key("rope.dimension_sections"),
+                     std::vector<int32_t>{rest, section, section, 0});
   }
   set("vocab_size", shape.vocab);
   writer->set_f32(key("rope.freq_base"), 500000.0f);
@@ -205,7 +243,8 @@ class ShapeTensors {
       : s_(shape),
         expert_type_(type),
         type_(shape.experts > 0 && type == DType::kMXFP4 ? DType::kQ8_0 : type),
-        oss_(shape.architecture == "gpt-oss") {}
+        oss_(shape.architecture == "gpt-oss"),
+        hybrid_(shape.state_heads > 0) {}
 
   std::vector<RandomModel::Tensor> list() {
     matrix("token_embd", s_.vocab, s_.width);
@@ -214,12 +253,14 @@ class ShapeTensors {
     for (int32_t layer = 0; layer < s_.layers; ++layer) {
       prefix_ = fmt::format("blk.{}.", layer);
       norm("attn_norm", s_.width);
-      if (s_.kv_rank > 0) {
+      if (hybrid_ && (layer + 1) % s_.attention_every != 0) {
+        gated_delta_net();
+      } else if (s_.kv_rank > 0) {
         latent_attention();
       } else {
         attention();
       }
-      norm(oss_ ? "post_attention_norm" : "ffn_norm", s_.width);
+      norm(oss_ || hybrid_ ? "post_attention_norm" : "ffn_norm", s_.width);
       if (s_.experts > 0 && layer >= s_.dense_layers) {
         experts();
       } else {
@@ -231,7 +272,7 @@ class ShapeTensors {
 
  private:
   void add(const std::string& name, int32_t rows, int32_t cols, DType type, int32_t experts = 1) {
-    out_.push_back({prefix_ + name, int64_t{rows} * experts, cols, type, 0, 0, false, experts});
+    out_.push_back({prefix_ + name, int64_t{rows} * experts, cols, type, 0, 0, {}, experts});
   }
   void matrix(const std::string& name, int32_t rows, int32_t cols) {
     add(name + ".weight", rows, cols, type_);
@@ -239,8 +280,9 @@ class ShapeTensors {
   void stack(const std::string& name, int32_t rows, int32_t cols, int32_t count, DType type) {
     add(name + ".weight", rows, cols, type, count);
   }
-  void norm(const std::string& name, int32_t size) {
-    out_.push_back({prefix_ + name + ".weight", 1, size, DType::kF32, 0, 0, true, 1});
+  void norm(const std::string& name, int32_t size) { constant(name + ".weight", size, 1.0f); }
+  void constant(const std::string& name, int32_t size, float value) {
+    out_.push_back({prefix_ + name, 1, size, DType::kF32, 0, 0, value, 1});
   }
   /// Small values, one row for each expert.
   void bias(const std::string& name, int32_t size, int32_t experts = 1) {
@@ -249,16 +291,32 @@ class ShapeTensors {
 
   void attention() {
     const int32_t q = s_.heads * s_.head_dim, kv = s_.kv_heads * s_.head_dim;
-    matrix("attn_q", q, s_.width);
+    matrix("attn_q", hybrid_ ? 2 * q : q, s_.width);  // with its gate
     matrix("attn_k", kv, s_.width);
     matrix("attn_v", kv, s_.width);
     matrix("attn_output", s_.width, q);
+    if (hybrid_) {
+      norm("attn_q_norm", s_.head_dim);
+      norm("attn_k_norm", s_.head_dim);
+    }
     if (!oss_) return;
     bias("attn_q", q);
     bias("attn_k", kv);
     bias("attn_v", kv);
     bias("attn_output", s_.width);
     add("attn_sinks.weight", 1, s_.heads, DType::kF32);
+  }
+  void gated_delta_net() {
+    const int32_t inner = s_.state_heads * s_.state_dim;
+    matrix("attn_qkv", 3 * inner, s_.width);
+    matrix("attn_gate", inner, s_.width);
+    add("ssm_beta.weight", s_.state_heads, s_.width, DType::kF32);
+    add("ssm_alpha.weight", s_.state_heads, s_.width, DType::kF32);
+    add("ssm_conv1d.weight", 3 * inner, kTaps, DType::kF32);
+    constant("ssm_dt.bias", s_.state_heads, -1.0f);
+    constant("ssm_a", s_.state_heads, -0.5f);  // states decay
+    norm("ssm_norm", s_.state_dim);
+    matrix("ssm_out", s_.width, inner);
   }
   void latent_attention() {
     matrix("attn_q", s_.heads * (s_.head_dim + s_.rotated), s_.width);
@@ -291,6 +349,7 @@ class ShapeTensors {
   const DType expert_type_;
   const DType type_;  ///< of the other matrices
   const bool oss_;
+  const bool hybrid_;
   std::string prefix_;
   std::vector<RandomModel::Tensor> out_;
 };
@@ -449,8 +508,8 @@ void RandomModel::fill(const Tensor& tensor, int64_t first, int64_t count,
     }
     return;
   }
-  std::vector<float> values(count * tensor.cols, 1.0f);
-  if (!tensor.is_norm) {
+  std::vector<float> values(count * tensor.cols, tensor.constant.value_or(0));
+  if (!tensor.constant) {
     const float scale = scale_of(tensor.cols);
     float* value = values.data();
     for (int64_t row = first; row < first + count; ++row) {

@@ -1,12 +1,13 @@
 #pragma once
 // Models with seeded random weights, for measuring the speed of a shape without published weights:
-// of family llama, or of gpt-oss or deepseek2 if they have experts. Their text is meaningless;
-// their speed is that of a real model. The file includes a vocabulary of bytes and short words, so
-// that any engine can load it.
+// of family llama, of gpt-oss or deepseek2 if they have experts, or of qwen35. Their text is
+// meaningless; their speed is that of a real model. The file includes a vocabulary of bytes and
+// short words, so that any engine can load it.
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,13 +40,17 @@ struct ModelShape {
   int32_t dense_layers = 0;    ///< leading layers without experts, with a feed-forward of `ffn`
   int32_t window = 0;          ///< of every second layer, the first one included; 0: none
   int32_t kv_rank = 0;         ///< latent attention: stored values that all heads share; 0: none
-  int32_t rotated = 0;         ///< and the rotated ones; head_dim is then that of V
+  int32_t rotated = 0;  ///< of the stored or of head_dim's values; 0: all. With kv_rank they are
+                        ///< stored next to it, and head_dim is that of V
+  int32_t state_heads = 0;      ///< of a gated delta net; 0: every layer is attention
+  int32_t state_dim = 0;        ///< of their q, k and v
+  int32_t attention_every = 0;  ///< the last of so many layers is attention, gated
 };
 
 /// tiny, 0.1B, 0.5B (a draft of the larger ones: same vocabulary), S (1.2 B parameters, as Llama
 /// 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2); with experts gpt-oss-20b and
 /// deepseek-v2-lite, eight layers of each (gpt-oss-20b-8, deepseek-v2-lite-8), and two small layers
-/// (gpt-oss-tiny, deepseek-tiny).
+/// (gpt-oss-tiny, deepseek-tiny); with states qwen3.5-2b, and four small layers (qwen3.5-tiny).
 std::span<const ModelShape> named_shapes();
 /// "tiny, 0.1B, ..."
 std::string shape_names();
@@ -67,8 +72,8 @@ class RandomModel {
     kernels::DType dtype = kernels::DType::kF32;
     uint64_t offset = 0;  ///< of its first byte in the file
     uint64_t bytes = 0;
-    bool is_norm = false;  ///< all ones
-    int32_t experts = 1;   ///< matrices of equal size; `rows` counts those of all
+    std::optional<float> constant{};  ///< of all values; nothing: they are random
+    int32_t experts = 1;              ///< matrices of equal size; `rows` counts those of all
   };
 
   /// Matrices in `type`, norms in F32. kUnsupported if `type` has no encoder, or its blocks do not

@@ -58,8 +58,8 @@ TEST_CASE("a random model is a file that loads, with its vocabulary, in every ty
   }
 }
 
-TEST_CASE("shapes with experts are files that load: MXFP4 for experts alone, and a mix") {
-  for (const char* name : {"gpt-oss-tiny", "deepseek-tiny"}) {
+TEST_CASE("shapes with experts or states are files that load: MXFP4 for experts alone, and a mix") {
+  for (const char* name : {"gpt-oss-tiny", "deepseek-tiny", "qwen3.5-tiny"}) {
     const auto shape = find_shape(name);
     REQUIRE(shape.ok());
     for (const char* type : {"MXFP4", "Q4_K_M", "Q8_0"}) {
@@ -68,14 +68,14 @@ TEST_CASE("shapes with experts are files that load: MXFP4 for experts alone, and
       const auto model = RandomModel::create(*shape, type, 1);
       REQUIRE(model.ok());
       const tests::TempDir temp;
-      const fs::path path = temp.path() / "experts.gguf";
+      const fs::path path = temp.path() / "model.gguf";
       REQUIRE(write_random_model(*model, path, 2, nullptr).ok());
       const auto file = GgufFile::open(path);
       REQUIRE_MESSAGE(file.ok(), (file.ok() ? "" : file.error().message));
       const auto loaded = load_model(*file, kernels::reference_ops(), nullptr);
       REQUIRE_MESSAGE(loaded.ok(), (loaded.ok() ? "" : loaded.error().message));
       CHECK(loaded.value()->info().num_parameters == model->parameters());
-      if (std::string_view(type) != "MXFP4") continue;
+      if (std::string_view(type) != "MXFP4" || shape->experts == 0) continue;
       CHECK(model->find("blk.1.ffn_up_exps.weight")->dtype == kernels::DType::kMXFP4);
       CHECK(model->find("blk.1.attn_q.weight")->dtype == kernels::DType::kQ8_0);
     }
