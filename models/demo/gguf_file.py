@@ -47,7 +47,7 @@ def quantize_q8_0(x: np.ndarray) -> bytes:
 
 def encode_tensor(x: np.ndarray, weight_type: str) -> tuple[int, bytes]:
     """Matrices in the type asked for, the norms' vectors in f32."""
-    if x.ndim == 1:
+    if x.ndim == 1 or weight_type == "f32":
         return F32, x.astype("<f4").tobytes()
     if weight_type == "q8_0":
         return Q8_0, quantize_q8_0(x)
@@ -58,14 +58,14 @@ def padding(length: int) -> bytes:
     return b"\0" * (-length % ALIGNMENT)
 
 
-def write(path: Path, metadata: dict, tensors: dict[str, np.ndarray], weight_type: str) -> None:
-    """metadata: key -> (type, value); an array's value is (item type, items)."""
+def write(path: Path, metadata: dict, tensors: dict[str, np.ndarray], weight_type: str, f32: tuple = ()) -> None:
+    """metadata: key -> (type, value); an array's value is (item type, items). f32: tensors that stay so."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     for key, (kind, value) in metadata.items():
         head += pack_string(key) + struct.pack("<I", kind) + pack_value(kind, value)
     body = bytearray()
     for name, x in tensors.items():
-        kind, data = encode_tensor(x, weight_type)
+        kind, data = encode_tensor(x, "f32" if name in f32 else weight_type)
         dims = x.shape[::-1]
         head += pack_string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(body))
         body += data + padding(len(data))

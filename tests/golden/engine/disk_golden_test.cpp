@@ -1,10 +1,13 @@
 // Every family's prefixes on disk: a restarted engine that reads them gives the tokens of one that
-// computes everything.
+// computes everything. And a trained model: what it recalls came from the stored state.
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "engine/store/store_thread.h"
 #include "engine/store/stored_row.h"
 #include "models/model.h"
+#include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
@@ -26,6 +30,7 @@ using namespace engine;
 struct Answer {
   std::vector<int32_t> tokens;
   int32_t restored = 0;  ///< tokens of the prompt that were read from disk
+  int32_t cached = 0;    ///< those, and those that were in memory
   bool ended = false;
 };
 
@@ -62,12 +67,12 @@ class DiskRun {
   const std::filesystem::path& database() const { return database_; }
 
   /// Runs the request to its end, and until its blocks are on disk.
-  Answer ask(const std::vector<int32_t>& prompt) {
+  Answer ask(const std::vector<int32_t>& prompt, int32_t max_tokens = 20) {
     Request request;
-    request.id = 1;
+    request.id = ++last_id_;
     request.owner = request.cache_salt = "uid:1000";
     request.prompt = prompt;
-    request.max_tokens = 20;
+    request.max_tokens = max_tokens;
     engine_->inbox().post(request);
     Answer answer;
     for (int idle = 0, i = 0; idle < 20; ++i) {
@@ -93,6 +98,7 @@ class DiskRun {
       answer->tokens.push_back(token->token);
     } else if (const auto* done = std::get_if<RequestDoneEvent>(&event)) {
       answer->restored = done->cached_disk_tokens;
+      answer->cached = done->cached_tokens;
       answer->ended = true;
     }
     REQUIRE_FALSE(std::holds_alternative<RequestFailedEvent>(event));
@@ -103,6 +109,7 @@ class DiskRun {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<StoreWorker> worker_;
   std::filesystem::path database_;
+  RequestId last_id_ = 0;
 };
 
 /// Flips one bit in the row of each state. Returns how many there are.
@@ -183,6 +190,70 @@ TEST_CASE("every family with a state: a damaged state, or one of another layout,
     CHECK(again.tokens == cold.tokens);
   }
   CHECK(families >= 14);
+}
+
+// tests/golden/recall.gguf: see models/demo/recall.py.
+constexpr int32_t kPairs = 32;  // of two tokens: four blocks
+constexpr int32_t kFirstKey = 8;
+constexpr int32_t kFirstValue = 64;
+constexpr int32_t kRecallVocab = 128;
+
+/// Pairs of a key and its value, the keys distinct.
+std::vector<int32_t> random_pairs(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> keys(kFirstValue - kFirstKey);
+  std::iota(keys.begin(), keys.end(), kFirstKey);
+  std::ranges::shuffle(keys, random);
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < kPairs; ++i) {
+    tokens.push_back(keys[static_cast<size_t>(i)]);
+    tokens.push_back(kFirstValue + static_cast<int32_t>(random() % (kRecallVocab - kFirstValue)));
+  }
+  return tokens;
+}
+
+TEST_CASE("a trained hybrid recalls pairs that it read, whether its state was computed or stored") {
+  auto file =
+      models::GgufFile::open(std::filesystem::path(HEARTH_SOURCE_DIR) / "tests/golden/recall.gguf");
+  REQUIRE(file.ok());
+  file->set_fingerprint("recall");
+  EngineConfig nothing_cached;
+  nothing_cached.kv_bytes = 8 << 20;
+  nothing_cached.prefix_cache = false;
+  const NamedTable table = all_tables().back();
+  int asked = 0, recalled = 0, recalled_without_pairs = 0;
+  RequestId id = 0;
+  EngineRun cold(*file, table.ops, nothing_cached);
+  const auto ask_cold = [&](const std::vector<int32_t>& prompt) {
+    Request request;
+    request.id = ++id;
+    request.prompt = prompt;
+    request.max_tokens = 8;
+    return cold.ask(request).tokens.front();
+  };
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    CAPTURE(seed);
+    const std::vector<int32_t> pairs = random_pairs(seed);
+    const tests::TempDir folder;
+    DiskRun(*file, table.ops, folder.path()).ask(pairs, 1);
+    DiskRun restarted(*file, table.ops, folder.path());
+    for (size_t pair = 0; pair < kPairs; pair += 3) {
+      CAPTURE(pair);
+      std::vector<int32_t> prompt = pairs;
+      prompt.push_back(pairs[2 * pair]);
+      const Answer stored = restarted.ask(prompt, 8);
+      CHECK(stored.cached == 2 * kPairs);  // the state after the pairs, first from disk
+      CHECK(stored.restored == (pair == 0 ? 2 * kPairs : 0));
+      CHECK(stored.tokens == ask_cold(prompt));
+      ++asked;
+      recalled += stored.tokens.front() == pairs[2 * pair + 1] ? 1 : 0;
+      // Not a trait of the key: without the pairs the answer is another.
+      recalled_without_pairs += ask_cold({pairs[2 * pair]}).front() == pairs[2 * pair + 1] ? 1 : 0;
+    }
+  }
+  CAPTURE(asked);
+  CHECK(recalled >= asked * 49 / 50);
+  CHECK(recalled_without_pairs <= asked / 8);
 }
 
 }  // namespace
