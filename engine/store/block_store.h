@@ -73,8 +73,10 @@ class BlockStore {
   virtual Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) = 0;
   /// Writes them in one transaction; chunks that are already stored are only touched.
   virtual Result<void> save(std::span<const ChunkToSave> chunks) = 0;
-  /// Counts a use of a stored chunk whose blocks were found in memory. False: it is not stored.
-  virtual Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) = 0;
+  /// Counts a use of a stored chunk that was found in memory: of blocks, at least `num_blocks`; or
+  /// of a state, that after exactly so many. False: it is not stored.
+  virtual Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks,
+                             ChunkKind kind) = 0;
   /// Pins the chain's first `num_blocks` blocks, as far as they are stored, for that long. Returns
   /// how many are pinned: fewer at the owner's bound.
   virtual Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) = 0;

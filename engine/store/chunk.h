@@ -38,6 +38,9 @@ struct KvLayout {
 /// Most blocks in a chunk: the bits of a mask.
 inline constexpr int32_t kMaxChunkBlocks = 64;
 
+/// What a chunk holds: blocks of KV, or a state.
+enum class ChunkKind { kKv, kState };
+
 struct ChunkShape {
   int32_t index = 0;  ///< the chunk begins at block index * chunk_blocks
   int32_t num_blocks = 0;
@@ -49,6 +52,9 @@ struct ChunkShape {
   /// Whether it is a state.
   bool is_state(const KvLayout& layout) const {
     return layout.state_group >= 0 && present[layout.state_group] != 0;
+  }
+  ChunkKind kind(const KvLayout& layout) const {
+    return is_state(layout) ? ChunkKind::kState : ChunkKind::kKv;
   }
   uint64_t data_bytes(const KvLayout& layout) const;
 };

@@ -256,7 +256,8 @@ ChunkData RamStore::memory_for(size_t bytes) {
 
 // ---- The rest -------------------------------------------------------------------------------
 
-Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks) {
+Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks,
+                             ChunkKind kind) {
   const int32_t first = index * chunk_blocks_;
   if (first + num_blocks > chain.num_blocks()) return false;
   bool here = false;
@@ -264,13 +265,14 @@ Result<bool> RamStore::touch(const NamedChain& chain, int32_t index, int32_t num
   const auto [begin, end] = by_front_.equal_range(chain.names[first]);
   for (auto at = begin; at != end; ++at) {
     const Kept& kept = kept_.at(at->second);
-    if (kept.shape.is_state(layout_)) continue;
+    if (kept.shape.kind(layout_) != kind) continue;
+    if (kind == ChunkKind::kState && kept.shape.num_blocks != num_blocks) continue;
     if (common_blocks(kept, chain, first + num_blocks, &compared) < num_blocks) continue;
     use(at->second);
     here = true;
   }
   Result<bool> below = false;
-  if (below_ != nullptr) below = below_->touch(chain, index, num_blocks);
+  if (below_ != nullptr) below = below_->touch(chain, index, num_blocks, kind);
   // The engine may offer it again.
   if (!here && !(below.ok() && *below)) ++epoch_;
   return here || (below.ok() && *below);

@@ -32,7 +32,8 @@ class RamStore final : public BlockStore {
                                        int32_t max_blocks) override;
   Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) override;
   Result<void> save(std::span<const ChunkToSave> chunks) override;
-  Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) override;
+  Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks,
+                     ChunkKind kind) override;
   Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) override;
   std::vector<PinnedChunk> pinned(size_t limit) override;
   void recycle(ChunkData spare) override;

@@ -221,23 +221,23 @@ Result<std::vector<FoundChunk>> SqliteStore::find(const NamedChain& chain, int32
   const int32_t chunk_blocks = layout_.chunk_blocks();
   max_blocks = std::min(max_blocks, chain.num_blocks());
   for (int32_t index = first_block / chunk_blocks; index * chunk_blocks < max_blocks; ++index) {
-    int32_t longest = 0;
-    if (Result<void> looked = find_in_chunk(chain, index, max_blocks, out, &longest);
-        !looked.ok()) {
-      fail("find", looked.error());
+    const Result<int32_t> longest = find_in_chunk(chain, index, max_blocks, out);
+    if (!longest.ok()) {
+      fail("find", longest.error());
       break;
     }
     // Without blocks of other groups, states may be far from each other.
-    if (longest < chunk_blocks && !states_alone_) break;
+    if (*longest < chunk_blocks && !states_alone_) break;
   }
   return out;
 }
 
-Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, int32_t max_blocks,
-                                        std::vector<FoundChunk>& out, int32_t* longest) {
+Result<int32_t> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index,
+                                           int32_t max_blocks, std::vector<FoundChunk>& out) {
   const int32_t chunk_blocks = layout_.chunk_blocks();
   const int32_t first = index * chunk_blocks;
   const size_t begin = out.size();
+  int32_t longest = 0;
   const auto take = [&](Statement& statement) -> Result<void> {
     while (true) {
       HEARTH_ASSIGN_OR_RETURN(const bool more, statement.step());
@@ -265,7 +265,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
       if (row.shape.is_state(layout_)) {
         if (common < row.shape.num_blocks) continue;
       } else {
-        *longest = std::max(*longest, common);
+        longest = std::max(longest, common);
       }
       out.push_back(std::move(found));
     }
@@ -278,7 +278,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
     HEARTH_TRY(take(open_->by_last));
     if (out.size() > begin && layout_.state_group < 0) break;
   }
-  if (*longest < end - first || layout_.num_groups() > 1) {
+  if (longest < end - first || layout_.num_groups() > 1) {
     open_->by_first.bind(0, hash_bytes(chain.names[first + 1]));
     HEARTH_TRY(take(open_->by_first));
   }
@@ -288,7 +288,7 @@ Result<void> SqliteStore::find_in_chunk(const NamedChain& chain, int32_t index, 
   // A state can be used once the blocks before it are there.
   std::stable_partition(out.begin() + begin, out.end(),
                         [this](const FoundChunk& chunk) { return !chunk.shape.is_state(layout_); });
-  return {};
+  return longest;
 }
 
 Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) {
@@ -424,9 +424,8 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
     ++stats_.chunks_dropped;
     return {};
   }
-  int32_t longest = 0;
   std::vector<FoundChunk> there;
-  HEARTH_TRY(find_in_chunk(chain, shape.index, narrow<int32_t>(last), there, &longest));
+  HEARTH_TRY(find_in_chunk(chain, shape.index, narrow<int32_t>(last), there));
   for (const FoundChunk& found : there) {
     if (found.shape.num_blocks < shape.num_blocks) continue;
     bool holds = true;
@@ -505,24 +504,26 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
   return {};
 }
 
-Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks) {
+Result<bool> SqliteStore::touch(const NamedChain& chain, int32_t index, int32_t num_blocks,
+                                ChunkKind kind) {
   if (!ensure_open()) return Error::unavailable(stats_.last_error);
   const size_t last = int64_t{index} * layout_.chunk_blocks() + num_blocks;
   if (last >= chain.names.size()) return false;
   if (std::cmp_greater_equal(index, chain.prefixes.size())) return false;
-  int32_t longest = 0;
   std::vector<FoundChunk> there;
-  Result<void> looked = find_in_chunk(chain, index, narrow<int32_t>(last), there, &longest);
+  Result<int32_t> looked = find_in_chunk(chain, index, narrow<int32_t>(last), there);
   if (!looked.ok()) {
     fail("touch", looked.error());
     return looked.take_error();
   }
-  if (longest < num_blocks) {
-    // Evicted: its blocks may be offered again.
-    ++stats_.epoch;
+  const auto at = std::ranges::find_if(there, [&](const FoundChunk& found) {
+    return found.shape.kind(layout_) == kind && found.shape.num_blocks == num_blocks;
+  });
+  if (at == there.end()) {
+    ++stats_.epoch;  // evicted: it may be offered again
     return false;
   }
-  if (touched_.size() < kMaxTouched) touched_.push_back(there.front().row);
+  if (touched_.size() < kMaxTouched) touched_.push_back(at->row);
   return true;
 }
 
@@ -584,9 +585,7 @@ Result<void> SqliteStore::write_touched() {
   }
   HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
   const int64_t now_s = config_.now_ms() / 1000;
-  for (const int64_t row : std::exchange(touched_, {})) {
-    HEARTH_TRY(contents_.touch(row, now_s));
-  }
+  for (const int64_t row : std::exchange(touched_, {})) HEARTH_TRY(contents_.touch(row, now_s));
   return transaction.commit();
 }
 

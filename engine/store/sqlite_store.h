@@ -43,7 +43,8 @@ class SqliteStore final : public BlockStore {
                                        int32_t max_blocks) override;
   Result<ChunkData> load(const NamedChain& chain, FoundChunk* found) override;
   Result<void> save(std::span<const ChunkToSave> chunks) override;
-  Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks) override;
+  Result<bool> touch(const NamedChain& chain, int32_t index, int32_t num_blocks,
+                     ChunkKind kind) override;
   Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) override;
   std::vector<PinnedChunk> pinned(size_t limit) override;
   void recycle(ChunkData spare) override;
@@ -63,8 +64,9 @@ class SqliteStore final : public BlockStore {
   void refuse(int64_t row, std::string_view problem);
 
   Result<bool> take_lease();
-  Result<void> find_in_chunk(const NamedChain& chain, int32_t index, int32_t max_blocks,
-                             std::vector<FoundChunk>& out, int32_t* longest);
+  /// Adds what is stored of the chunk to `out`; returns the most blocks of KV in one row.
+  Result<int32_t> find_in_chunk(const NamedChain& chain, int32_t index, int32_t max_blocks,
+                                std::vector<FoundChunk>& out);
   Result<void> save_one(const ChunkToSave& chunk);
   /// Reads a row's bytes; returns the checksum that they should have.
   Result<Hash128> read_data(const ChunkRow& row, std::span<std::byte> out);

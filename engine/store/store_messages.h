@@ -57,6 +57,7 @@ struct TouchChunk {
   ChainId id = 0;
   int32_t index = 0;
   int32_t num_blocks = 0;
+  ChunkKind kind = ChunkKind::kKv;
 };
 struct EndOffer {
   ChainId id = 0;

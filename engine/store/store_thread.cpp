@@ -86,7 +86,7 @@ void StoreWorker::on(OfferChunk& chunk) {
 
 void StoreWorker::on(TouchChunk& touch) {
   writes_.push_back(
-      {touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch, {}, 0});
+      {touch.id, {touch.index, touch.num_blocks, {}}, {}, Write::Kind::kTouch, {}, 0, touch.kind});
 }
 
 void StoreWorker::on(EndOffer& end) {
@@ -110,7 +110,7 @@ bool StoreWorker::write_some() {
     if (write.kind == Write::Kind::kChunk) {
       chunks.push_back({&chain->second, &write.shape, write.data.span(), write.recompute_us});
     } else if (write.kind == Write::Kind::kTouch) {
-      (void)store_->touch(chain->second, write.shape.index, write.shape.num_blocks);
+      (void)store_->touch(chain->second, write.shape.index, write.shape.num_blocks, write.touched);
     }
   }
   // Failures were counted and logged by the store.

@@ -39,6 +39,7 @@ class StoreWorker {
     enum class Kind { kChunk, kTouch, kEnd } kind = Kind::kChunk;
     std::vector<PinnedBlocks> pins;
     double recompute_us = 0;
+    ChunkKind touched = ChunkKind::kKv;
   };
 
   void on(FindChain& find);

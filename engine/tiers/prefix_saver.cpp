@@ -30,6 +30,7 @@ void PrefixSaver::offer(const Sequence& seq) {
     return;
   }
   offer.id = link_.new_id();
+  offer.begun_blocks = seq.request->stats.cached_tokens / link_.block_size();
   for (const KeptPrefix& keep : request.kept) {
     const int32_t num_tokens = std::min(keep.num_tokens, seq.request->prompt_size());
     if (num_tokens < link_.block_size()) continue;
@@ -100,7 +101,13 @@ uint64_t PrefixSaver::send_states(const Offer& offer, std::span<const NodeMark> 
   uint64_t sent = 0;
   for (int32_t i = 0; i < size32(marks); ++i) {
     const int32_t block = kv_.block_of(marks[i], group);
-    if (block == kNoBlock || kv_.state_stored(marks[i])) continue;
+    if (kv_.state_stored(marks[i])) {
+      const int32_t end = offer.next_chunk * link_.chunk_blocks() + i + 1;
+      if (end != offer.begun_blocks) continue;
+      link_.post_after_copies(TouchChunk{offer.id, offer.next_chunk, i + 1, ChunkKind::kState});
+      continue;
+    }
+    if (block == kNoBlock) continue;
     ChunkShape shape{offer.next_chunk, i + 1, std::vector<uint64_t>(layout.num_groups(), 0)};
     shape.present[group] = uint64_t{1} << i;
     const uint64_t bytes = layout.block_bytes[group];
@@ -129,7 +136,8 @@ uint64_t PrefixSaver::send_next(const StepCost& cost) {
     if (link_.layout().num_groups() == 1 && link_.layout().state_group == 0) {
       // Only states, below.
     } else if (due.stored) {
-      link_.post_after_copies(TouchChunk{offer.id, due.shape.index, due.shape.num_blocks});
+      link_.post_after_copies(
+          TouchChunk{offer.id, due.shape.index, due.shape.num_blocks, ChunkKind::kKv});
     } else {
       bytes = send_chunk(offer, std::move(due), cost);
     }

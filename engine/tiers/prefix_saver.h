@@ -41,7 +41,8 @@ class PrefixSaver {
     std::vector<NodeMark> marks;
     int32_t next_chunk = 0;
     std::vector<PinnedBlocks> pins;
-    bool opened = false;  ///< the store has `chain`
+    int32_t begun_blocks = 0;  ///< the sequence began after so many blocks, with a state from there
+    bool opened = false;       ///< the store has `chain`
   };
   /// The next chunk of an offer, as far as its blocks are still cached.
   struct DueChunk {
@@ -53,7 +54,8 @@ class PrefixSaver {
   DueChunk due_chunk(const Offer& offer) const;
   /// Copies the blocks of a chunk and sends it. Returns the bytes copied.
   uint64_t send_chunk(const Offer& offer, DueChunk due, const StepCost& cost);
-  /// Copies and sends the states among the blocks of the offer's next chunk. Returns the bytes.
+  /// Copies and sends the states among the blocks of the offer's next chunk, and counts the use of
+  /// the one that the sequence began with. Returns the bytes.
   uint64_t send_states(const Offer& offer, std::span<const NodeMark> marks);
   /// Copies out, or only touches, the first offer's next chunk. Returns the bytes copied.
   uint64_t send_next(const StepCost& cost);

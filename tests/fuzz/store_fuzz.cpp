@@ -96,7 +96,7 @@ class Rig {
     (void)serve(*store);
     const NamedChain named = store->name(chain_);
     (void)store->pin(named, kBlocks, 10);
-    (void)store->touch(named, 0, layout_.chunk_blocks());
+    (void)store->touch(named, 0, layout_.chunk_blocks(), ChunkKind::kKv);
     (void)save(*store);
     store->tick();
     (void)serve(*store);

@@ -100,6 +100,6 @@ Result<int32_t> MemoryStore::pin(const NamedChain& chain, int32_t num_blocks, in
   return num_blocks;
 }
 
-Result<bool> MemoryStore::touch(const NamedChain&, int32_t, int32_t) { return true; }
+Result<bool> MemoryStore::touch(const NamedChain&, int32_t, int32_t, ChunkKind) { return true; }
 
 }  // namespace hearth::tests

@@ -43,7 +43,8 @@ class MemoryStore final : public engine::BlockStore {
   Result<engine::ChunkData> load(const engine::NamedChain& chain,
                                  engine::FoundChunk* found) override;
   Result<void> save(std::span<const engine::ChunkToSave> chunks) override;
-  Result<bool> touch(const engine::NamedChain& chain, int32_t index, int32_t num_blocks) override;
+  Result<bool> touch(const engine::NamedChain& chain, int32_t index, int32_t num_blocks,
+                     engine::ChunkKind kind) override;
   Result<int32_t> pin(const engine::NamedChain& chain, int32_t num_blocks,
                       int64_t seconds) override;
   void tick() override {}

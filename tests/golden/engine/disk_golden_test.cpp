@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -190,6 +191,33 @@ TEST_CASE("every family with a state: a damaged state, or one of another layout,
     CHECK(again.tokens == cold.tokens);
   }
   CHECK(families >= 14);
+}
+
+TEST_CASE("a state that a sequence found in memory counts as used in the store") {
+  const NamedTable table = all_tables().back();
+  const auto prompt = random_tokens(90, 128, 3);
+  for (const char* name : {"qwen35", "mamba"}) {
+    CAPTURE(name);
+    OwnedFile owned(read_family(name).file_bytes(kernels::DType::kQ8_0));
+    owned.file.set_fingerprint(name);
+    const tests::TempDir folder;
+    auto run = std::make_unique<DiskRun>(owned.file, table.ops, folder.path());
+    run->ask(prompt);
+    CHECK(run->ask(prompt).cached == 80);
+    const std::filesystem::path file = run->database();
+    const int64_t state_bytes = run->state_bytes();
+    run.reset();  // writes the uses
+    auto database = Database::open(file);
+    REQUIRE(database.ok());
+    auto uses = database->prepare(
+        "SELECT num_blocks, hits FROM chunk WHERE length(data) = ? ORDER BY num_blocks");
+    REQUIRE(uses.ok());
+    uses->bind(0, state_bytes);
+    std::map<int64_t, int64_t> hits;  // of the state after that many blocks
+    while (uses->step().value()) hits[uses->integer(0)] = uses->integer(1);
+    // After the prompt's last whole block, and after the answer's.
+    CHECK(hits == std::map<int64_t, int64_t>{{5, 1}, {6, 0}});
+  }
 }
 
 // tests/golden/recall.gguf: see models/demo/recall.py.

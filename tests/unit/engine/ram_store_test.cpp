@@ -149,13 +149,13 @@ TEST_CASE("ram store: loading an evicted chunk fails; touching it asks for a new
   auto found = rig.ram->find(named, 0, 8);
   REQUIRE(found.ok());
   REQUIRE(found->size() == 1);
-  CHECK(*rig.ram->touch(named, 0, 8));
+  CHECK(*rig.ram->touch(named, 0, 8, ChunkKind::kKv));
   CHECK(rig.ram->stats().epoch == 0);
   rig.save(rig.rig.chain(kChunkTokens, 2));
   CHECK_FALSE(rig.ram->load(named, &found->front()).ok());
-  CHECK_FALSE(*rig.ram->touch(named, 0, 8));
+  CHECK_FALSE(*rig.ram->touch(named, 0, 8, ChunkKind::kKv));
   CHECK(rig.ram->stats().epoch == 1);
-  CHECK_FALSE(*rig.ram->touch(named, 5, 8));  // after the chain's end
+  CHECK_FALSE(*rig.ram->touch(named, 5, 8, ChunkKind::kKv));  // after the chain's end
   CHECK(*rig.ram->pin(named, 8, 60) == 0);
   CHECK(rig.ram->pinned(8).empty());
 }
@@ -175,7 +175,7 @@ TEST_CASE("ram store: chunks without room are on disk, and kept again when they 
   CHECK(rig.restore(other) == 16);
   CHECK(rig.ram->stats().ram_loaded == loaded + 2);  // nothing was read from disk
   const NamedChain named = rig.ram->name(chain);
-  CHECK(*rig.ram->touch(named, 3, 8));
+  CHECK(*rig.ram->touch(named, 3, 8, ChunkKind::kKv));
   CHECK(*rig.ram->pin(named, 8, 60) > 0);
   rig.ram->tick();
 }

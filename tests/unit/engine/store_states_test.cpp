@@ -154,6 +154,30 @@ TEST_CASE("a state is found by the chain and the block it was made from") {
   }
 }
 
+TEST_CASE("a state that is used is kept, one that is not is evicted") {
+  StoreRig rig(states_layout(false));
+  rig.recompute_us = 1000;
+  rig.budget_bytes = 20 * kStateBytes;
+  rig.reopen();
+  const Chain used = rig.chain(4 * 5, 1000);
+  const Chain unused = rig.chain(4 * 5, 1001);
+  REQUIRE(save(rig, used, {2, 4}).ok());
+  REQUIRE(save(rig, unused, {2, 4}).ok());
+  const NamedChain named = rig.store->name(used);
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    rig.now_ms += 10'000;
+    if (seed < 10) CHECK(*rig.store->touch(named, 0, 3, ChunkKind::kState));
+    rig.store->tick();
+    REQUIRE(save(rig, rig.chain(4 * 5, seed), {4}).ok());
+  }
+  CHECK(restored_states(rig, used) == Blocks{2});
+  CHECK(restored_states(rig, unused) == Blocks{});
+  const uint64_t epoch = rig.store->stats().epoch;
+  CHECK_FALSE(*rig.store->touch(named, 0, 5, ChunkKind::kState));  // evicted
+  CHECK(rig.store->stats().epoch == epoch + 1);                    // it may be offered again
+  CHECK_FALSE(*rig.store->touch(named, 0, 3, ChunkKind::kKv));     // no such chunk
+}
+
 TEST_CASE("each byte of a state's row, flipped: a miss, never another state") {
   for (const bool with_kv : {true, false}) {
     CAPTURE(with_kv);
