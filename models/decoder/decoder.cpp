@@ -56,8 +56,9 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
       want(c.relu_squared,
            ops.embed == nullptr || (ops.encoder != nullptr && ops.encoder->relu_squared != nullptr),
            "squares of relu"));
-  HEARTH_TRY(want(c.gate_in_q || c.recurrent.joined_gates, copies || ops.embed == nullptr,
-                  "gates of attention"));
+  const bool interleaved =
+      c.gate_in_q || c.recurrent.joined_gates || c.recurrent.kind == RecurrentConfig::Kind::kPlamo;
+  HEARTH_TRY(want(interleaved, copies || ops.embed == nullptr, "rows with the parts of each head"));
   // A table without `embed` only measures.
   const bool more = c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.gate_in_q ||
                     c.position_scale > 0;
