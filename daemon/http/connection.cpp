@@ -1,6 +1,7 @@
 #include "daemon/http/connection.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -160,6 +161,7 @@ bool Connection::handle_next() {
   if (state == State::kFailed) {
     last_ = true;
     origin_.clear();
+    request_ = 0;
     respond(refused(Api::kCompletions, {reader_.status(), reader_.problem()}));
     return false;
   }
@@ -201,6 +203,7 @@ void Connection::retry_claim() {
 bool Connection::admit(const HttpRequest& head) {
   head_checked_ = true;
   route_ = {};
+  request_ = host_.new_exchange();
   origin_.clear();
   head_only_ = head.method == "HEAD";
   const bool shows_key =
@@ -288,7 +291,7 @@ void Connection::on_parsed(ParsedBody body) {
 void Connection::begin(ParsedBody body) {
   const Api api = body.route.api;
   if (!body.asked) return respond_error(api, body.asked.error());
-  Exchange exchange{.number = host_.new_exchange(), .api = api};
+  Exchange exchange{.number = request_, .api = api};
   ipc::ComputeRequest request = match(
       *body.asked,
       [&](ipc::TokenizeRequest& tokenize) -> ipc::ComputeRequest {
@@ -298,16 +301,32 @@ void Connection::begin(ParsedBody body) {
       [&](EmbeddingsCall& embeddings) -> ipc::ComputeRequest {
         exchange.embeds = true;
         exchange.base64 = embeddings.base64;
+        exchange.dimensions = embeddings.dimensions;
         return std::move(embeddings.request);
       },
       [&](Call& call) -> ipc::ComputeRequest {
         exchange.api = call.api;
         exchange.stream = call.stream;
         exchange.chunked = body.may_chunk;
+        exchange.max_tokens = call.request.max_tokens;
+        if (!call.ignored.empty()) {
+          exchange.fields = fmt::format("x-hearth-ignored: {}\r\n", fmt::join(call.ignored, ", "));
+        }
         exchange.writer =
             make_answer_writer(call, fmt::format("{}-{}", host_.config().instance, exchange.number),
                                seconds_since_1970());
         if (call.stream && !body.may_chunk) last_ = true;
+        if (!call.further.empty()) {
+          exchange.further.assign(std::move_iterator(call.further.begin()),
+                                  std::move_iterator(call.further.end()));
+          ipc::GenerateRequest whole = std::move(call.request);
+          std::string text = std::exchange(whole.prompt, {});
+          std::vector<int32_t> ids = std::exchange(whole.prompt_ids, {});
+          exchange.like = whole;
+          whole.prompt = std::move(text);
+          whole.prompt_ids = std::move(ids);
+          return whole;
+        }
         return std::move(call.request);
       });
   submit(std::move(request), body.bytes, std::move(exchange));
@@ -320,6 +339,19 @@ void Connection::submit(ipc::ComputeRequest request, size_t bytes, Exchange exch
   host_.backend().submit(from, fmt::format("http-{}-{}", host_.config().instance, from.number),
                          std::move(request), bytes);
 }
+
+// The next of several prompts, under a number of its own.
+void Connection::submit_further() {
+  FurtherPrompt next = std::move(exchange_->further.front());
+  exchange_->further.pop_front();
+  ipc::GenerateRequest request = exchange_->like;
+  const size_t bytes = next.text.size() + next.ids.size() * sizeof(int32_t);
+  request.prompt = std::move(next.text);
+  request.prompt_ids = std::move(next.ids);
+  exchange_->number = host_.new_exchange();
+  submit(std::move(request), bytes, std::move(*exchange_));
+}
+
 // ---- Connection: time and end ------------------------------------------------------------------
 
 void Connection::set_deadline() {

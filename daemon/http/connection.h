@@ -6,6 +6,7 @@
 #include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -88,8 +89,15 @@ struct Exchange {
   bool begun = false;                      ///< the header of a stream was sent
   std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize or embed
   bool embeds = false;
-  bool base64 = false;  ///< embed: vectors in base64 instead of lists of numbers
-  bool counts = false;  ///< tokenize: only the number of tokens, in Anthropic's format
+  bool base64 = false;      ///< embed: vectors in base64 instead of lists of numbers
+  uint64_t dimensions = 0;  ///< embed: that the vectors must have; 0: any
+  bool counts = false;      ///< tokenize: only the number of tokens, in Anthropic's format
+  /// Prompts that are answered after the current one, and a request like it without its prompt.
+  std::deque<FurtherPrompt> further{};
+  ipc::GenerateRequest like{};
+  bool relaxed = false;    ///< `fields` names what a schema lost
+  int32_t max_tokens = 0;  ///< that the client wants; 0: as many as fit
+  std::string fields{};    ///< header lines of the answer about its request
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {
@@ -120,6 +128,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void begin(ParsedBody body);
   void on_parsed(ParsedBody body);
   void submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange);
+  void submit_further();
   void respond(const Response& response);
   void respond_error(Api api, const Error& error, int64_t retry_ms = 0);
   void on_event(const ipc::Event& event);
@@ -143,6 +152,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void abandon();
   Exchanger exchanger() const { return {.number = exchange_->number, .uid = uid_}; }
   std::string cors() const;
+  /// Adds header lines about what the worker made of the request.
+  void note_started(const ipc::StartedEvent& started);
+  /// The header line with the current request's id.
+  std::string request_id() const;
 
   ConnectionHost& host_;
   Socket socket_;
@@ -165,7 +178,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool head_only_ = false;     // HEAD: the current answer has no body
   bool head_checked_ = false;  // for the request being read
   Route route_;
-  std::string origin_;  // origin of the page that sent the current request, if admitted
+  uint64_t request_ = 0;  // number of the current request; 0: its header was not understood
+  std::string origin_;    // origin of the page that sent the current request, if admitted
   std::optional<Exchange> exchange_;
   bool blocked_ = false;        // the broker keeps answers until there is room
   bool reading_aside_ = false;  // the side thread decodes an answer; later ones wait

@@ -44,6 +44,7 @@ void write_delta(const ipc::Answer& answer, AnswerWriter& writer, std::string* e
   const Result<ipc::DeltaPayload> payload = ipc::decode_delta_payload(answer.payload);
   if (!payload) return;
   const uint32_t sample = payload->header.sample;
+  writer.tokens(sample, payload->header.first_index + payload->header.num_tokens);
   if (payload->header.num_parts == 0) {
     return writer.delta(sample, payload->text, answer.logprobs, events);
   }
@@ -52,6 +53,14 @@ void write_delta(const ipc::Answer& answer, AnswerWriter& writer, std::string* e
   // Sent with the tokens, whatever text the tokens became.
   if (!answer.logprobs.empty()) writer.delta(sample, "", answer.logprobs, events);
   for (const ipc::DeltaPart& part : *parts) write_part(sample, part, writer, events);
+}
+
+/// As part of a header's value: ASCII alone. The text may name what a schema contains.
+std::string field_value(std::string_view text) {
+  std::string out(text.substr(0, 100));
+  std::ranges::replace_if(
+      out, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
 }
 
 Error error_of(const Refusal& refusal) {
@@ -75,7 +84,17 @@ Response refused(Api api, const Refusal& refusal) {
 
 std::string Connection::cors() const {
   if (origin_.empty()) return {};
-  return fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", origin_);
+  return fmt::format(
+      "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n"
+      "Access-Control-Expose-Headers: x-request-id, request-id, x-hearth-ignored, "
+      "x-hearth-max-tokens, x-hearth-relaxed\r\n",
+      origin_);
+}
+
+std::string Connection::request_id() const {
+  if (request_ == 0) return {};
+  return fmt::format("{}: {}-{}\r\n", route_.api == Api::kMessages ? "request-id" : "x-request-id",
+                     host_.config().instance, request_);
 }
 
 void Connection::respond(const Response& response) {
@@ -98,6 +117,8 @@ void Connection::respond(const Response& response) {
   }
   out_ += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
   out_ += response.fields;
+  if (exchange_) out_ += exchange_->fields;
+  out_ += request_id();
   out_ += cors();
   if (last_) out_ += "Connection: close\r\n";
   out_ += "\r\n";
@@ -117,6 +138,8 @@ void Connection::begin_stream() {
   out_ +=
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
       "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+  out_ += exchange_->fields;
+  out_ += request_id();
   out_ += cors();
   if (last_) out_ += "Connection: close\r\n";
   out_ += exchange_->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
@@ -207,10 +230,12 @@ void Connection::read_aside(std::string_view json) {
     std::string json;
     bool counts = false;
     bool base64 = false;
+    uint64_t dimensions = 0;
     std::optional<Result<ipc::Event>> event{};
     std::string body{};
   };
-  auto work = std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->base64});
+  auto work = std::make_shared<Work>(
+      Work{std::string(json), exchange_->counts, exchange_->base64, exchange_->dimensions});
   reading_aside_ = true;
   host_.backend().run_aside(
       uid_, json.size(),
@@ -222,6 +247,10 @@ void Connection::read_aside(std::string_view json) {
         if (const auto* reply = std::get_if<ipc::TokenizeReply>(&event)) {
           work->body = work->counts ? count_tokens_body(*reply) : tokenize_body(*reply);
         } else if (const auto* vectors = std::get_if<ipc::EmbedReply>(&event)) {
+          if (Result<void> fits = check_dimensions(*vectors, work->dimensions); !fits) {
+            work->event->value() = ipc::ErrorEvent{fits.take_error()};
+            return;
+          }
           work->body = embeddings_body(*vectors, work->base64);
         } else {
           return;
@@ -258,6 +287,20 @@ void Connection::fail(const Error& error, int64_t retry_ms) {
   end_stream();
 }
 
+void Connection::note_started(const ipc::StartedEvent& started) {
+  Exchange& exchange = *exchange_;
+  if (exchange.max_tokens > started.max_tokens && started.max_tokens > 0) {
+    exchange.fields += fmt::format("x-hearth-max-tokens: {}\r\n", started.max_tokens);
+    exchange.max_tokens = 0;  // once, although a request that is resumed starts again
+  }
+  if (started.relaxed.empty() || std::exchange(exchange.relaxed, true)) return;
+  std::string names;
+  for (const std::string& each : started.relaxed) {
+    names += (names.empty() ? "" : "; ") + field_value(each);
+  }
+  exchange.fields += fmt::format("x-hearth-relaxed: {}\r\n", names);
+}
+
 void Connection::on_event(const ipc::Event& event) {
   Exchange& exchange = *exchange_;
   std::string out;
@@ -268,10 +311,14 @@ void Connection::on_event(const ipc::Event& event) {
     return end_reply({.body = exchange.counts ? count_tokens_body(*reply) : tokenize_body(*reply)});
   }
   if (const auto* reply = std::get_if<ipc::EmbedReply>(&event)) {
+    if (Result<void> fits = check_dimensions(*reply, exchange.dimensions); !fits) {
+      return fail(fits.error());
+    }
     return end_reply({.body = embeddings_body(*reply, exchange.base64)});
   }
   if (!exchange.writer) return;
   if (const auto* started = std::get_if<ipc::StartedEvent>(&event)) {
+    note_started(*started);
     exchange.writer->started(*started, &out);
     if (exchange.stream) send_stream(out);
   } else if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&event)) {
@@ -283,6 +330,15 @@ void Connection::on_event(const ipc::Event& event) {
     if (const char* why = abnormal_end(*done)) {
       const bool late = std::string_view(why).find("deadline") != std::string_view::npos;
       return fail(late ? Error::deadline(why) : Error::cancelled(why));
+    }
+    if (!exchange.further.empty()) {
+      exchange.writer->next_prompt(*done);
+      host_.leave(exchange.number);
+      // Not here: the broker is inside the code that produced this event.
+      return host_.post([self = shared_from_this(), number = exchange.number] {
+        const auto& now = self->exchange_;
+        if (!self->closed_ && now && now->number == number) self->submit_further();
+      });
     }
     exchange.writer->done(*done, &out);
     if (exchange.stream) {

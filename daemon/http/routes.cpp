@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ipc/wire/json.h"
 #include "kernels/base/chars.h"
 
 namespace hearth::http {
@@ -29,6 +30,38 @@ constexpr std::array kRoutes = {
     Known{"POST", "/v1/embeddings", Action::kEmbeddings, Api::kCompletions, Scope::kGenerate},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kVersion = "/v1";
+
+bool is_known(std::string_view path) {
+  const bool model = path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size();
+  return model || std::ranges::find(kRoutes, path, &Known::path) != kRoutes.end();
+}
+
+/// The known path that a client means which leaves out the version, gives it twice or ends with a
+/// slash. Any other path stays as it is.
+std::string meant_path(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  if (is_known(path)) return std::string(path);
+  const std::string with_version = std::string(kVersion) + std::string(path);
+  if (is_known(with_version)) return with_version;
+  const bool versioned = path.starts_with("/v1/");
+  if (versioned && is_known(path.substr(kVersion.size()))) {
+    return std::string(path.substr(kVersion.size()));
+  }
+  return std::string(path);
+}
+
+/// The first parameter of an address that means nothing here; empty: none. `beta` selects shapes
+/// that Anthropic's API has anyway, a list of models has one page, and there is one version.
+std::string_view unknown_parameter(std::string_view query) {
+  while (!query.empty()) {
+    const std::string_view one = query.substr(0, query.find('&'));
+    const std::string_view name = one.substr(0, one.find('='));
+    if (!name.empty() && name != "beta" && name != "limit" && name != "api-version") return name;
+    query.remove_prefix(std::min(one.size() + 1, query.size()));
+  }
+  return {};
+}
 
 bool equal_no_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -135,7 +168,8 @@ std::optional<Target> parse_target(const HttpRequest& head) {
 }  // namespace
 
 Api api_of(std::string_view target) {
-  return target.starts_with("/v1/messages") ? Api::kMessages : Api::kCompletions;
+  const std::string path = meant_path(target.substr(0, target.find('?')));
+  return path.starts_with("/v1/messages") ? Api::kMessages : Api::kCompletions;
 }
 
 std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route* out) {
@@ -157,7 +191,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     return std::nullopt;
   }
   const size_t query = target->path.find('?');
-  const std::string_view path = target->path.substr(0, query);
+  const std::string path = meant_path(target->path.substr(0, query));
   std::string allow;
   for (const Known& known : kRoutes) {
     if (known.path != path) continue;
@@ -171,7 +205,13 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     if (known.action != Action::kHealth) {
       if (auto refusal = check_key(rules, head, known.scope)) return refusal;
     }
-    if (query != std::string::npos) return Refusal{400, "parameters in the address are not known"};
+    if (query != std::string::npos) {
+      const std::string_view unknown = unknown_parameter(target->path.substr(query + 1));
+      if (!unknown.empty()) {
+        return Refusal{400, "the parameter '" + ipc::printable(unknown.substr(0, 60)) +
+                                "' in the address is not known"};
+      }
+    }
     if (known.method == "POST" && !head.content_encoding.empty() &&
         !equal_no_case(head.content_encoding, "identity")) {
       return Refusal{415, "want a body without Content-Encoding"};
@@ -185,7 +225,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
   if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
     if (method != "GET") return Refusal{405, "this path knows GET", "GET"};
     if (auto refusal = check_key(rules, head, Scope::kRead)) return refusal;
-    const auto name = unescaped(path.substr(kModelPrefix.size()));
+    const auto name = unescaped(std::string_view(path).substr(kModelPrefix.size()));
     if (!name) return Refusal{400, "the path has a malformed escape"};
     out->action = Action::kModel;
     out->model = *name;
@@ -195,7 +235,13 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
   if (auto refusal = check_key(rules, head, Scope::kRead); refusal && refusal->status != 403) {
     return refusal;
   }
-  return Refusal{404, "there is nothing at this path"};
+  if (path.starts_with("/api/")) {
+    return Refusal{404, "Ollama's API is not served here; OpenAI's is under /v1"};
+  }
+  return Refusal{404,
+                 "there is nothing at this path; the APIs are under /v1: /v1/models, "
+                 "/v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings and "
+                 "Anthropic's /v1/messages"};
 }
 
 std::string_view reason_phrase(int status) {

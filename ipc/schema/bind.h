@@ -136,6 +136,8 @@ void bind(V& v, R& r) {
   v("prompt_tokens", r.prompt_tokens);
   v("cached_tokens", r.cached_tokens);
   v("queue_ms", r.queue_ms);
+  v("max_tokens", r.max_tokens);
+  v("relaxed", r.relaxed);
 }
 template <class V, Of<PromptLogprobsEvent> R>
 void bind(V& v, R& r) {

@@ -37,6 +37,8 @@ struct StartedEvent {
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;
   double queue_ms = 0;
+  int32_t max_tokens = 0;              ///< that each sample may have
+  std::vector<std::string> relaxed{};  ///< what `relax_schema` left out, in words
   bool operator==(const StartedEvent&) const = default;
 };
 

@@ -33,6 +33,7 @@ inline constexpr double kMonthS = 30.0 * 24 * 3600;
 inline constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
 inline constexpr double kLastId = kMaxTokenId;
 
+inline constexpr std::array<std::string_view, 3> kReasoning = {"auto", "off", "on"};
 inline constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
 inline constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
 inline constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
@@ -152,6 +153,14 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
     row(&GenerateRequest::raw, kRaw),
     row(&GenerateRequest::parse_special, kParseSpecial),
     row(&GenerateRequest::n, kN),
+    row(&GenerateRequest::reasoning,
+        {.name = "reasoning",
+         .type = FieldType::kChoice,
+         .meaning =
+             "With `messages`: `off` makes the template ask for an answer without reasoning, "
+             "and is refused if the template has no way to; `on` makes it ask for reasoning, "
+             "if it can; `auto` leaves it to the template.",
+         .choices = kReasoning}),
     row(&GenerateRequest::max_tokens,
         {.name = "max_tokens",
          .type = FieldType::kInteger,
@@ -159,6 +168,12 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .meaning = "At most this many tokens per sample; prompt and `max_tokens` together must "
                     "fit in the context. 0: as many as fit.",
          .max = kTokens}),
+    row(&GenerateRequest::clip_max_tokens,
+        {.name = "clip_max_tokens",
+         .type = FieldType::kBool,
+         .meaning =
+             "Lower `max_tokens` to the room that the prompt leaves in the context, in place "
+             "of refusing it; `started` reports the bound."}),
     row(&GenerateRequest::min_tokens,
         {.name = "min_tokens",
          .type = FieldType::kInteger,
@@ -330,6 +345,11 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .meaning = "A JSON schema, as text: a sample that ends by itself is valid against it.",
          .min = 1,
          .max = kSchemaBytes}),
+    row(&GenerateRequest::relax_schema,
+        {.name = "relax_schema",
+         .type = FieldType::kBool,
+         .meaning = "Leave out keywords of the schema, or of functions' parameters, that cannot be "
+                    "enforced, in place of refusing them; `started` names them."}),
     row(&GenerateRequest::grammar, {.name = "grammar",
                                     .type = FieldType::kText,
                                     .unit = "bytes",

@@ -51,7 +51,9 @@ struct GenerateRequest {
   bool raw = false;                  ///< no BOS token is prepended
   bool parse_special = false;        ///< control tokens in the prompt's text become tokens
   int32_t n = 1;
-  int32_t max_tokens = 256;  ///< 0: as many as the context has room for
+  std::string reasoning = "auto";  ///< auto, off, on: see the field table
+  int32_t max_tokens = 256;        ///< 0: as many as the context has room for
+  bool clip_max_tokens = false;    ///< lower it to the context's room; false: refuse
   int32_t min_tokens = 0;
   // Absent: the model's SamplingDefaults apply.
   std::optional<float> temperature;
@@ -80,6 +82,7 @@ struct GenerateRequest {
   int32_t cache_keep_bytes = 0;     ///< the same in bytes of the prompt's text; 0: all
   std::string cache_share;          ///< shared with owners that give the same name; "": not shared
   std::string json_schema;          ///< JSON text of a schema that constrains the text; empty: none
+  bool relax_schema = false;        ///< leave out what cannot be enforced; false: refuse
   std::string grammar;              ///< GBNF that constrains the text; empty: none
   bool detach = false;              ///< continues when its client leaves; see `attach`
   bool operator==(const GenerateRequest&) const = default;

@@ -253,7 +253,7 @@ std::vector<Event> example_events() {
   return {
       QueuedEvent{"slots", 2, 1500},
       ProgressEvent{128, 4000},
-      StartedEvent{"stories", 12, 8, 0.4},
+      StartedEvent{"stories", 12, 8, 0.4, 200},
       PromptLogprobsEvent{{-0.25f}, {1, 403}, {"<s>", " Once"}, {{{403, -0.25f, " Once"}}}},
       SampleDoneEvent{0, "stop", 180},
       done,

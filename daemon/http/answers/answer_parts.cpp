@@ -6,6 +6,7 @@
 
 namespace hearth::http {
 std::string finish_reason(std::string_view reason) {
+  if (reason == "cancelled" || reason == "deadline") return {};
   return reason == "length" || reason == "tool_calls" ? std::string(reason) : "stop";
 }
 
@@ -94,7 +95,7 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
               {"status", status},
               {"error", nullptr},
               {"incomplete_details", nullptr},
-              {"instructions", nullptr},
+              {"instructions", call.instructions.empty() ? Json() : Json(call.instructions)},
               {"metadata", Json::object()},
               {"model", head.model},
               {"output", Json::array()},

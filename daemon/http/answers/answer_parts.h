@@ -37,6 +37,7 @@ struct Sample {
 };
 
 // ---- OpenAI's completion APIs.
+/// Empty: the sample was cancelled or its deadline has passed, and an error follows.
 std::string finish_reason(std::string_view reason);
 Json usage_json(const ipc::Usage& usage);
 /// Chat: {"role":"assistant","content":...,"reasoning_content":...,"tool_calls":[...]}
@@ -62,6 +63,8 @@ Json anthropic_usage(int32_t prompt, int32_t cached, int32_t output);
 void append_event(std::string_view type, const Json& data, std::string* out);
 
 // ---- The writers.
+/// Joins the answers to several prompts, of `n` samples each: choices in the order of the prompts.
+std::unique_ptr<AnswerWriter> make_joined_answer(std::unique_ptr<AnswerWriter> inner, int32_t n);
 std::unique_ptr<AnswerWriter> make_whole_answer(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_chunk_stream(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_response_stream(const Call& call, Head head);

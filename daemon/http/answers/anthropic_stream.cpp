@@ -26,6 +26,7 @@ class AnthropicStream final : public AnswerWriter {
                     {"stop_sequence", nullptr},
                     {"usage", anthropic_usage(event.prompt_tokens, event.cached_tokens, 0)}}}},
                  out);
+    append_event("ping", {{"type", "ping"}}, out);
   }
 
   void delta(uint32_t, std::string_view text, std::string_view, std::string* out) override {

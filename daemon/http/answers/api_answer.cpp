@@ -19,10 +19,7 @@ std::string id_of(Api api, std::string_view id) {
   return std::string(id);
 }
 
-}  // namespace
-
-std::unique_ptr<AnswerWriter> make_answer_writer(const Call& call, std::string_view id,
-                                                 int64_t created_s) {
+std::unique_ptr<AnswerWriter> make_one(const Call& call, std::string_view id, int64_t created_s) {
   Head head{.id = id_of(call.api, id), .created_s = created_s, .model = {}};
   if (!call.stream) return make_whole_answer(call, std::move(head));
   switch (call.api) {
@@ -32,6 +29,14 @@ std::unique_ptr<AnswerWriter> make_answer_writer(const Call& call, std::string_v
     case Api::kMessages: return make_anthropic_stream(call, std::move(head));
   }
   return make_chunk_stream(call, std::move(head));
+}
+
+}  // namespace
+
+std::unique_ptr<AnswerWriter> make_answer_writer(const Call& call, std::string_view id,
+                                                 int64_t created_s) {
+  std::unique_ptr<AnswerWriter> out = make_one(call, id, created_s);
+  return call.further.empty() ? std::move(out) : make_joined_answer(std::move(out), call.request.n);
 }
 
 const char* abnormal_end(const ipc::DoneEvent& done) {

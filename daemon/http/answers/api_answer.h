@@ -28,6 +28,8 @@ class AnswerWriter {
   virtual void started(const ipc::StartedEvent& event, std::string* out) = 0;
   /// Log probabilities of the prompt, if requested; before the first delta.
   virtual void prompt_logprobs(const ipc::PromptLogprobsEvent&, std::string*) {}
+  /// The tokens of a sample so far, of which the following deltas bring the last.
+  virtual void tokens(uint32_t, uint32_t) {}
   /// New text of a sample, and its tokens' log probabilities if requested: the frame of a delta
   /// (ipc::encode_logprobs), or empty.
   virtual void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
@@ -38,6 +40,8 @@ class AnswerWriter {
   virtual void call(uint32_t, const ipc::ToolCall&, std::string*) {}
   virtual void arguments(uint32_t, std::string_view, std::string*) {}
   virtual void sample_done(const ipc::SampleDoneEvent& event, std::string* out) = 0;
+  /// In place of done(), if further prompts of the request are answered next.
+  virtual void next_prompt(const ipc::DoneEvent&) {}
   virtual void done(const ipc::DoneEvent& event, std::string* out) = 0;
   /// An error after a stream has begun; ends it.
   virtual void failed(const Error& error, std::string* out) = 0;

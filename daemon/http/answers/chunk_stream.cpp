@@ -21,7 +21,7 @@ class ChunkStream final : public AnswerWriter {
       : call_(call),
         chat_(call.api == Api::kChat),
         head_(std::move(head)),
-        choices_(call.request.n) {}
+        choices_(call.num_choices()) {}
 
   void started(const ipc::StartedEvent& event, std::string* out) override {
     head_.model = event.model;
@@ -31,8 +31,8 @@ class ChunkStream final : public AnswerWriter {
                   {"model", head_.model}};
     begin_ = "data: " + ipc::dump_json(begin);
     begin_.back() = ',';  // replaces the object's closing brace
-    end_ = call_.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
-    delta_end_ = std::string(R"(,"logprobs":null)") + kUnfinished + end_;
+    prompt_tokens_ = event.prompt_tokens;
+    set_end(call_.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
     for (size_t i = 0; i < choices_.size(); ++i) {
       choices_[i].begin = fmt::format(R"({}"choices":[{{"index":{},)", begin_, i);
     }
@@ -42,6 +42,17 @@ class ChunkStream final : public AnswerWriter {
       *out += R"("delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null})";
       *out += end_;
     }
+  }
+
+  void tokens(uint32_t sample, uint32_t so_far) override {
+    if (!call_.continuous_usage) return;
+    choices_.at(sample).tokens = so_far;
+    uint32_t output = 0;
+    for (const Choice& choice : choices_) output += choice.tokens;
+    set_end(
+        fmt::format(R"(],"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}}}})"
+                    "\n\n",
+                    prompt_tokens_, output, prompt_tokens_ + output));
   }
 
   void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
@@ -100,9 +111,11 @@ class ChunkStream final : public AnswerWriter {
   }
 
   void sample_done(const ipc::SampleDoneEvent& event, std::string* out) override {
+    const std::string reason = finish_reason(event.reason);
+    if (reason.empty()) return;
     *out += choices_.at(event.sample).begin;
     *out += chat_ ? R"("delta":{})" : R"("text":"")";
-    *out += fmt::format(R"(,"logprobs":null,"finish_reason":"{}"}})", finish_reason(event.reason));
+    *out += fmt::format(R"(,"logprobs":null,"finish_reason":"{}"}})", reason);
     *out += end_;
   }
 
@@ -124,7 +137,12 @@ class ChunkStream final : public AnswerWriter {
     std::string begin;  // of each chunk, up to the new text
     size_t offset = 0;  // characters sent so far
     int32_t call = 0;   // index of the current call
+    uint32_t tokens = 0;
   };
+  void set_end(std::string end) {
+    end_ = std::move(end);
+    delta_end_ = std::string(R"(,"logprobs":null)") + kUnfinished + end_;
+  }
   void end_delta(std::string* out) const {
     *out += '}';
     *out += delta_end_;
@@ -134,6 +152,7 @@ class ChunkStream final : public AnswerWriter {
   const bool chat_;
   Head head_;
   std::vector<Choice> choices_;  // by sample
+  int32_t prompt_tokens_ = 0;
   std::string begin_;
   std::string end_;
   std::string delta_end_;  // after a delta without log probabilities

@@ -25,10 +25,15 @@ Json sampling_json(const ipc::ModelEntry& entry) {
 }
 
 Json model_json(const std::string& id, const ipc::ModelEntry& entry) {
+  // With the members by which vLLM's and Anthropic's clients know a model.
   return {{"id", id},
           {"object", "model"},
           {"created", 0},
           {"owned_by", "hearth"},
+          {"max_model_len", entry.context_length},
+          {"type", "model"},
+          {"display_name", id},
+          {"created_at", "1970-01-01T00:00:00Z"},
           {"hearth",
            {{"file", entry.name},
             {"state", entry.state},
@@ -60,7 +65,16 @@ std::string models_body(const ipc::ModelsReply& reply) {
   for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry& entry) {
     data.push_back(model_json(id, entry));
   });
-  return ipc::dump_json({{"object", "list"}, {"data", std::move(data)}});
+  Json first, last;  // null if there are none
+  if (!data.empty()) {
+    first = data.front()["id"];
+    last = data.back()["id"];
+  }
+  return ipc::dump_json({{"object", "list"},
+                         {"data", std::move(data)},
+                         {"has_more", false},
+                         {"first_id", std::move(first)},
+                         {"last_id", std::move(last)}});
 }
 
 std::string model_body(const ipc::ModelsReply& reply, std::string_view name) {

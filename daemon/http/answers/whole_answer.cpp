@@ -12,14 +12,17 @@ namespace {
 class WholeAnswer final : public AnswerWriter {
  public:
   WholeAnswer(const Call& call, Head head)
-      : call_(call), head_(std::move(head)), samples_(call.request.n), logprobs_(samples_.size()) {}
+      : call_(call),
+        head_(std::move(head)),
+        samples_(call.num_choices()),
+        logprobs_(samples_.size()) {}
 
   void started(const ipc::StartedEvent& event, std::string*) override { head_.model = event.model; }
   // Convert log probabilities to JSON as they arrive: converting all at the end would delay all
   // other users.
   void delta(uint32_t sample, std::string_view text, std::string_view logprobs,
              std::string*) override {
-    if (sample >= samples_.size()) return;
+    if (sample >= samples_.size() || call_.scores_prompt) return;
     samples_[sample].text += text;
     ipc::LogprobTexts texts;
     if (logprobs.empty() || !ipc::read_logprobs(logprobs, &texts)) return;
@@ -52,16 +55,21 @@ class WholeAnswer final : public AnswerWriter {
   }
   void failed(const Error&, std::string*) override {}
   void prompt_logprobs(const ipc::PromptLogprobsEvent& event, std::string*) override {
-    prompt_ = event;
+    prompts_.back() = event;
     if (!call_.echo) return;
-    for (Logprobs& sample : logprobs_) sample.completion.add_prompt(prompt_);
+    const size_t end = prompts_.size() * call_.request.n;
+    for (size_t i = end - call_.request.n; i < end; ++i) {
+      logprobs_[i].completion.add_prompt(prompts_.back());
+    }
   }
+  void next_prompt(const ipc::DoneEvent&) override { prompts_.emplace_back(); }
 
  private:
   /// The prompt's text: as given, or decoded from its tokens.
-  std::string echo() const {
+  std::string echo(size_t prompt) const {
     if (!call_.echo) return {};
-    return call_.request.prompt_ids.empty() ? call_.request.prompt : prompt_text(prompt_);
+    const std::string& text = prompt == 0 ? call_.request.prompt : call_.further[prompt - 1].text;
+    return text.empty() ? prompt_text(prompts_[prompt]) : text;
   }
 
   Json body(const ipc::DoneEvent& event) {
@@ -103,12 +111,12 @@ class WholeAnswer final : public AnswerWriter {
       if (chat) {
         choice["message"] = chat_message(sample);
       } else {
-        choice["text"] = echo() + sample.text;
+        choice["text"] = echo(i / call_.request.n) + sample.text;
       }
       open(choice);
       if (!chat && call_.request.prompt_logprobs && !call_.echo) {
         *out += R"("prompt_logprobs":)";
-        append_prompt_logprobs(prompt_, out);
+        append_prompt_logprobs(prompts_[i / call_.request.n], out);
         *out += ',';
       }
       *out += R"("logprobs":)";
@@ -120,11 +128,13 @@ class WholeAnswer final : public AnswerWriter {
         logprobs_[i].completion.append_to(out);
       }
       *out += R"(,"finish_reason":)";
-      append_quoted(finish_reason(sample.reason), out);
+      append_quoted(call_.scores_prompt ? "length" : finish_reason(sample.reason), out);
       *out += '}';
     }
     *out += R"(],"usage":)";
-    *out += ipc::dump_json(usage_json(event.usage));
+    ipc::Usage usage = event.usage;
+    if (call_.scores_prompt) usage.output_tokens = 0;
+    *out += ipc::dump_json(usage_json(usage));
     *out += '}';
   }
 
@@ -137,8 +147,8 @@ class WholeAnswer final : public AnswerWriter {
   const Call call_;
   Head head_;
   std::vector<Sample> samples_;
-  std::vector<Logprobs> logprobs_;  // by sample
-  ipc::PromptLogprobsEvent prompt_;
+  std::vector<Logprobs> logprobs_;                    // by sample
+  std::vector<ipc::PromptLogprobsEvent> prompts_{1};  // as far as they came
 };
 
 }  // namespace

@@ -80,9 +80,11 @@ Result<EmbeddingsCall> parse_embeddings(std::string body) {
       }
       call.base64 = value == "base64";
     } else if (key == "dimensions") {
-      return Error::unsupported(
-          "dimensions: is not supported: no model file declares that its vectors may be cut", key);
-    } else if (key == "user") {  // identifies an end user; does not change the answer
+      if (!value.is_number_unsigned() || value == 0) {
+        return invalid(key, fmt::format("met {}, want an integer from 1", ipc::describe(value)));
+      }
+      call.dimensions = value.get<uint64_t>();
+    } else if (key == "user") {  // names an end user; does not change the answer
       if (!value.is_string()) return invalid(key, "want a string");
     } else {
       const std::string name = ipc::printable(key);
@@ -105,6 +107,15 @@ Result<EmbeddingsCall> parse_embeddings(std::string body) {
   }
   call.request = std::get<ipc::EmbedRequest>(std::move(decoded).value());
   return call;
+}
+
+Result<void> check_dimensions(const ipc::EmbedReply& reply, uint64_t dimensions) {
+  if (dimensions == 0 || std::cmp_equal(dimensions, reply.dimensions)) return {};
+  return Error::unsupported(
+      fmt::format("dimensions: met {}; the vectors of model {} have {} and cannot be cut: no model "
+                  "file declares that",
+                  dimensions, reply.model, reply.dimensions),
+      "dimensions");
 }
 
 std::string embeddings_body(const ipc::EmbedReply& reply, bool base64) {
@@ -130,7 +141,7 @@ Result<ipc::TokenizeRequest> parse_count_tokens(std::string body) {
   HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
   for (const char* key : {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences",
                           "metadata", "service_tier"}) {
-    if (!object.contains(key)) continue;
+    if (!object.contains(key) || object[key].is_null()) continue;
     return Error::unknown_field(fmt::format("{}: is not a parameter of counting", key), key);
   }
   // Parse it as a full request, so that the prompt or the refusal is the same.

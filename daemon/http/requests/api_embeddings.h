@@ -12,12 +12,15 @@ namespace hearth::http {
 
 struct EmbeddingsCall {
   ipc::EmbedRequest request{};
-  bool base64 = false;  ///< vectors as f32 in base64; false: as lists of numbers
+  bool base64 = false;      ///< vectors as f32 in base64; false: as lists of numbers
+  uint64_t dimensions = 0;  ///< that the client wants the vectors to have; 0: any
 };
 
 /// `input`: a text, a list of texts, a list of token ids or a list of such lists. Errors as in
 /// parse_call.
 Result<EmbeddingsCall> parse_embeddings(std::string body);
+/// kUnsupported if the vectors have another size than the client wants.
+Result<void> check_dimensions(const ipc::EmbedReply& reply, uint64_t dimensions);
 std::string embeddings_body(const ipc::EmbedReply& reply, bool base64);
 
 /// A request of Anthropic's messages API, without the parameters that only affect the answer.

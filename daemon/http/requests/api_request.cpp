@@ -15,7 +15,11 @@ Result<Call> parse_call(Api api, std::string body) {
 }
 
 Result<ipc::TokenizeRequest> parse_tokenize(std::string body) {
-  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson request, parse_body_text(std::move(body)));
+  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
+  ipc::LargeJson request(Json::object());
+  for (auto& [key, value] : object.get_ref<Json::object_t&>()) {
+    if (!value.is_null()) request[key] = std::move(value);
+  }
   if (request.contains("verb")) {
     return Error::unknown_field("verb: is not a parameter that hearth knows", "verb");
   }

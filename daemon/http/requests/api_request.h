@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ipc/schema/protocol.h"
 #include "ipc/schema/requests.h"
@@ -19,12 +20,28 @@ enum class Api {
   kMessages,     ///< POST /v1/messages (Anthropic)
 };
 
+/// A prompt after the first: a text, or token ids.
+struct FurtherPrompt {
+  std::string text{};
+  std::vector<int32_t> ids{};
+};
+
 struct Call {
   Api api = Api::kCompletions;
   ipc::GenerateRequest request{};
+  /// kCompletions: answered after `request` in the same way, one after another.
+  std::vector<FurtherPrompt> further{};
   bool stream = false;
-  bool include_usage = false;  ///< in a stream of kCompletions or kChat
-  bool echo = false;           ///< kCompletions, not streamed: the prompt before each text
+  bool include_usage = false;     ///< in a stream of kCompletions or kChat
+  bool continuous_usage = false;  ///< and in each of its chunks, so far
+  bool echo = false;              ///< kCompletions, not streamed: the prompt before each text
+  bool scores_prompt = false;     ///< echo alone: the one generated token is not part of the answer
+  std::string instructions{};     ///< kResponses: sent back
+  /// Parameters of the request that change nothing (field_lists.h).
+  std::vector<std::string_view> ignored{};
+
+  /// Samples of all prompts.
+  size_t num_choices() const { return request.n * (1 + further.size()); }
 };
 
 /// kProtocol if the body is not a JSON object; kInvalidArgument, kUnsupported, kUnknownField and

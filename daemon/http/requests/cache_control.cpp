@@ -47,7 +47,6 @@ int64_t take_cache_control(Members& in) {
 }
 
 void take_retention(Members& in, Json& request) {
-  in.text("prompt_cache_key");  // accepted and unused: prefixes are found by their content
   const auto retention = in.text("prompt_cache_retention");
   if (!retention || *retention == "in_memory" || *retention == "in-memory") return;
   if (*retention != "24h") {

@@ -1,6 +1,6 @@
 // POST /v1/chat/completions
 
-#include "daemon/http/requests/request_members.h"
+#include "daemon/http/requests/field_lists.h"
 
 namespace hearth::http {
 namespace {
@@ -59,11 +59,12 @@ void take_chat_messages(Members& in, Json& request) {
     to["role"] = role;
     Kept kept;
     Json* calls = message.take("tool_calls");
+    if (calls != nullptr && *calls == Json::array()) calls = nullptr;
     if (Json* content = message.take("content")) {
       if (auto text = text_of(*content, {"text", "refusal"}, path + ".content", in, &kept)) {
         to["content"] = *std::move(text);
       }
-    } else if (role == "assistant" && calls != nullptr) {
+    } else if (role == "assistant") {
       to["content"] = "";
     } else {
       message.invalid("content", "absent, want a string");
@@ -83,8 +84,8 @@ void take_chat_messages(Members& in, Json& request) {
     }
     if (const auto id = message.text("tool_call_id")) to["tool_call_id"] = *id;
     if (const auto name = message.text("name")) to["name"] = *name;
-    if (auto reasoning = message.text("reasoning_content")) {
-      to["reasoning_content"] = *std::move(reasoning);
+    for (const char* name : {"reasoning", "reasoning_content"}) {
+      if (auto reasoning = message.text(name)) to["reasoning_content"] = *std::move(reasoning);
     }
     message.only("refusal", {});
     message.only("audio", {});
@@ -103,9 +104,11 @@ void take_chat_messages(Members& in, Json& request) {
 Result<Call> parse_chat(Json& body) {
   Call call{.api = Api::kChat};
   ipc::LargeJson request(new_request());
+  HEARTH_TRY(rename_foreign(body, set_of(call.api)));
   Members in(body);
   take_chat_messages(in, request);
   request["max_tokens"] = 0;
+  request["clip_max_tokens"] = true;
   const bool old_name = in.take("max_tokens") != nullptr;
   if (old_name && in.take("max_completion_tokens") != nullptr) {
     in.invalid("max_tokens", "met both it and max_completion_tokens, want one");
@@ -127,10 +130,9 @@ Result<Call> parse_chat(Json& body) {
   take_tools(in, ToolWords::kChat, request);
   take_retention(in, request);
   in.pass("chat_template_kwargs", request, "template_kwargs");
-  in.only("store", {Json(false)});
+  take_reasoning(in, call, request);
   in.only("modalities", {Json::array({"text"})});
-  in.only("service_tier", {"auto", "default"});
-  in.only("metadata", {Json::object()});
+  take_ignored(in, call);
   HEARTH_TRY(in.finish());
   HEARTH_ASSIGN_OR_RETURN(call.request,
                           decode(request, {{"max_tokens", most_name},

@@ -1,6 +1,6 @@
 // POST /v1/messages of the Anthropic API
 
-#include "daemon/http/requests/request_members.h"
+#include "daemon/http/requests/field_lists.h"
 
 namespace hearth::http {
 namespace {
@@ -56,6 +56,9 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
       thinking += block.text("thinking").value_or("");
       block.text("signature");
       any = true;
+    } else if (type == "redacted_thinking" && role == "assistant") {
+      block.text("data");  // made by another server, which alone can read it
+      any = true;
     } else {
       block.unsupported("type", fmt::format("'{}' is not supported here", ipc::printable(type)));
     }
@@ -74,6 +77,7 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
 Result<Call> parse_messages(Json& body) {
   Call call{.api = Api::kMessages};
   ipc::LargeJson request(new_request());
+  HEARTH_TRY(rename_foreign(body, set_of(call.api)));
   Members in(body);
   Json messages = Json::array();
   if (Json* system = in.take("system")) {
@@ -120,6 +124,7 @@ Result<Call> parse_messages(Json& body) {
   }
   request["messages"] = std::move(messages);
   in.pass("model", request);
+  request["clip_max_tokens"] = true;
   take_max_tokens(in, "max_tokens", request);
   if (!request.contains("max_tokens")) {
     in.invalid("max_tokens", "absent, want an integer");
@@ -131,9 +136,8 @@ Result<Call> parse_messages(Json& body) {
   call.stream = in.flag("stream", false);
   take_tools(in, ToolWords::kMessages, request);
   if (const int64_t keep_s = take_cache_control(in); keep_s > 0) request["cache_keep_s"] = keep_s;
-  in.take("metadata");  // identifies an end user
-  in.only("service_tier", {"auto", "standard_only"});
-  in.only("thinking", {Json::parse(R"({"type":"disabled"})")});
+  take_ignored(in, call);
+  take_reasoning(in, call, request);
   HEARTH_TRY(in.finish());
   HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"stop", "stop_sequences"}}));
   return call;

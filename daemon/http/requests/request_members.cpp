@@ -49,7 +49,7 @@ Json new_request() {
 
 void take_max_tokens(Members& in, std::string_view name, Json& request) {
   const Json* most = in.take(name);
-  if (most == nullptr) return;
+  if (most == nullptr || *most == -1) return;
   if (*most == 0) return in.wrong(name, *most, "an integer from 1");
   request["max_tokens"] = *most;
 }
@@ -63,7 +63,7 @@ void take_stop(Members& in, std::string_view name, Json& request) {
 void take_sampling(Members& in, Json& request) {
   in.pass("model", request);
   in.pass("n", request);
-  in.pass("seed", request);
+  if (Json* seed = in.take("seed"); seed != nullptr && *seed != -1) request["seed"] = *seed;
   in.pass("temperature", request);
   in.pass("top_p", request);
   in.pass("presence_penalty", request);
@@ -79,7 +79,28 @@ void take_sampling(Members& in, Json& request) {
         "stop_ids", "ignore_eos", "priority", "deadline_ms", "speculate", "cache", "grammar"}) {
     in.pass(ours, request);
   }
-  in.text("user");  // identifies an end user; does not change the answer
+  take_guides(in, request);
+}
+
+void take_guides(Members& in, Json& request) {
+  const auto set = [&](std::string_view name, std::string_view ours, Json& value) {
+    if (request.contains(ours)) return in.invalid(name, "met a second schema or grammar, want one");
+    if (value.is_object()) value = ipc::dump_json(value);
+    request[std::string(ours)] = std::move(value);
+  };
+  if (Json* schema = in.take("json_schema")) set("json_schema", "json_schema", *schema);
+  Json* outputs = in.take("structured_outputs");
+  if (outputs == nullptr) return;
+  if (!outputs->is_object()) return in.wrong("structured_outputs", *outputs, "an object");
+  Members inner(*outputs, "structured_outputs.");
+  if (Json* schema = inner.take("json")) set("structured_outputs.json", "json_schema", *schema);
+  if (Json* grammar = inner.take("grammar")) set("structured_outputs.grammar", "grammar", *grammar);
+  for (const char* name : {"regex", "choice", "structural_tag"}) {
+    if (inner.take(name) != nullptr)
+      inner.unsupported(name, "is not supported; use json or grammar");
+  }
+  inner.check_unknown();
+  in.take_error_of(inner);
 }
 
 void take_stream(Members& in, Call& call) {
@@ -92,7 +113,8 @@ void take_stream(Members& in, Call& call) {
   }
   Members inner(*options, "stream_options.");
   call.include_usage = inner.flag("include_usage", false);
-  inner.only("include_obfuscation", {Json(false)});
+  call.continuous_usage = inner.flag("continuous_usage_stats", false) && call.include_usage;
+  inner.flag("include_obfuscation", false);  // pads chunks, and changes no text
   inner.check_unknown();
   in.take_error_of(inner);
 }
@@ -137,7 +159,13 @@ void take_format(Members& in, std::string_view name, Json& format, bool nested, 
   Members inner(format, std::string(name) + ".");
   const std::string type = inner.text("type").value_or("");
   Json* holder = nested ? inner.take("json_schema") : &format;
-  if (type == "json_object") {
+  const Json* const plain = nested ? inner.take("schema") : nullptr;
+  if (request.contains("json_schema") && type != "text") {
+    inner.invalid("type", "met a second schema, want one");
+  } else if (plain != nullptr && holder == nullptr && type != "text") {
+    if (!plain->is_object()) inner.wrong("schema", *plain, "a JSON schema");
+    request["json_schema"] = ipc::dump_json(*plain);
+  } else if (type == "json_object") {
     request["json_schema"] = R"({"type":"object"})";
   } else if (type == "json_schema") {
     if (holder == nullptr || !holder->is_object()) {
@@ -147,7 +175,9 @@ void take_format(Members& in, std::string_view name, Json& format, bool nested, 
       if (!nested) schema.take("type");
       schema.text("name");
       schema.text("description");
-      schema.flag("strict", true);  // output follows the schema exactly either way
+      // Output follows the schema exactly either way, as far as that can be promised.
+      if (schema.is_false("strict")) request["relax_schema"] = true;
+      schema.flag("strict", true);
       const Json* value = schema.take("schema");
       if (value == nullptr || !value->is_object()) {
         schema.invalid("schema", "absent, want an object");

@@ -34,9 +34,9 @@ inline Result<Json> parse_body_text(std::string body) {
   return ipc::parse_json_object(body, kBodyLimits);
 }
 
-/// The members of a JSON object, each taken by name. Members that were not taken are refused. After
-/// the first error no other is recorded. Texts and passed values are moved out of the object, so
-/// that a long one is never held twice.
+/// The members of a JSON object, each taken by name. Members that were not taken are refused,
+/// unless they are null, which is absent. After the first error no other is recorded. Texts and
+/// passed values are moved out of the object, so that a long one is never held twice.
 class Members {
  public:
   explicit Members(Json& object, std::string path = {}) : object_(object), path_(std::move(path)) {}
@@ -65,6 +65,11 @@ class Members {
     if (value->is_boolean()) return value->get<bool>();
     wrong(name, *value, "true or false");
     return otherwise;
+  }
+  /// Whether the value is false, and not absent.
+  bool is_false(std::string_view name) {
+    const Json* value = take(name);
+    return value != nullptr && *value == false;
   }
   std::optional<std::string> text(std::string_view name) {
     Json* value = take(name);
@@ -97,7 +102,7 @@ class Members {
   void check_unknown() {
     if (error_) return;
     for (const auto& [key, value] : object_.items()) {
-      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+      if (value.is_null() || std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       const std::string name = ipc::printable(key);
       return fail(Error::unknown_field, name, "is not a parameter that hearth knows");
     }
@@ -127,7 +132,7 @@ Result<ipc::GenerateRequest> decode(Json& request, const std::vector<Renamed>& r
 
 /// The defaults of these APIs that differ from the daemon's.
 Json new_request();
-/// Refuses 0, which means "as many as fit" to the daemon but nothing to these APIs.
+/// Refuses 0, which means "as many as fit" to the daemon but nothing to these APIs. -1 is absent.
 void take_max_tokens(Members& in, std::string_view name, Json& request);
 void take_stop(Members& in, std::string_view name, Json& request);
 /// The parameters that the OpenAI completion APIs share, and hearth's extensions.
@@ -154,9 +159,15 @@ void take_retention(Members& in, Json& request);
 /// added to `kept`. Nothing if it is anything else; `in` then has the error.
 std::optional<std::string> text_of(Json& content, const std::vector<std::string>& types,
                                    const std::string& path, Members& in, Kept* kept = nullptr);
-/// The schema for the output, from `format` ({"type":...}): its member json_schema or, in the
-/// responses API, `format` itself.
+/// The schema for the output, from `format` ({"type":...}): its member json_schema, as some servers
+/// have it its member schema or, in the responses API, `format` itself.
 void take_format(Members& in, std::string_view name, Json& format, bool nested, Json& request);
+/// Whether the model should reason: `reasoning_effort`, `reasoning`, `thinking`, `enable_thinking`.
+/// Call it once `request` has the template's variables.
+void take_reasoning(Members& in, Call& call, Json& request);
+/// The names under which other servers take a schema or a grammar: `json_schema`, as an object or
+/// its text, and `structured_outputs`.
+void take_guides(Members& in, Json& request);
 /// The API whose tool format is parsed.
 enum class ToolWords { kChat, kResponses, kMessages };
 /// Functions that the model may call, converted to the daemon's tools, tool_choice and

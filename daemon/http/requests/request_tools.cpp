@@ -7,7 +7,8 @@ namespace {
 
 /// Takes {"name":..., "description":..., "parameters":{...}} from `from`, whose schema member is
 /// called `schema`. Unknown members are refused by name, which the caller checks.
-Json take_function(Members& from, std::string_view schema, bool forced) {
+/// `relaxed`: set if the function is declared not to be strict.
+Json take_function(Members& from, std::string_view schema, bool forced, bool* relaxed) {
   Json out = Json::object();
   if (const auto name = from.text("name")) {
     out["name"] = *name;
@@ -22,13 +23,14 @@ Json take_function(Members& from, std::string_view schema, bool forced) {
       from.wrong(schema, *parameters, "a JSON schema");
     }
   }
+  *relaxed = *relaxed || from.is_false("strict");
   if (from.flag("strict", false) && !forced) {
     from.unsupported("strict", "is supported where tool_choice demands a call");
   }
   return out;
 }
 
-Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forced) {
+Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forced, bool* relaxed) {
   const std::string path = fmt::format("tools[{}]", index);
   if (!tool.is_object()) {
     in.wrong(path, tool, "an object");
@@ -47,13 +49,13 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forc
       from.invalid("function", "absent, want an object");
     } else {
       Members members(*inner, path + ".function.");
-      function = take_function(members, "parameters", forced);
+      function = take_function(members, "parameters", forced, relaxed);
       members.check_unknown();
       in.take_error_of(members);
     }
   } else {
-    function =
-        take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters", forced);
+    function = take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters",
+                             forced, relaxed);
     kept.add(take_cache_control(from), 0);
   }
   from.check_unknown();
@@ -147,10 +149,12 @@ void take_tools(Members& in, ToolWords words, Json& request) {
   }
   const bool forced = choice != "auto" && choice != "none";
   Json list = Json::array();
+  bool relaxed = false;
   for (size_t i = 0; i < tools->size() && !in.failed(); ++i) {
-    list.push_back(take_tool(in, (*tools)[i], i, words, forced));
+    list.push_back(take_tool(in, (*tools)[i], i, words, forced, &relaxed));
   }
   request["tools"] = std::move(list);
+  if (relaxed) request["relax_schema"] = true;
   request["tool_choice"] = choice;
   request["parallel_tool_calls"] = !one_call;
 }

@@ -1,6 +1,6 @@
 // POST /v1/responses
 
-#include "daemon/http/requests/request_members.h"
+#include "daemon/http/requests/field_lists.h"
 
 namespace hearth::http {
 namespace {
@@ -102,14 +102,17 @@ void take_input(Members& in, Json& messages) {
 Result<Call> parse_responses(Json& body) {
   Call call{.api = Api::kResponses};
   ipc::LargeJson request(new_request());
+  HEARTH_TRY(rename_foreign(body, set_of(call.api)));
   Members in(body);
   Json messages = Json::array();
   if (auto instructions = in.text("instructions")) {
+    call.instructions = *instructions;
     messages.push_back({{"role", "system"}, {"content", *std::move(instructions)}});
   }
   take_input(in, messages);
   request["messages"] = std::move(messages);
   request["max_tokens"] = 0;
+  request["clip_max_tokens"] = true;
   in.pass("model", request);
   take_max_tokens(in, "max_output_tokens", request);
   in.pass("temperature", request);
@@ -123,21 +126,17 @@ Result<Call> parse_responses(Json& body) {
       if (Json* format = inner.take("format")) {
         take_format(in, "text.format", *format, false, request);
       }
-      inner.only("verbosity", {"medium"});
+      inner.text("verbosity");  // models here have no such switch
       inner.check_unknown();
       in.take_error_of(inner);
     }
   }
   take_tools(in, ToolWords::kResponses, request);
-  in.text("user");
-  in.text("safety_identifier");
+  take_reasoning(in, call, request);
+  take_ignored(in, call);
   take_retention(in, request);
-  in.only("store", {Json(false)});
-  in.only("background", {Json(false)});
   in.only("truncation", {"disabled"});
   in.only("include", {Json::array()});
-  in.only("metadata", {Json::object()});
-  in.only("service_tier", {"auto", "default"});
   in.only("top_logprobs", {Json(0)});
   HEARTH_TRY(in.finish());
   HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"max_tokens", "max_output_tokens"},

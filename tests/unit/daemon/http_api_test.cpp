@@ -205,14 +205,14 @@ TEST_CASE("unsupported fields are refused by name") {
        "prompt_logprobs", kNot},
       {Api::kCompletions, R"({"prompt":"a","suffix":"b"})", "suffix", kNot},
       {Api::kCompletions, R"({"prompt":"a","best_of":3})", "best_of", kNot},
-      {Api::kCompletions, R"({"prompt":["a","b"]})", "prompt", kNot},
+      {Api::kCompletions, R"({"prompt":["a",[-1]]})", "prompt", kInvalid},
       {Api::kCompletions, R"({"prompt":7})", "prompt", kInvalid},
       {Api::kCompletions, R"({"prompt":[-1]})", "prompt", kInvalid},
       {Api::kCompletions, R"({"prompt":"a","temperature":-1})", "temperature", kInvalid},
       {Api::kCompletions, R"({"prompt":"a","max_tokens":0})", "max_tokens", kInvalid},
       {Api::kCompletions, R"({"prompt":"a","max_tokens":1.5})", "max_tokens", kInvalid},
       {Api::kCompletions, R"({"prompt":"a","n":17})", "n", kInvalid},
-      {Api::kCompletions, R"({"prompt":"a","seed":-1})", "seed", kInvalid},
+      {Api::kCompletions, R"({"prompt":"a","seed":-2})", "seed", kInvalid},
       {Api::kCompletions, R"({"prompt":"a","logit_bias":{"x":1}})", "logit_bias", kInvalid},
       {Api::kCompletions, R"({"prompt":"a","logit_bias":[1]})", "logit_bias", kInvalid},
       {Api::kCompletions, R"({"prompt":"a","stream":"yes"})", "stream", kInvalid},
@@ -259,8 +259,8 @@ TEST_CASE("unsupported fields are refused by name") {
       {Api::kMessages, R"({"max_tokens":1,"messages":[{"role":"system","content":"a"}]})",
        "messages[0].role", kInvalid},
       {Api::kMessages,
-       R"({"max_tokens":1,"messages":[{"role":"user","content":"a"}],"thinking":{"type":"enabled"}})",
-       "thinking", kNot},
+       R"({"max_tokens":1,"messages":[{"role":"user","content":"a"}],"thinking":{"type":"on"}})",
+       "thinking.type", kInvalid},
       {Api::kMessages,
        R"({"max_tokens":1,"messages":[{"role":"user","content":"a"}],"stop_sequences":[""]})",
        "stop_sequences", kInvalid},
@@ -385,11 +385,11 @@ TEST_CASE("streams of typed events") {
       "length"));
   types.clear();
   for (const Json& event : messages) types.push_back(event["type"]);
-  CHECK(types == std::vector<std::string>{"message_start", "content_block_start",
+  CHECK(types == std::vector<std::string>{"message_start", "ping", "content_block_start",
                                           "content_block_delta", "content_block_delta",
                                           "content_block_stop", "message_delta", "message_stop"});
-  CHECK(messages[2]["delta"]["text"] == "a\"b\n");
-  CHECK(messages[5]["delta"]["stop_reason"] == "max_tokens");
+  CHECK(messages[3]["delta"]["text"] == "a\"b\n");
+  CHECK(messages[6]["delta"]["stop_reason"] == "max_tokens");
 }
 
 TEST_CASE("log probabilities with texts and bytes of their tokens") {
@@ -508,7 +508,7 @@ TEST_CASE("embeddings: texts and tokens, and unsupported options by name") {
   refused(R"({"input":[-1]})", "input", kBad);
   refused(R"({"input":"a","encoding_format":"int8"})", "encoding_format", kBad);
   refused(R"({"input":"a","pooling":"rank"})", "pooling", kBad);
-  refused(R"({"input":"a","dimensions":8})", "dimensions", ErrorCode::kUnsupported);
+  refused(R"({"input":"a","dimensions":"8"})", "dimensions", kBad);
   refused(R"({"input":"a","nonesuch":8})", "nonesuch", ErrorCode::kUnknownField);
   CHECK_FALSE(parse_embeddings("[]").ok());
 

@@ -30,6 +30,7 @@ GenerateRequest every_field_set() {
   r.parse_special = true;
   r.n = 3;
   r.max_tokens = 77;
+  r.clip_max_tokens = true;
   r.min_tokens = 5;
   r.temperature = 0.7f;
   r.top_k = 0;
@@ -57,6 +58,7 @@ GenerateRequest every_field_set() {
   r.cache_keep_bytes = 300;
   r.cache_share = "the manual";
   r.json_schema = R"({"type":"string"})";
+  r.relax_schema = true;
   r.detach = true;
   return r;
 }
@@ -66,6 +68,7 @@ GenerateRequest chat() {
   r.messages.text = R"([{"role":"user","content":[{"type":"text","text":"Hi \"you\""}]}])";
   r.tools.text = R"([{"type":"function","function":{"name":"f","parameters":{"z":1,"a":2.5}}}])";
   r.tool_choice = "f";
+  r.reasoning = "off";
   r.template_kwargs.text = R"({"enable_thinking":false})";
   return r;
 }

@@ -1,0 +1,140 @@
+#include "daemon/http/requests/field_lists.h"
+
+#include <array>
+
+namespace hearth::http {
+namespace {
+
+constexpr ApiSet kCompletions = set_of(Api::kCompletions);
+constexpr ApiSet kChat = set_of(Api::kChat);
+constexpr ApiSet kResponses = set_of(Api::kResponses);
+constexpr ApiSet kMessages = set_of(Api::kMessages);
+constexpr ApiSet kOpenAi = kCompletions | kChat | kResponses;
+constexpr ApiSet kTwo = kCompletions | kChat;
+constexpr ApiSet kAll = kOpenAi | kMessages;
+
+constexpr auto kIgnored = std::to_array<IgnoredField>({
+    {"user", Accepts::kText, kOpenAi | kEmbeddingsApi, "names an end user"},
+    {"safety_identifier", Accepts::kText, kOpenAi, "names an end user"},
+    {"metadata", Accepts::kObject, kAll, "belongs to the client"},
+    {"service_tier", Accepts::kText, kAll, "there is one tier"},
+    {"store", Accepts::kFalse, kChat | kResponses, "answers are not stored"},
+    {"verbosity", Accepts::kText, kChat, "models here have no such switch"},
+    {"prediction", Accepts::kObject, kChat, "would change the speed only"},
+    {"prompt_cache_key", Accepts::kText, kOpenAi, "prefixes are found by their content"},
+    {"cache_prompt", Accepts::kFlag, kAll, "prefixes are cached by `cache`"},
+    {"background", Accepts::kFalse, kResponses, "as it is anyway"},
+    {"continue_final_message", Accepts::kFalse, kChat, "as it is anyway"},
+    {"add_generation_prompt", Accepts::kTrue, kChat, "as it is anyway"},
+    {"skip_special_tokens", Accepts::kTrue, kTwo, "as it is anyway"},
+    {"spaces_between_special_tokens", Accepts::kFlag, kTwo, "the text has no special tokens"},
+    {"include_stop_str_in_output", Accepts::kFalse, kTwo, "as it is anyway"},
+    {"use_beam_search", Accepts::kFalse, kTwo, "as it is anyway"},
+    {"timings_per_token", Accepts::kFalse, kTwo, "as it is anyway"},
+    {"return_progress", Accepts::kFalse, kTwo, "as it is anyway"},
+    {"anthropic_version", Accepts::kText, kMessages, "there is one version"},
+});
+
+constexpr auto kForeign = std::to_array<ForeignField>({
+    {"repeat_penalty", "repetition_penalty", true, kTwo},
+    {"repeat_last_n", "penalty_window", true, kTwo},
+    {"typ_p", "typical_p", true, kTwo},
+    {"stop_token_ids", "stop_ids", true, kTwo},
+    {"num_predict", "max_tokens", true, kTwo},
+    {"n_predict", "max_tokens", true, kTwo},
+    {"guided_json", "json_schema", true, kTwo},
+    {"guided_grammar", "grammar", true, kTwo},
+    {"guided_regex", "use grammar, or a schema with pattern", false, kTwo},
+    {"guided_choice", "use grammar, or a schema with enum", false, kTwo},
+    {"guided_decoding_backend", "there is one; leave it out", false, kTwo},
+    {"max_completion_tokens", "use max_tokens", false, kCompletions | kMessages},
+    {"max_tokens", "use max_output_tokens", false, kResponses},
+    {"max_output_tokens", "use max_tokens", false, kTwo | kMessages},
+    {"stop", "use stop_sequences", false, kMessages},
+    {"stop_sequences", "use stop", false, kTwo},
+    {"prompt", "use messages", false, kChat | kMessages},
+    {"prompt", "use input", false, kResponses},
+    {"input", "use messages", false, kChat | kMessages},
+    {"messages", "use input", false, kResponses},
+    {"messages", "use /v1/chat/completions", false, kCompletions},
+    {"system", "use a message with the role system", false, kChat},
+    {"system", "use instructions", false, kResponses},
+    {"response_format", "use text.format", false, kResponses},
+    {"format", "use response_format", false, kChat},
+    {"functions", "use tools", false, kChat},
+    {"function_call", "use tool_choice", false, kChat},
+    {"options", "its members stand in the request itself", false, kAll},
+    {"num_ctx", "context_length of the configuration sets it", false, kAll},
+    {"keep_alive", "residency.keep_alive_ms of the configuration sets it", false, kAll},
+    {"mirostat", "use temperature, top_p, min_p or typical_p", false, kTwo},
+    {"tfs_z", "use temperature, top_p, min_p or typical_p", false, kTwo},
+    {"samplers", "the order is temperature, top_k, top_p, min_p, typical_p", false, kTwo},
+    {"n_probs", "use logprobs", false, kTwo},
+});
+
+bool accepted(const Json& value, Accepts accepts) {
+  switch (accepts) {
+    case Accepts::kAny: return true;
+    case Accepts::kText: return value.is_string();
+    case Accepts::kFlag: return value.is_boolean();
+    case Accepts::kObject: return value.is_object();
+    case Accepts::kTrue: return value == true;
+    case Accepts::kFalse: return value == false;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const IgnoredField> ignored_fields() { return kIgnored; }
+std::span<const ForeignField> foreign_fields() { return kForeign; }
+
+std::string_view accepted_values(Accepts accepts) {
+  switch (accepts) {
+    case Accepts::kAny: return "any value";
+    case Accepts::kText: return "a text";
+    case Accepts::kFlag: return "true or false";
+    case Accepts::kObject: return "an object";
+    case Accepts::kTrue: return "true";
+    case Accepts::kFalse: return "false";
+  }
+  return "";
+}
+
+void take_ignored(Members& in, Call& call) {
+  for (const IgnoredField& field : kIgnored) {
+    if ((field.apis & set_of(call.api)) == 0) continue;
+    const Json* const value = in.take(field.name);
+    if (value == nullptr) continue;
+    if (accepted(*value, field.accepts)) {
+      call.ignored.push_back(field.name);
+    } else if (field.accepts == Accepts::kTrue || field.accepts == Accepts::kFalse) {
+      in.unsupported(field.name,
+                     fmt::format("only {} is supported", accepted_values(field.accepts)));
+    } else {
+      in.wrong(field.name, *value, accepted_values(field.accepts));
+    }
+  }
+}
+
+Result<void> rename_foreign(Json& body, ApiSet api) {
+  for (const ForeignField& field : kForeign) {
+    if ((field.apis & api) == 0) continue;
+    const auto found = body.find(field.theirs);
+    if (found == body.end() || found->is_null()) continue;
+    const std::string theirs(field.theirs), ours(field.ours);
+    if (!field.renamed) {
+      return Error::unknown_field(
+          fmt::format("{}: is not a parameter of this API; {}", theirs, ours), theirs);
+    }
+    Json& to = body[ours];
+    if (!to.is_null()) {
+      return Error::invalid(fmt::format("{}: met both it and {}, want one", theirs, ours), theirs);
+    }
+    to = std::move(*body.find(field.theirs));
+    body.erase(theirs);
+  }
+  return {};
+}
+
+}  // namespace hearth::http
