@@ -2,7 +2,8 @@
 
 namespace hearth::models {
 
-AnswerParser::AnswerParser(const AnswerShape& shape) : one_call_(shape.one_call) {
+AnswerParser::AnswerParser(const AnswerShape& shape)
+    : one_call_(shape.one_call), must_call_(shape.must_call) {
   if (shape.channels) {
     std::vector<std::string> names;
     if (shape.tools != nullptr) {
@@ -28,13 +29,15 @@ void AnswerParser::push(std::string_view text, AnswerPieces* pieces) {
   }
 }
 
-void AnswerParser::finish(AnswerPieces* pieces) {
+void AnswerParser::finish(AnswerPieces* pieces, bool cut_short) {
   if (ended()) return;
-  if (channels_) return channels_->finish(pieces);
+  if (channels_) return channels_->finish(pieces, cut_short);
   const std::string rest = splitter_->finish(pieces);
   if (!calls_) return append_piece(pieces, AnswerPiece::Type::kText, rest);
   for (const char c : rest) calls_->push(c, pieces);
-  calls_->finish(pieces);
+  calls_->finish(pieces, !cut_short   ? CallParser::Held::kText
+                         : must_call_ ? CallParser::Held::kCall
+                                      : CallParser::Held::kLikelyCall);
 }
 
 int32_t AnswerParser::num_calls_ended() const {

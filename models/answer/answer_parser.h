@@ -22,6 +22,7 @@ struct AnswerShape {
   const ToolFormat* tools = nullptr;       ///< null: no calls
   std::vector<OfferedFunction> functions;  ///< that may be called
   bool one_call = false;                   ///< the answer ends with its first call
+  bool must_call = false;                  ///< after reasoning the answer consists of calls
   ReasoningMarks reasoning;
   bool reasoning_open = false;  ///< the prompt has begun it
   bool channels = false;        ///< the format "harmony", with or without calls
@@ -36,8 +37,9 @@ class AnswerParser {
 
   /// Appends to `pieces`. Once ended() it is ignored.
   void push(std::string_view text, AnswerPieces* pieces);
-  /// The text is complete: appends what was held back.
-  void finish(AnswerPieces* pieces);
+  /// The text is complete: appends what was held back. `cut_short`: by a bound, not by the model.
+  /// Then the beginning of a call is dropped instead.
+  void finish(AnswerPieces* pieces, bool cut_short = false);
 
   /// The one call that was allowed is complete.
   bool ended() const { return one_call_ && num_calls_ended() > 0; }
@@ -47,6 +49,7 @@ class AnswerParser {
   int32_t num_calls_ended() const;
 
   const bool one_call_;
+  const bool must_call_;
   std::optional<ReasoningSplitter> splitter_;
   std::optional<CallParser> calls_;
   std::optional<ChannelParser> channels_;

@@ -306,7 +306,19 @@ void CallParser::give_up(char c, AnswerPieces* pieces) {
   push(c, pieces);
 }
 
-void CallParser::finish(AnswerPieces* pieces) {
+// A single character that begins a mark, and an object in a format without marks, are more likely
+// text.
+bool CallParser::is_dropped(Held held) const {
+  switch (held) {
+    case Held::kText: return false;
+    case Held::kCall: return state_ != State::kPlain;
+    case Held::kLikelyCall: break;
+  }
+  if (state_ == State::kText) return partial_.size() > 1;
+  return !format_.bare && state_ != State::kPlain;
+}
+
+void CallParser::finish(AnswerPieces* pieces, Held held) {
   if (state_ == State::kBare && num_ended_ > 0) return;
   const bool certain =
       state_ == State::kClose ||
@@ -320,6 +332,7 @@ void CallParser::finish(AnswerPieces* pieces) {
     if (object_ || state_ == State::kArguments) ++num_ended_;
     return;
   }
+  if (is_dropped(held)) return;
   // Blanks after a call are dropped; after text they are text.
   const bool trailing = first_text_ && partial_.empty();
   append_piece(pieces, Type::kText, kept_);

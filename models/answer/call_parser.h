@@ -22,7 +22,13 @@ class CallParser {
   CallParser(const ToolFormat& format, std::vector<OfferedFunction> functions);
 
   void push(char c, AnswerPieces* pieces);
-  void finish(AnswerPieces* pieces);
+  /// What a possible call is that the text ends in.
+  enum class Held {
+    kText,
+    kLikelyCall,  ///< a call, if it has its mark; drops it
+    kCall,        ///< a call, which is dropped
+  };
+  void finish(AnswerPieces* pieces, Held held = Held::kText);
   /// Number of calls that have ended.
   int32_t num_ended() const { return num_ended_; }
 
@@ -57,6 +63,7 @@ class CallParser {
   /// It is not a call: the kept bytes are text, followed by `c`.
   void give_up(char c, AnswerPieces* pieces);
   void ended(State next);
+  bool is_dropped(Held held) const;
 
   const ToolFormat& format_;
   const std::vector<OfferedFunction> functions_;

@@ -103,8 +103,8 @@ void ChannelParser::end_body() {
   state_ = State::kGap;
 }
 
-void ChannelParser::finish(AnswerPieces* pieces) {
-  if (state_ == State::kHeader && !header_.starts_with(kStart)) {
+void ChannelParser::finish(AnswerPieces* pieces, bool cut_short) {
+  if (state_ == State::kHeader && !header_.starts_with(kStart) && !cut_short) {
     append_piece(pieces, Type::kText, std::exchange(header_, {}));
   }
   if (state_ != State::kBody) return;

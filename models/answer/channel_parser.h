@@ -18,7 +18,8 @@ class ChannelParser {
   explicit ChannelParser(std::vector<std::string> functions) : functions_(std::move(functions)) {}
 
   void push(char c, AnswerPieces* pieces);
-  void finish(AnswerPieces* pieces);
+  /// `cut_short`: an incomplete header is dropped.
+  void finish(AnswerPieces* pieces, bool cut_short = false);
   int32_t num_ended() const { return num_ended_; }
   bool reasoning() const {
     return state_ == State::kBody && type_ == AnswerPiece::Type::kReasoning;

@@ -488,7 +488,7 @@ void FrontDoor::on_sample_done(Stream& stream, const engine::SampleDoneEvent& do
   flush(done.id, stream);
   Stream::Sample& sample = stream.samples[done.sample];
   // The end of the text that belongs to no token: a delta of zero tokens after the others.
-  const SampleText::Pending tail = sample.text.finish();
+  const SampleText::Pending tail = sample.text.finish(done.reason != engine::FinishReason::kStop);
   const int32_t num_tokens = sample.text.num_tokens();
   if (!tail.text.empty() || !tail.parts.empty()) {
     link_.send_delta(done.id, done.sample, tail);

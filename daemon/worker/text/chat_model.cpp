@@ -158,7 +158,9 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
     for (const auto& function : functions) {
       out.shape.functions.push_back({function.name, engine::string_parameters(function.schema)});
     }
-    out.shape.one_call = !request.parallel_tool_calls;
+    // A named function is called once.
+    out.shape.one_call = !request.parallel_tool_calls || (must && choice != "required");
+    out.shape.must_call = must;
     if (must) {
       if (request.ignore_eos) {
         return wrong("ignore_eos", "an answer that must call a function ends where the call does");

@@ -34,7 +34,7 @@ void SampleText::read_as(std::shared_ptr<const AnswerReading> reading, uint32_t 
   sample_ = sample;
   models::StreamingDetokenizer before(tokenizer, false);
   std::swap(before, detokenizer_);
-  for (const int32_t id : answered) add(text_of(id), false);
+  for (const int32_t id : answered) add(text_of(id), Part::kMore);
   std::swap(before, detokenizer_);
   pending_ = {};
 }
@@ -48,14 +48,14 @@ std::string SampleText::text_of(int32_t id) {
 }
 
 // Adds text to the pending delta.
-void SampleText::add(std::string text, bool last) {
+void SampleText::add(std::string text, Part part) {
   if (!parser_) {
     pending_.text += text;
     return;
   }
   models::AnswerPieces pieces;
   parser_->push(text, &pieces);
-  if (last) parser_->finish(&pieces);
+  if (part != Part::kMore) parser_->finish(&pieces, part == Part::kCutShort);
   for (models::AnswerPiece& piece : pieces) {
     const ipc::DeltaChannel channel = channel_of(piece.type);
     if (channel == ipc::DeltaChannel::kCall) {
@@ -73,7 +73,7 @@ void SampleText::add(std::string text, bool last) {
 void SampleText::replay(const std::vector<int32_t>& ids) {
   for (const int32_t id : ids) {
     ++num_tokens_;
-    add(stops_.push(text_of(id)), false);
+    add(stops_.push(text_of(id)), Part::kMore);
     if (parser_ && parser_->reasoning()) ++num_reasoning_tokens_;
   }
   pending_ = {};
@@ -84,18 +84,19 @@ void SampleText::push(int32_t id, std::optional<ipc::TokenLogprobs> logprobs) {
   if (stopped()) return;
   ++num_tokens_;
   pending_.ids.push_back(id);
-  add(stops_.push(text_of(id)), false);
+  add(stops_.push(text_of(id)), Part::kMore);
   if (parser_ && parser_->reasoning()) ++num_reasoning_tokens_;
   if (logprobs) pending_.logprobs.push_back(std::move(*logprobs));
 }
 
-SampleText::Pending SampleText::finish() {
+SampleText::Pending SampleText::finish(bool cut_short) {
   std::string text;
   if (!stops_.matched()) {
     text = stops_.push(detokenizer_.finish());
     if (!stops_.matched()) text += stops_.finish();
   }
-  add(std::move(text), true);
+  // A stop string cuts a call short, too.
+  add(std::move(text), cut_short || stops_.matched() ? Part::kCutShort : Part::kLast);
   Pending out = std::exchange(pending_, {});
   out.first_index = num_tokens_;
   make_plain(&out);

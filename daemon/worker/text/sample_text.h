@@ -51,12 +51,14 @@ class SampleText {
   };
   std::optional<Pending> take();
 
-  /// The last token has come: held-back text is output now; it may be empty.
-  Pending finish();
+  /// The last token has come: held-back text is output now; it may be empty. `cut_short`: by a
+  /// bound, not by the model.
+  Pending finish(bool cut_short = false);
 
  private:
   std::string text_of(int32_t id);
-  void add(std::string text, bool last);
+  enum class Part { kMore, kLast, kCutShort };
+  void add(std::string text, Part part);
 
   models::StreamingDetokenizer detokenizer_;
   StopMatcher stops_;

@@ -102,6 +102,35 @@ TEST_CASE("calls between marks") {
   check(shape, "", {});
 }
 
+TEST_CASE("a call that a bound cuts short leaves no text of its opening") {
+  const auto cut = [](AnswerShape shape, std::string_view text) {
+    AnswerParser parser(shape);
+    AnswerPieces out;
+    parser.push(text, &out);
+    parser.finish(&out, true);
+    return out;
+  };
+  const AnswerShape hermes = calls("hermes"), bare = calls("llama");
+  const std::string whole = "Yes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": ";
+  for (size_t at = whole.find("<tool") + 2; at < whole.size(); ++at) {
+    CHECK_MESSAGE(cut(hermes, whole.substr(0, at)) == AnswerPieces{text("Yes.")},
+                  whole.substr(0, at));
+  }
+  CHECK(cut(hermes, "a <") == AnswerPieces{text("a <")});
+  CHECK(cut(hermes, whole + "{\"a\"") ==
+        AnswerPieces{text("Yes."), call("f"), arguments("{\"a\"")});
+  // Without marks it may be an answer, unless a call was demanded.
+  CHECK(cut(bare, "{\"name\": \"Jo") == AnswerPieces{text("{\"name\": \"Jo")});
+  AnswerShape forced = bare;
+  forced.must_call = true;
+  CHECK(cut(forced, "{\"name\": \"f").empty());
+  AnswerShape channels;
+  channels.tools = find_tool_format("harmony");
+  channels.channels = true;
+  channels.functions = {{"f"}};
+  CHECK(cut(channels, "<|channel|>commentary to=functions.f").empty());
+}
+
 TEST_CASE("text that is not a call stays text, unchanged") {
   const AnswerShape shape = calls("hermes");
   for (const char* plain : {
