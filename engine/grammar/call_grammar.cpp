@@ -14,7 +14,8 @@ namespace {
 
 class CallGrammarWriter {
  public:
-  explicit CallGrammarWriter(const CallGrammar& wanted) : wanted_(wanted) {}
+  CallGrammarWriter(const CallGrammar& wanted, std::vector<std::string>* relaxed)
+      : wanted_(wanted), relaxed_(relaxed) {}
 
   Result<Grammar> run() {
     HEARTH_ASSIGN_OR_RETURN(const int32_t whole, rules_.add(nullptr, "the answer"));
@@ -111,7 +112,7 @@ class CallGrammarWriter {
   }
 
   Result<PiecePtr> arguments(const CallableFunction& function) {
-    SchemaReader reader(rules_);
+    SchemaReader reader(rules_, relaxed_);
     if (wanted_.format->style != models::CallStyle::kTagged) return reader.read(function.schema);
     HEARTH_ASSIGN_OR_RETURN(const auto parameters, reader.parameters(function.schema));
     const models::ArgumentTags& tags = wanted_.format->tags;
@@ -162,6 +163,7 @@ class CallGrammarWriter {
   }
 
   const CallGrammar& wanted_;
+  std::vector<std::string>* const relaxed_;
   RuleSet rules_;
 };
 
@@ -182,8 +184,8 @@ std::vector<std::string> string_parameters(std::string_view schema) {
   return out;
 }
 
-Result<Grammar> compile_call_grammar(const CallGrammar& wanted) {
-  Result<Grammar> out = CallGrammarWriter(wanted).run();
+Result<Grammar> compile_call_grammar(const CallGrammar& wanted, std::vector<std::string>* relaxed) {
+  Result<Grammar> out = CallGrammarWriter(wanted, relaxed).run();
   if (out.ok()) return out;
   Error error = out.take_error();
   if (error.field != "tools") error.message = "tools: " + error.message;

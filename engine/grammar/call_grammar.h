@@ -36,7 +36,8 @@ std::string mark_symbol(size_t index);
 /// valid.
 std::vector<std::string> string_parameters(std::string_view schema);
 
-/// Errors name the function and have the field tools.
-Result<Grammar> compile_call_grammar(const CallGrammar& wanted);
+/// Errors name the function and have the field tools. `relaxed`: as in compile_json_schema().
+Result<Grammar> compile_call_grammar(const CallGrammar& wanted,
+                                     std::vector<std::string>* relaxed = nullptr);
 
 }  // namespace hearth::engine

@@ -66,10 +66,12 @@ PiecePtr integer_range(int64_t low, int64_t high) {
   return any_piece(std::move(out));
 }
 
-PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in) {
-  const auto zeros = seq_piece({text_piece("."), repeat_piece(text_piece("0"), 1, 15)});
-  const auto not_zero = seq_piece({text_piece("."), repeat_piece(text_piece("0"), 0, 10),
-                                   chars_piece({{'1', '9'}}), repeat_piece(digit_piece(), 0, 4)});
+PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in, int decimals) {
+  const auto zeros = seq_piece({text_piece("."), repeat_piece(text_piece("0"), 1, decimals)});
+  const int32_t few = std::min(decimals - 1, 4);  // digits after the first that is not 0
+  const auto not_zero =
+      seq_piece({text_piece("."), repeat_piece(text_piece("0"), 0, decimals - 1 - few),
+                 chars_piece({{'1', '9'}}), repeat_piece(digit_piece(), 0, few)});
   std::vector<PiecePtr> out;
   const auto whole = [](int64_t n) { return text_piece(std::to_string(n)); };
   if (low == high) {
@@ -81,7 +83,7 @@ PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in) {
   if (low + 1 < high) {
     out.push_back(seq_piece(
         {natural_range(low + 1, high - 1),
-         optional_piece(seq_piece({text_piece("."), repeat_piece(digit_piece(), 1, 15)}))}));
+         optional_piece(seq_piece({text_piece("."), repeat_piece(digit_piece(), 1, decimals)}))}));
   }
   if (high_in) out.push_back(seq_piece({whole(high), optional_piece(zeros)}));
   return any_piece(std::move(out));

@@ -81,7 +81,12 @@ PiecePtr JsonPieces::any_integer() {
   return seq_piece({optional_piece(text_piece("-")), natural()});
 }
 
-PiecePtr JsonPieces::any_number() {
+PiecePtr JsonPieces::any_number(int decimals) {
+  if (decimals < kMostDecimals) {
+    return seq_piece(
+        {any_integer(),
+         optional_piece(seq_piece({text_piece("."), repeat_piece(digit_piece(), 1, decimals)}))});
+  }
   return seq_piece(
       {any_integer(),
        optional_piece(seq_piece({text_piece("."), repeat_piece(digit_piece(), 1, 15)})),
@@ -116,6 +121,10 @@ PiecePtr JsonPieces::separated(const PiecePtr& item, int32_t min, int32_t max) {
 
 Result<PiecePtr> JsonPieces::map_of(const PiecePtr& value, int32_t min, int32_t max) {
   HEARTH_ASSIGN_OR_RETURN(PiecePtr key, string_of(0, kMaxKeyChars));
+  return map_of(std::move(key), value, min, max);
+}
+
+Result<PiecePtr> JsonPieces::map_of(PiecePtr key, const PiecePtr& value, int32_t min, int32_t max) {
   HEARTH_ASSIGN_OR_RETURN(const PiecePtr entry,
                           rules_.as_rule(seq_piece({std::move(key), colon_piece(), value})));
   return seq_piece({text_piece("{"), separated(entry, min, max), text_piece("}")});

@@ -10,6 +10,7 @@ namespace hearth::engine {
 
 inline constexpr int32_t kMaxKeyChars = 64;  ///< of properties that a schema does not name
 inline constexpr int64_t kMostInteger = 999'999'999'999'999;
+inline constexpr int kMostDecimals = 15;
 
 PiecePtr nothing_piece();
 PiecePtr digit_piece();
@@ -20,7 +21,9 @@ PiecePtr in_json_string(const CharRanges& chars);
 
 PiecePtr integer_range(int64_t low, int64_t high);
 /// Numbers from low to high, both 0 or above, with or without digits after a point.
-PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in);
+/// `decimals`: at most so many.
+PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in,
+                    int decimals = kMostDecimals);
 
 /// Those that need rules, each made once.
 class JsonPieces {
@@ -31,13 +34,15 @@ class JsonPieces {
   Result<PiecePtr> string_of(int32_t min, int32_t max);
   static PiecePtr natural();
   static PiecePtr any_integer();
-  static PiecePtr any_number();
+  /// With fewer decimals than kMostDecimals, also without an exponent.
+  static PiecePtr any_number(int decimals = kMostDecimals);
   /// Any JSON value, through a rule.
   Result<PiecePtr> any_value();
   /// [item, ...], min to max of them.
   static PiecePtr list(const PiecePtr& item, int32_t min, int32_t max);
   static PiecePtr separated(const PiecePtr& item, int32_t min, int32_t max);
   Result<PiecePtr> map_of(const PiecePtr& value, int32_t min, int32_t max);
+  Result<PiecePtr> map_of(PiecePtr key, const PiecePtr& value, int32_t min, int32_t max);
 
  private:
   Result<PiecePtr> string_char();

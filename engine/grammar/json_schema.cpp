@@ -28,6 +28,13 @@ Result<PiecePtr> SchemaReader::read(std::string_view text) {
   return rule_piece(whole);
 }
 
+Result<void> SchemaReader::leave_out(const std::string& what) {
+  constexpr size_t kMostNames = 32;
+  if (relaxed_ == nullptr) return unsupported(what);
+  if (!among(*relaxed_, what) && relaxed_->size() < kMostNames) relaxed_->push_back(what);
+  return {};
+}
+
 Result<PiecePtr> SchemaReader::constant(const Value& value) {
   if (value.is_dict() || value.is_sequence()) {
     std::vector<PiecePtr> out = {text_piece(value.is_dict() ? "{" : "[")};
@@ -91,7 +98,7 @@ Result<void> SchemaReader::check_words(const Dict& d) {
         among(kArrayWords, word) || among(kStringWords, word) || among(kNumberWords, word)) {
       continue;
     }
-    return unsupported(fmt::format("the keyword '{}'", word.substr(0, 60)));
+    HEARTH_TRY(leave_out(fmt::format("the keyword '{}'", word.substr(0, 60))));
   }
   return {};
 }
@@ -171,7 +178,7 @@ Result<std::vector<Value>> SchemaReader::allowed_values(
     const std::string_view word = key.text();
     const bool with = word == "type" || word == "enum" || word == "const" || word == "nullable" ||
                       among(kAnnotations, word);
-    if (!with) return unsupported(fmt::format("'{}' together with enum or const", word));
+    if (!with) HEARTH_TRY(leave_out(fmt::format("'{}' together with enum or const", word)));
   }
   std::vector<Value> values;
   const Value* const one = d.find("const");
@@ -193,9 +200,9 @@ Result<std::vector<Value>> SchemaReader::allowed_values(
   return out;
 }
 
-Result<Grammar> compile_json_schema(std::string_view schema) {
+Result<Grammar> compile_json_schema(std::string_view schema, std::vector<std::string>* relaxed) {
   RuleSet rules;
-  SchemaReader reader(rules);
+  SchemaReader reader(rules, relaxed);
   const auto out = [&]() -> Result<Grammar> {
     HEARTH_TRY(reader.read(schema));
     return rules.compile();

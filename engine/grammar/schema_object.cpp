@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/grammar/schema_reader.h"
+#include "engine/grammar/text_length.h"
 #include "kernels/base/sizes.h"
 #include "models/template/json.h"
 #include "models/template/text.h"
@@ -56,29 +57,68 @@ PiecePtr SchemaReader::other_rest(const std::vector<std::string>& names, size_t 
   return any_piece(std::move(out));
 }
 
-Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
-  std::vector<std::string> required;
-  if (const Value* list = d.find("required")) {
-    if (list->kind() != Kind::kList) return wrong("required: want a list of names");
-    for (const Value& name : list->list().items) {
-      if (!name.is_string()) return wrong("required: want a list of names");
-      if (!among(required, name.text())) required.emplace_back(name.text());
-    }
+Result<std::vector<std::string>> SchemaReader::required_names(const Dict& d) {
+  std::vector<std::string> out;
+  const Value* const list = d.find("required");
+  if (list == nullptr) return out;
+  if (list->kind() != Kind::kList) return wrong("required: want a list of names");
+  for (const Value& name : list->list().items) {
+    if (!name.is_string()) return wrong("required: want a list of names");
+    if (!among(out, name.text())) out.emplace_back(name.text());
   }
+  return out;
+}
+
+Result<PiecePtr> SchemaReader::pattern_map(const Dict& d, bool alone, int32_t min, int32_t max,
+                                           int depth) {
+  const Value* const given = d.find("patternProperties");
+  if (given == nullptr) return PiecePtr();
+  if (!given->is_dict()) return wrong("patternProperties: want an object");
+  const Dict& patterns = given->dict();
+  if (patterns.size() == 0) return PiecePtr();
+  if (!alone) {
+    HEARTH_TRY(leave_out("patternProperties next to other properties"));
+    return PiecePtr();
+  }
+  const Value& value = patterns.entries().front().second;
+  std::vector<PiecePtr> keys;
+  for (const auto& [pattern, other] : patterns.entries()) {
+    // A key may match two patterns, so their values have to be alike.
+    HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(value, other));
+    PiecePtr key;
+    if (same) {
+      HEARTH_ASSIGN_OR_RETURN(key, pattern_of(pattern.text(), 0, kMaxKeyChars, in_json_string));
+    } else {
+      HEARTH_TRY(leave_out("patternProperties of different schemas"));
+    }
+    if (key == nullptr) return PiecePtr();
+    keys.push_back(std::move(key));
+  }
+  HEARTH_ASSIGN_OR_RETURN(PiecePtr one, schema(value, depth + 1));
+  HEARTH_ASSIGN_OR_RETURN(one, rules_.as_rule(std::move(one)));
+  return json_.map_of(JsonPieces::quoted(any_piece(std::move(keys))), one, min, max);
+}
+
+Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> required, required_names(d));
   const Value* const more = d.find("additionalProperties");
   const Value* const named = d.find("properties");
   if (named != nullptr && !named->is_dict()) return wrong("properties: want an object");
   const bool none_named = named == nullptr || named->dict().size() == 0;
   const bool closed =
       more == nullptr ? !none_named : more->kind() == Kind::kBool && more->as_int() == 0;
-  HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minProperties", 0));
+  HEARTH_ASSIGN_OR_RETURN(int32_t min, count(d, "minProperties", 0));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxProperties", -1));
   const bool plain_map = none_named && required.empty() && !closed;
   // A map's names may repeat, so the only lower bound that can be promised is one.
-  if (min > (plain_map ? 1 : size32(required))) {
-    return unsupported("minProperties here");
-  }
   if (max >= 0 && max < min) return wrong("maxProperties is below minProperties");
+  HEARTH_ASSIGN_OR_RETURN(
+      PiecePtr map, pattern_map(d, none_named && required.empty() && min <= 1, min, max, depth));
+  if (map != nullptr) return map;
+  if (min > (plain_map ? 1 : size32(required))) {
+    HEARTH_TRY(leave_out("minProperties here"));
+    min = 0;
+  }
 
   PiecePtr other_value;
   if (!closed) {
@@ -129,7 +169,7 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   int32_t most = -1;  // properties that the schema does not name
   if (max >= 0) {
     most = max - size32(properties);
-    if (most < 0) return unsupported("maxProperties below the number of properties");
+    if (most < 0) HEARTH_TRY(leave_out("maxProperties below the number of properties"));
   }
   PiecePtr other;
   if (!closed) {

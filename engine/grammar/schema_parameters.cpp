@@ -45,9 +45,9 @@ Result<PiecePtr> SchemaReader::plain_string(const Dict& d) {
     HEARTH_ASSIGN_OR_RETURN(PiecePtr one, rules_.as_rule(chars_piece(complement({kMarkBegin}))));
     return repeat_piece(std::move(one), min, max);
   }
-  if (bounded) return unsupported("pattern or format together with a length");
-  HEARTH_ASSIGN_OR_RETURN(const std::string_view regex, regex_of(d));
-  return compile_pattern(regex, plain_chars);
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<std::string_view> regex, regex_of(d));
+  if (!regex) return PiecePtr();
+  return pattern_of(*regex, min, max, plain_chars);
 }
 
 Result<std::vector<SchemaParameter>> SchemaReader::parameters(std::string_view text) {

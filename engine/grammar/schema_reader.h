@@ -25,8 +25,9 @@ inline constexpr int kMaxSchemaDepth = 24;
 inline constexpr std::string_view kAnnotations[] = {
     "title",    "description", "default",  "examples",  "$schema", "$id",
     "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
-inline constexpr std::string_view kObjectWords[] = {
-    "properties", "required", "additionalProperties", "minProperties", "maxProperties"};
+inline constexpr std::string_view kObjectWords[] = {"properties",           "required",
+                                                    "additionalProperties", "minProperties",
+                                                    "maxProperties",        "patternProperties"};
 inline constexpr std::string_view kArrayWords[] = {"items", "prefixItems", "minItems", "maxItems",
                                                    "uniqueItems"};
 inline constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern", "format"};
@@ -50,7 +51,9 @@ struct SchemaParameter {
 
 class SchemaReader {
  public:
-  explicit SchemaReader(RuleSet& rules) : rules_(rules), json_(rules) {}
+  /// `relaxed`: not null if the schema may lose what cannot be promised; this is then named there.
+  explicit SchemaReader(RuleSet& rules, std::vector<std::string>* relaxed = nullptr)
+      : rules_(rules), json_(rules), relaxed_(relaxed) {}
 
   /// A piece that matches all texts of the schema; its rules are added to the others. Call once.
   Result<PiecePtr> read(std::string_view text);
@@ -68,10 +71,13 @@ class SchemaReader {
     return Error::unsupported("json_schema: " + what + " is not supported", "json_schema");
   }
 
+  /// Leaves a keyword out and records it, or refuses it.
+  Result<void> leave_out(const std::string& what);
+
   /// A constant as its JSON text.
   Result<PiecePtr> constant(const Value& value);
   Result<PiecePtr> schema(const Value& s, int depth);
-  static Result<void> check_words(const Dict& d);
+  Result<void> check_words(const Dict& d);
   Result<std::vector<PiecePtr>> by_type(const Dict& d, int depth);
   Result<PiecePtr> of_type(const Dict& d, std::string_view type, int depth);
   /// The types that are named, or the one that the keywords imply; none: any.
@@ -106,11 +112,21 @@ class SchemaReader {
   Result<PiecePtr> string(const Dict& d);
   /// The text of such a string, without quotes.
   Result<PiecePtr> plain_string(const Dict& d);
-  /// pattern or format, whichever it has, as a regular expression.
-  static Result<std::string_view> regex_of(const Dict& d);
+  /// pattern or format, whichever it has, as a regular expression; none: it was left out.
+  Result<std::optional<std::string_view>> regex_of(const Dict& d);
+  /// Its texts of `min` to `max` characters, or of any number (-1); null: it was left out.
+  Result<PiecePtr> pattern_of(std::string_view regex, int32_t min, int32_t max,
+                              PiecePtr (*encode)(const CharRanges&));
   /// The tighter of `word` and its exclusive form; only whole numbers.
   Result<Bound> bound(const Dict& d, bool lower, bool integer);
   Result<PiecePtr> number(const Dict& d, bool integer);
+  /// multipleOf of whole numbers; null: it was left out.
+  Result<PiecePtr> multiples(int64_t of, const Bound& low, const Bound& high);
+  /// uniqueItems of values that can be listed, in their order.
+  Result<PiecePtr> distinct(const Value* items, int32_t min, int32_t max);
+  /// The values of a schema that allows only some, without repetitions; none: it is not of this
+  /// kind.
+  Result<std::vector<Value>> listed(const Value* items);
   Result<PiecePtr> array(const Dict& d, int depth);
 
   /// A key that is none of `names`, plain characters only.
@@ -119,9 +135,14 @@ class SchemaReader {
   /// by character, so a character is never divided.
   PiecePtr other_rest(const std::vector<std::string>& names, size_t at, int depth);
   Result<PiecePtr> object(const Dict& d, int depth);
+  static Result<std::vector<std::string>> required_names(const Dict& d);
+  /// An object of keys that match patternProperties, which the object has `alone`; null: it is
+  /// absent or was left out.
+  Result<PiecePtr> pattern_map(const Dict& d, bool alone, int32_t min, int32_t max, int depth);
 
   RuleSet& rules_;
   JsonPieces json_;
+  std::vector<std::string>* const relaxed_;
   models::jinja::Renderer run_{{}, std::tm{}};  // the values' memory, and bounds of steps
   Value root_;
   std::unordered_map<std::string, int32_t> rule_numbers_;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/grammar/schema_reader.h"
+#include "engine/grammar/text_length.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "models/template/json.h"
@@ -32,10 +33,19 @@ constexpr Format kFormats[] = {
     {"ipv4",
      "^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}"
      "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
+    {"ipv6", "^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
     {"email", "^[a-z0-9]{1,20}(\\.[a-z0-9]{1,20}){0,3}@([a-z0-9]{1,20}\\.){1,3}[a-z]{2,10}$"},
+    {"hostname", "^[a-z0-9]{1,20}(\\.[a-z0-9]{1,20}){0,3}$"},
+    {"uri",
+     "^https?://[a-z0-9]{1,20}(\\.[a-z0-9]{1,20}){0,3}(/[A-Za-z0-9._~-]{1,40}){0,6}/?"
+     "(\\?[A-Za-z0-9._~=&-]{1,80})?$"},
+    {"duration", "^P([1-9][0-9]{0,3}[DWMY]|T[1-9][0-9]{0,3}[HMS])$"},
 };
 #undef HEARTH_DATE
 #undef HEARTH_TIME
+
+/// The greatest number whose multiples are written digit by digit: so many rules.
+constexpr double kMostMultiple = 1000;
 
 }  // namespace
 
@@ -45,10 +55,11 @@ Result<int32_t> SchemaReader::count(const Dict& d, std::string_view word, int32_
   if (value->kind() != Kind::kInt || value->as_int() < 0) {
     return wrong(fmt::format("{}: want an integer, 0 or above", word));
   }
-  if (value->as_int() > kMaxGrammarRepeat) {
-    return unsupported(fmt::format("{} above {}", word, kMaxGrammarRepeat));
+  // Fewer than a high maximum are valid, too.
+  if (value->as_int() > kMaxGrammarRepeat && !word.starts_with("max")) {
+    HEARTH_TRY(leave_out(fmt::format("{} above {}", word, kMaxGrammarRepeat)));
   }
-  return static_cast<int32_t>(value->as_int());
+  return narrow<int32_t>(std::min<int64_t>(value->as_int(), kMaxGrammarRepeat));
 }
 
 Result<PiecePtr> SchemaReader::string(const Dict& d) {
@@ -56,23 +67,43 @@ Result<PiecePtr> SchemaReader::string(const Dict& d) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxLength", -1));
   if (max >= 0 && max < min) return wrong("maxLength is below minLength");
   if (d.find("pattern") == nullptr && d.find("format") == nullptr) return json_.string_of(min, max);
-  if (min > 0 || max >= 0) return unsupported("pattern or format together with a length");
-  HEARTH_ASSIGN_OR_RETURN(const std::string_view regex, regex_of(d));
-  HEARTH_ASSIGN_OR_RETURN(PiecePtr inner, compile_pattern(regex, in_json_string));
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<std::string_view> regex, regex_of(d));
+  if (!regex) return json_.string_of(min, max);
+  HEARTH_ASSIGN_OR_RETURN(PiecePtr inner, pattern_of(*regex, min, max, in_json_string));
+  if (inner == nullptr) return json_.string_of(min, max);
   return JsonPieces::quoted(std::move(inner));
 }
 
-Result<std::string_view> SchemaReader::regex_of(const Dict& d) {
+Result<PiecePtr> SchemaReader::pattern_of(std::string_view regex, int32_t min, int32_t max,
+                                          PiecePtr (*encode)(const CharRanges&)) {
+  Result<PiecePtr> whole =
+      compile_pattern(regex, [](const CharRanges& chars) { return chars_piece(chars); });
+  if (!whole.ok()) {
+    if (relaxed_ == nullptr || whole.error().code != ErrorCode::kUnsupported) return whole;
+    HEARTH_TRY(leave_out("this pattern"));
+    return PiecePtr();
+  }
+  PiecePtr fitting = with_length(*whole, min, max);
+  if (fitting == nullptr) {
+    HEARTH_TRY(leave_out("a pattern or format together with this length"));
+    fitting = *whole;
+  }
+  return encoded(fitting, encode);
+}
+
+Result<std::optional<std::string_view>> SchemaReader::regex_of(const Dict& d) {
+  using Regex = std::optional<std::string_view>;
   const Value *pattern = d.find("pattern"), *format = d.find("format");
-  if (pattern != nullptr && format != nullptr) return unsupported("pattern together with format");
+  if (pattern != nullptr && format != nullptr) {
+    HEARTH_TRY(leave_out("format together with pattern"));
+  }
   const Value& given = pattern != nullptr ? *pattern : *format;
   if (!given.is_string()) return wrong("pattern and format are texts");
-  if (pattern != nullptr) return given.text();
+  if (pattern != nullptr) return Regex(given.text());
   const auto found = std::ranges::find(kFormats, given.text(), &Format::name);
-  if (found == std::end(kFormats)) {
-    return unsupported(fmt::format("the format '{}'", given.text().substr(0, 60)));
-  }
-  return found->pattern;
+  if (found != std::end(kFormats)) return Regex(found->pattern);
+  HEARTH_TRY(leave_out(fmt::format("the format '{}'", given.text().substr(0, 60))));
+  return Regex();
 }
 
 Result<SchemaReader::Bound> SchemaReader::bound(const Dict& d, bool lower, bool integer) {
@@ -87,9 +118,13 @@ Result<SchemaReader::Bound> SchemaReader::bound(const Dict& d, bool lower, bool 
     }
     const double x = value->as_float();
     const bool whole = std::floor(x) == x;
-    if (!whole && !integer) return unsupported(fmt::format("{} that is not whole", word));
+    if (!whole && !integer) {
+      HEARTH_TRY(leave_out(fmt::format("{} that is not whole", word)));
+      continue;
+    }
     if (std::abs(x) > as_double(kMostInteger)) {
-      return unsupported(fmt::format("{} of more than 15 digits", word));
+      HEARTH_TRY(leave_out(fmt::format("{} of more than 15 digits", word)));
+      continue;
     }
     auto at = static_cast<int64_t>(lower ? std::ceil(x) : std::floor(x));
     bool included = !exclusive || !whole;
@@ -105,15 +140,32 @@ Result<SchemaReader::Bound> SchemaReader::bound(const Dict& d, bool lower, bool 
 }
 
 Result<PiecePtr> SchemaReader::number(const Dict& d, bool integer) {
+  int64_t whole = 1;
+  int decimals = kMostDecimals;
   if (const Value* multiple = d.find("multipleOf")) {
-    if (!integer || multiple->kind() != Kind::kInt || multiple->as_int() != 1) {
-      return unsupported("multipleOf");
+    const double of = multiple->is_number() ? multiple->as_float() : 0;
+    if (!(of > 0)) return wrong("multipleOf: want a number above 0");
+    int places = 1;
+    for (double step = 0.1; places < kMostDecimals && step != of; step = std::pow(10, -places)) {
+      ++places;
+    }
+    if (std::floor(of) == of && of <= kMostMultiple) {
+      whole = std::llround(of);
+      integer = true;  // multiples of whole numbers are whole
+    } else if (!integer && places < kMostDecimals) {
+      decimals = places;
+    } else {
+      HEARTH_TRY(leave_out("this multipleOf"));
     }
   }
   HEARTH_ASSIGN_OR_RETURN(const Bound low, bound(d, true, integer));
   HEARTH_ASSIGN_OR_RETURN(const Bound high, bound(d, false, integer));
+  if (whole > 1) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr some, multiples(whole, low, high));
+    if (some != nullptr) return some;
+  }
   if (!low.value && !high.value)
-    return integer ? JsonPieces::any_integer() : JsonPieces::any_number();
+    return integer ? JsonPieces::any_integer() : JsonPieces::any_number(decimals);
   const int64_t a = low.value.value_or(-kMostInteger), b = high.value.value_or(kMostInteger);
   const bool empty = a > b || (a == b && (!low.included || !high.included));
   if (empty) return wrong("no number lies between minimum and maximum");
@@ -121,14 +173,15 @@ Result<PiecePtr> SchemaReader::number(const Dict& d, bool integer) {
   std::vector<PiecePtr> out;
   if (b > 0 || (b == 0 && high.included)) {
     const bool from_low = a >= 0;
-    out.push_back(real_range(std::max<int64_t>(a, 0), b, !from_low || low.included, high.included));
+    out.push_back(
+        real_range(std::max<int64_t>(a, 0), b, !from_low || low.included, high.included, decimals));
   }
   if (a < 0) {
     const bool to_high = b <= 0;
     // Without -0: as a number it is 0, which may lie above the maximum.
-    out.push_back(
-        seq_piece({text_piece("-"), real_range(to_high ? -b : 0, -a,
-                                               to_high && b < 0 && high.included, low.included)}));
+    out.push_back(seq_piece(
+        {text_piece("-"), real_range(to_high ? -b : 0, -a, to_high && b < 0 && high.included,
+                                     low.included, decimals)}));
   }
   std::erase_if(out, [](const PiecePtr& p) {
     return p->type == engine::Piece::Type::kAny && p->parts.empty();
@@ -137,12 +190,22 @@ Result<PiecePtr> SchemaReader::number(const Dict& d, bool integer) {
 }
 
 Result<PiecePtr> SchemaReader::array(const Dict& d, int depth) {
+  bool distinct_items = false;
   if (const Value* unique = d.find("uniqueItems")) {
-    if (unique->kind() != Kind::kBool || unique->as_int() != 0) return unsupported("uniqueItems");
+    if (unique->kind() != Kind::kBool) return wrong("uniqueItems: want true or false");
+    distinct_items = unique->as_int() != 0;
   }
   HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minItems", 0));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxItems", -1));
   if (max >= 0 && max < min) return wrong("maxItems is below minItems");
+  if (distinct_items && (max < 0 || max > 1)) {
+    PiecePtr some;
+    if (d.find("prefixItems") == nullptr) {
+      HEARTH_ASSIGN_OR_RETURN(some, distinct(d.find("items"), min, max));
+    }
+    if (some != nullptr) return some;
+    HEARTH_TRY(leave_out("uniqueItems of values that are not listed"));
+  }
   std::vector<Value> first;
   if (const Value* prefix = d.find("prefixItems")) {
     if (prefix->kind() != Kind::kList) return wrong("prefixItems: want a list of schemas");

@@ -330,6 +330,8 @@ void FrontDoor::on_prep(PrepAnswer& answer) {
 void FrontDoor::begin(uint64_t number, Stream& stream, PreparedRequest prepared) {
   engine::Request& request = prepared.request;
   stream.prompt_tokens = size32(request.prompt);
+  stream.max_tokens = request.max_tokens;
+  stream.relaxed = std::move(prepared.relaxed);
   stream.prompt = request.prompt;
   stream.prompt_logprobs = request.sampling.prompt_logprobs;
   request.received_us = stream.received_us;
@@ -412,7 +414,9 @@ void FrontDoor::on_started(const engine::StartedEvent& started) {
   link_.send(started.id, ipc::StartedEvent{.model = engine_->info.name,
                                            .prompt_tokens = stream->prompt_tokens,
                                            .cached_tokens = started.cached_tokens,
-                                           .queue_ms = to_ms(started.queue_us)});
+                                           .queue_ms = to_ms(started.queue_us),
+                                           .max_tokens = stream->max_tokens,
+                                           .relaxed = stream->relaxed});
   // The prompt has only one token, which has no log probability, so the engine reports none.
   if (stream->prompt_logprobs && stream->prompt.size() == 1) encode({started.id, {}, {}});
 }

@@ -29,6 +29,8 @@ struct Stream {
   bool cancelled = false;  ///< cancelled before it reached the engine
   bool embeds = false;     ///< an embedding request, handled by EmbedJobs
   int32_t prompt_tokens = 0;
+  int32_t max_tokens = 0;  ///< of each sample
+  std::vector<std::string> relaxed{};
   std::vector<int32_t> prompt;
   bool prompt_logprobs = false;  ///< requested by the client
   bool encoding = false;         ///< they are being encoded; later events are held until then

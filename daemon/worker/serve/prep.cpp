@@ -303,14 +303,19 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
           "ignore_eos: a text that follows a schema or a grammar ends where that does",
           "ignore_eos");
     }
-    HEARTH_ASSIGN_OR_RETURN(
-        to.constraint,
-        model.constraints->get(generate.json_schema, generate.grammar, adds_space && begins));
+    HEARTH_ASSIGN_OR_RETURN(CompiledConstraint compiled,
+                            model.constraints->get(generate.json_schema, generate.grammar,
+                                                   adds_space && begins, generate.relax_schema));
+    to.constraint = std::move(compiled.constraint);
+    out.relaxed = std::move(compiled.relaxed);
   }
   if (prompt.forced) {
     std::vector<int32_t> marks;
     for (const auto& [id, mark] : prompt.reading->marks) marks.push_back(id);
-    HEARTH_ASSIGN_OR_RETURN(to.constraint, model.constraints->get(*prompt.forced, marks));
+    HEARTH_ASSIGN_OR_RETURN(CompiledConstraint compiled,
+                            model.constraints->get(*prompt.forced, marks, generate.relax_schema));
+    to.constraint = std::move(compiled.constraint);
+    out.relaxed = std::move(compiled.relaxed);
   }
   out.reading = std::move(prompt.reading);
   out.answered = request.prefix;

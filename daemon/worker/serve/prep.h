@@ -46,7 +46,8 @@ struct PreparedRequest {
   engine::Request request;
   bool strip_first_space = false;  ///< drop a leading space from the first real token's text
   std::shared_ptr<const AnswerReading> reading{};  ///< null: the output is text
-  std::vector<int32_t> answered{};  ///< tokens of the answer that the prompt already contains
+  std::vector<int32_t> answered{};     ///< tokens of the answer that the prompt already contains
+  std::vector<std::string> relaxed{};  ///< parts of a schema that were left out, in words
 };
 
 struct PrepResult {

@@ -27,59 +27,66 @@ std::shared_ptr<const engine::TokenTrie> make_trie(const models::Tokenizer& toke
 
 }  // namespace
 
-std::shared_ptr<engine::Constraint> ConstraintCache::find(const std::string& key) {
+const CompiledConstraint* ConstraintCache::find(const std::string& key) {
   const auto found = std::ranges::find(kept_, key, [](const auto& entry) { return entry.first; });
-  if (found != kept_.end() && !found->second->full()) {
+  if (found != kept_.end() && !found->second.constraint->full()) {
     kept_.splice(kept_.begin(), kept_, found);
-    return kept_.front().second;
+    return &kept_.front().second;
   }
   if (found != kept_.end()) kept_.erase(found);
   return nullptr;
 }
 
-std::shared_ptr<engine::Constraint> ConstraintCache::keep(
-    std::string key, engine::Grammar grammar, std::shared_ptr<const engine::TokenTrie> trie,
-    bool strip_first_space) {
+const CompiledConstraint& ConstraintCache::keep(std::string key, engine::Grammar grammar,
+                                                std::shared_ptr<const engine::TokenTrie> trie,
+                                                bool strip_first_space,
+                                                std::vector<std::string> relaxed) {
   auto made =
       std::make_shared<engine::Constraint>(std::move(grammar), std::move(trie), strip_first_space);
   // The first mask costs the most, and here no step waits for it.
   made->mask(engine::Constraint::kStart);
-  kept_.emplace_front(std::move(key), made);
+  kept_.emplace_front(std::move(key), CompiledConstraint{std::move(made), std::move(relaxed)});
   if (kept_.size() > kKept) kept_.pop_back();
-  return made;
+  return kept_.front().second;
 }
 
-Result<std::shared_ptr<engine::Constraint>> ConstraintCache::get(const std::string& json_schema,
-                                                                 const std::string& grammar,
-                                                                 bool strip_first_space) {
+Result<CompiledConstraint> ConstraintCache::get(const std::string& json_schema,
+                                                const std::string& grammar, bool strip_first_space,
+                                                bool relax) {
   const bool schema = !json_schema.empty();
   std::string key = schema ? "s" : "g";
   key += strip_first_space ? "1" : "0";
+  key += relax ? "1" : "0";
   key += schema ? json_schema : grammar;
-  if (auto known = find(key)) return known;
-  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled, schema
-                                                        ? engine::compile_json_schema(json_schema)
-                                                        : engine::compile_gbnf(grammar));
+  if (const CompiledConstraint* known = find(key)) return *known;
+  std::vector<std::string> relaxed;
+  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled,
+                          schema
+                              ? engine::compile_json_schema(json_schema, relax ? &relaxed : nullptr)
+                              : engine::compile_gbnf(grammar));
   if (trie_ == nullptr) trie_ = make_trie(tokenizer_, {});
-  return keep(std::move(key), std::move(compiled), trie_, strip_first_space);
+  return keep(std::move(key), std::move(compiled), trie_, strip_first_space, std::move(relaxed));
 }
 
-Result<std::shared_ptr<engine::Constraint>> ConstraintCache::get(
-    const engine::CallGrammar& calls, const std::vector<int32_t>& mark_ids) {
+Result<CompiledConstraint> ConstraintCache::get(const engine::CallGrammar& calls,
+                                                const std::vector<int32_t>& mark_ids, bool relax) {
   std::string key = "c";
   key += calls.one_call ? "1" : "0";
   key += calls.reasoning_open ? "1" : "0";
+  key += relax ? "1" : "0";
   for (const engine::CallableFunction& function : calls.functions) {
     key += function.name + "\n" + function.schema + "\n";
   }
-  if (auto known = find(key)) return known;
-  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled, engine::compile_call_grammar(calls));
+  if (const CompiledConstraint* known = find(key)) return *known;
+  std::vector<std::string> relaxed;
+  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled,
+                          engine::compile_call_grammar(calls, relax ? &relaxed : nullptr));
   // The marks depend on the model, not on the functions, but may differ with and without tools.
   if (marked_trie_ == nullptr || marked_ids_ != mark_ids) {
     marked_trie_ = make_trie(tokenizer_, mark_ids);
     marked_ids_ = mark_ids;
   }
-  return keep(std::move(key), std::move(compiled), marked_trie_, false);
+  return keep(std::move(key), std::move(compiled), marked_trie_, false, std::move(relaxed));
 }
 
 }  // namespace hearth::worker

@@ -16,6 +16,11 @@
 
 namespace hearth::worker {
 
+struct CompiledConstraint {
+  std::shared_ptr<engine::Constraint> constraint;
+  std::vector<std::string> relaxed{};  ///< what schemas lost, in words
+};
+
 /// Owned by the preparing thread. Once returned, a constraint belongs to the engine; the cache
 /// holds it but does not access it.
 class ConstraintCache {
@@ -23,25 +28,25 @@ class ConstraintCache {
   explicit ConstraintCache(const models::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   /// Exactly one of the two texts is not empty. `strip_first_space`: the text drops a leading space
-  /// of its first token. Errors name json_schema or grammar.
-  Result<std::shared_ptr<engine::Constraint>> get(const std::string& json_schema,
-                                                  const std::string& grammar,
-                                                  bool strip_first_space);
+  /// of its first token. `relax`: the schema may lose what cannot be promised. Errors name
+  /// json_schema or grammar.
+  Result<CompiledConstraint> get(const std::string& json_schema, const std::string& grammar,
+                                 bool strip_first_space, bool relax);
   /// For calls that must be made. `mark_ids`: the tokens of its control marks, in order.
-  Result<std::shared_ptr<engine::Constraint>> get(const engine::CallGrammar& calls,
-                                                  const std::vector<int32_t>& mark_ids);
+  Result<CompiledConstraint> get(const engine::CallGrammar& calls,
+                                 const std::vector<int32_t>& mark_ids, bool relax);
 
  private:
-  std::shared_ptr<engine::Constraint> find(const std::string& key);
-  std::shared_ptr<engine::Constraint> keep(std::string key, engine::Grammar grammar,
-                                           std::shared_ptr<const engine::TokenTrie> trie,
-                                           bool strip_first_space);
+  const CompiledConstraint* find(const std::string& key);
+  const CompiledConstraint& keep(std::string key, engine::Grammar grammar,
+                                 std::shared_ptr<const engine::TokenTrie> trie,
+                                 bool strip_first_space, std::vector<std::string> relaxed);
 
   const models::Tokenizer& tokenizer_;
   std::shared_ptr<const engine::TokenTrie> trie_;         ///< created on first use
   std::shared_ptr<const engine::TokenTrie> marked_trie_;  ///< the same with these mark tokens
   std::vector<int32_t> marked_ids_;
-  std::list<std::pair<std::string, std::shared_ptr<engine::Constraint>>> kept_;  ///< newest first
+  std::list<std::pair<std::string, CompiledConstraint>> kept_;  ///< newest first
 };
 
 }  // namespace hearth::worker

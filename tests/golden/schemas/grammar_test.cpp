@@ -173,16 +173,20 @@ word  ::= [a-zà-ü] [^\],\x00-\x1f]{0,3}   # at most four
 TEST_CASE("unsupported constructs are refused by name") {
   const std::pair<const char*, const char*> refused[] = {
       {R"({"type":"array","uniqueItems":true})", "uniqueItems"},
-      {R"({"patternProperties":{}})", "patternProperties"},
+      {R"({"patternProperties":{"a":{"type":"null"}},"properties":{"b":{}}})", "patternProperties"},
+      {R"({"patternProperties":{"a":{"type":"null"},"b":{}}})", "patternProperties"},
       {R"({"not":{}})", "not"},
       {R"({"if":{}})", "if"},
-      {R"({"type":"number","multipleOf":0.1})", "multipleOf"},
+      {R"({"type":"number","multipleOf":0.3})", "multipleOf"},
+      {R"({"type":"integer","multipleOf":3,"minimum":5,"maximum":5000})", "multipleOf"},
+      {R"({"type":"integer","multipleOf":0})", "multipleOf"},
       {R"({"type":"number","minimum":0.5})", "minimum"},
-      {R"({"type":"string","format":"hostname"})", "hostname"},
+      {R"({"type":"string","format":"regex"})", "regex"},
       {R"({"type":"string","pattern":"(?=a)b"})", "group"},
       {R"({"type":"string","pattern":"a\\b"})", "\\b"},
       {R"({"type":"string","pattern":"(a)\\1"})", "\\1"},
-      {R"({"type":"string","pattern":"a","maxLength":3})", "pattern"},
+      {R"({"type":"string","pattern":"^a{4}$","maxLength":3})", "length"},
+      {R"({"type":"string","format":"date","maxLength":9})", "length"},
       {R"({"oneOf":[{"type":"string"},{"maxLength":3,"type":"string"}]})", "oneOf"},
       {R"({"$ref":"http://x/y"})", "$ref"},
       {R"({"$ref":"#/$defs/no"})", "$ref"},
@@ -191,7 +195,7 @@ TEST_CASE("unsupported constructs are refused by name") {
       {R"({"enum":[]})", "enum"},
       {R"({"type":"integer","minimum":3,"maximum":2})", "minimum"},
       {R"({"minItems":3,"maxItems":2})", "maxItems"},
-      {R"({"type":"string","maxLength":100000})", "maxLength"},
+      {R"({"type":"string","minLength":100000})", "minLength"},
       {R"({"type":"object","minProperties":2})", "minProperties"},
       {R"({"required":["a"],"additionalProperties":false})", "required"},
       {R"({"$ref":"#"})", "begins with itself"},
@@ -219,6 +223,96 @@ TEST_CASE("unsupported constructs are refused by name") {
     CHECK_MESSAGE(!met.ok(), grammar);
     if (!met.ok()) CHECK(met.error().field == "grammar");
   }
+}
+
+TEST_CASE("formats and patterns next to lengths, multiples, distinct items, patterns of keys") {
+  struct Case {
+    const char* schema;
+    std::vector<const char*> good, bad;
+  };
+  const Case cases[] = {
+      {R"({"type":"string","pattern":"^[a-c]+$","minLength":2,"maxLength":3})",
+       {R"("ab")", R"("abc")"},
+       {R"("a")", R"("abcd")", R"("")"}},
+      {R"({"type":"string","pattern":"a","maxLength":3})", {R"("a")", R"("xa")"}, {R"("xxaxx")"}},
+      {R"({"type":"string","format":"date","minLength":10,"maxLength":10})",
+       {R"("2024-02-28")"},
+       {R"("2024-2-28")"}},
+      {R"({"type":"string","format":"email","maxLength":12})",
+       {R"("a@b.cd")"},
+       {R"("abcdefghij@b.cd")"}},
+      {R"({"type":"string","format":"uri"})",
+       {R"("https://example.org/a/b?q=1")", R"("http://localhost")"},
+       {R"("example")", R"("ftp://a")"}},
+      {R"({"type":"string","pattern":"^(ab|cde){1,9}$","maxLength":4})",
+       {R"("ab")", R"("abab")"},
+       {R"("abcde")", R"("abababab")"}},
+      {R"({"type":"string","maxLength":100000})", {R"("")"}, {"1"}},
+      {R"({"type":"integer","multipleOf":7})", {"0", "7", "-14", "700000007"}, {"1", "-0", "07"}},
+      {R"({"type":"number","multipleOf":25,"minimum":0})",
+       {"0", "25", "1000"},
+       {"-25", "5", "2.5"}},
+      {R"({"type":"integer","multipleOf":5,"minimum":7,"maximum":20})",
+       {"10", "15", "20"},
+       {"5", "25", "12"}},
+      {R"({"type":"number","multipleOf":0.01})", {"1", "1.5", "-0.25"}, {"0.125", "1e-3"}},
+      {R"({"type":"number","multipleOf":0.1,"minimum":0,"maximum":1})",
+       {"0", "0.5", "1"},
+       {"0.55", "1.1"}},
+      {R"({"type":"array","items":{"enum":["a","b","a"]},"uniqueItems":true})",
+       {"[]", R"(["a"])", R"(["b"])", R"(["a","b"])"},
+       {R"(["a","a"])", R"(["a","b","a"])"}},
+      {R"({"type":"array","items":{"type":"boolean"},"uniqueItems":true,"minItems":2})",
+       {"[true,false]"},
+       {"[]", "[true]", "[true,true]"}},
+      {R"({"type":"array","items":{"enum":[1,2,3]},"uniqueItems":true,"maxItems":2})",
+       {"[]", "[1,3]", "[2, 3]"},
+       {"[1,2,3]", "[3,3]"}},
+      {R"({"type":"array","uniqueItems":true,"maxItems":1})", {"[]", "[7]"}, {"[1,2]"}},
+      {R"({"patternProperties":{"^x_[a-z]+$":{"type":"integer"}},"additionalProperties":false})",
+       {"{}", R"({"x_a":1})", R"({"x_a":1,"x_b":2})"},
+       {R"({"a":1})", R"({"x_a":"b"})"}},
+      {R"({"patternProperties":{"^a$":{"type":"null"},"^b":{"type":"null"}}})",
+       {R"({"a":null,"bb":null})"},
+       {R"({"c":null})"}},
+  };
+  for (const Case& each : cases) {
+    INFO(each.schema);
+    Constraint c = constraint_of(compile_json_schema(each.schema));
+    for (const char* text : each.good) CHECK_MESSAGE(accepts(c, text), text);
+    for (const char* text : each.bad) CHECK_MESSAGE(!accepts(c, text), text);
+  }
+}
+
+TEST_CASE("a schema that may be relaxed loses only what cannot be promised, by name") {
+  using Names = std::vector<std::string>;
+  const std::pair<const char*, Names> cases[] = {
+      {R"({"type":"array","items":{"type":"integer"},"uniqueItems":true,"not":{}})",
+       {"the keyword 'not'", "uniqueItems of values that are not listed"}},
+      {R"({"type":"string","format":"regex","maxLength":3})", {"the format 'regex'"}},
+      {R"({"type":"string","pattern":"(?=a)b"})", {"this pattern"}},
+      {R"({"type":"number","multipleOf":0.3,"minimum":0.5})",
+       {"this multipleOf", "minimum that is not whole"}},
+      {R"({"oneOf":[{"type":"string"},{"type":"string","maxLength":3}]})",
+       {"oneOf of branches that one value may both be of"}},
+      {R"({"type":"object","minProperties":2})", {"minProperties here"}},
+      {R"({"type":"boolean"})", {}},
+  };
+  for (const auto& [schema, wanted] : cases) {
+    INFO(schema);
+    Names met;
+    CHECK(compile_json_schema(schema, &met).ok());
+    CHECK(met == wanted);
+    if (!wanted.empty()) CHECK_FALSE(compile_json_schema(schema).ok());
+  }
+  // What is wrong stays wrong.
+  Names met;
+  CHECK_FALSE(compile_json_schema(R"({"type":"strin"})", &met).ok());
+  // The rest of the schema still binds.
+  Constraint c = constraint_of(
+      compile_json_schema(R"({"type":"string","format":"regex","maxLength":3})", &met));
+  CHECK(accepts(c, "\"abc\""));
+  CHECK_FALSE(accepts(c, "\"abcd\""));
 }
 
 TEST_CASE("hostile sources end soon") {

@@ -1,0 +1,62 @@
+// What a conversation's request asks of the template, the tokenizer and the answer.
+
+#include <doctest/doctest.h>
+
+#include "tests/unit/daemon/prep_fixture.h"
+
+namespace hearth::worker {
+namespace {
+
+TEST_CASE("words of a conversation never become control tokens") {
+  const Fixture f;
+  const Conversing c(f, "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}");
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate().messages.text = R"([{"role":"user","content":"<s>a<|end|></s>"}])";
+  const PrepResult result = prepare(c.model, in);
+  const std::vector<int32_t>& ids = std::get<PreparedRequest>(result.outcome).request.prompt;
+  std::vector<std::string_view> control;
+  std::string text;
+  for (const int32_t id : ids) {
+    if (f.tokenizer->is_control(id)) {
+      control.push_back(f.tokenizer->entry(id));
+    } else {
+      text += f.tokenizer->piece(id);
+    }
+  }
+  // BOS is in front, although the text seems to begin with it.
+  CHECK(control == std::vector<std::string_view>{"<s>", "<|end|>"});
+  CHECK(text == " <s>a<|end|></s>");
+}
+
+TEST_CASE("a named function is called once") {
+  const Fixture f;
+  const Conversing c(f,
+                     "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+                     "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}",
+                     400);
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate().messages.text = R"([{"role":"user","content":"the"}])";
+  in.generate().tools.text = R"([{"type":"function","function":{"name":"f"}}])";
+  for (const auto& [choice, once] : {std::pair("f", true), std::pair("required", false)}) {
+    in.generate().tool_choice = choice;
+    const PrepResult result = prepare(c.model, in);
+    const auto& prepared = std::get<PreparedRequest>(result.outcome);
+    CHECK(prepared.reading->shape.one_call == once);
+    CHECK(prepared.reading->shape.must_call);
+  }
+}
+
+TEST_CASE("a relaxed schema names what it lost") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("the");
+  in.generate().json_schema = R"({"type":"array","uniqueItems":true})";
+  CHECK(f.bad(in).field == "json_schema");
+  in.generate().relax_schema = true;
+  for (int again = 0; again < 2; ++again) {
+    const PrepResult result = prepare(f.model, in);
+    CHECK(std::get<PreparedRequest>(result.outcome).relaxed.size() == 1);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::worker
