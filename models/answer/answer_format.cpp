@@ -100,6 +100,60 @@ ReasoningMarks reasoning_of(std::string_view source) {
   return {};
 }
 
+struct ReasoningSwitch {
+  std::string_view off;
+  std::string_view on{};
+  std::string_view literal{};  ///< that the template must contain
+};
+// Qwen, GLM and others; DeepSeek and Granite; Seed-OSS; Mistral.
+constexpr std::array<ReasoningSwitch, 4> kReasoningSwitches = {{
+    {R"("enable_thinking":false)", R"("enable_thinking":true)"},
+    {R"("thinking":false)", R"("thinking":true)"},
+    {R"("thinking_budget":0)"},
+    {R"("reasoning_effort":"none")", "", "none"},
+}};
+
+bool names_literal(std::string_view source, std::string_view literal) {
+  return source.find(fmt::format("'{}'", literal)) != std::string_view::npos ||
+         source.find(fmt::format("\"{}\"", literal)) != std::string_view::npos;
+}
+
+// Finds the first switch that the template knows: it changes the prompt, and off it closes the
+// reasoning, opens none, or is the default.
+void find_reasoning_switch(const ChatTemplates& templates, std::string_view name,
+                           const ChatSurroundings& surroundings, AnswerFormat* out) {
+  if (out->channels) return;
+  if (out->reasoning.empty()) {
+    out->reasoning_off = "";
+    return;
+  }
+  const auto prompt = [&](std::string_view member) -> std::string {
+    if (member.empty()) return {};
+    const std::string asked =
+        fmt::format("{{{},", member) + conversation(false, false, false).substr(1);
+    Result<TracedText> text = templates.render(name, asked, surroundings);
+    return text.ok() ? std::move(text->text) : std::string();
+  };
+  const auto closed = [&](std::string_view text) {
+    return jinja::strip_right(text).ends_with(out->reasoning.end);
+  };
+  const std::string plain = prompt(R"("add_generation_prompt":true)");
+  const bool opens = reasoning_is_open(out->reasoning, plain);
+  if (closed(plain)) out->reasoning_off = "";
+  for (const ReasoningSwitch& each : kReasoningSwitches) {
+    const std::string off = prompt(each.off), on = prompt(each.on);
+    const bool known = off != plain || (!on.empty() && on != plain);
+    if (off.empty() || !known) continue;
+    const bool closes = closed(off) || (opens && !reasoning_is_open(out->reasoning, off));
+    const bool is_default = off == plain && !opens;
+    const bool named = !each.literal.empty() && names_literal(templates.source(name), each.literal);
+    if (!closes && !is_default && !named) continue;
+    if (!out->reasoning_off) out->reasoning_off = off == plain ? "" : std::string(each.off);
+    if (!on.empty() && on != plain) out->reasoning_on = each.on;
+    return;
+  }
+}
+
 void find_tools(const ChatTemplates& templates, std::string_view name,
                 const ChatSurroundings& surroundings, AnswerFormat* out) {
   bool shows_calls = false;
@@ -159,6 +213,7 @@ AnswerFormat find_answer_format(const ChatTemplates& templates, bool with_tools,
                  source.find("<|message|>") != std::string_view::npos &&
                  source.find("<|start|>assistant") != std::string_view::npos;
   if (!out.channels) out.reasoning = reasoning_of(source);
+  find_reasoning_switch(templates, name, surroundings, &out);
   find_tools(templates, name, surroundings, &out);
   if (out.tools != nullptr) out.channels = out.tools->style == CallStyle::kChannels;
   return out;

@@ -4,6 +4,7 @@
 // template renders no calls, its own text must contain a format's marks. Otherwise no format is
 // assumed.
 
+#include <optional>
 #include <string>
 
 #include "models/answer/reasoning_splitter.h"
@@ -19,6 +20,10 @@ struct AnswerFormat {
   bool null_content = false;          ///< and the content of a message with calls to be null
   ReasoningMarks reasoning;
   bool channels = false;
+  /// Members of the conversation that make the template ask for no reasoning, such as
+  /// "enable_thinking":false; empty: it asks for none anyway; absent: it has no way to.
+  std::optional<std::string> reasoning_off;
+  std::string reasoning_on;  ///< the same for reasoning; empty: as it does anyway
 
   /// Control tokens whose text is part of the answer in this format.
   std::vector<std::string> marks() const;

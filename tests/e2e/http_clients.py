@@ -39,6 +39,12 @@ echoed = client.completions.create(**ask, echo=True, logprobs=1)
 assert echoed.choices[0].text == "the" + whole.choices[0].text
 assert echoed.choices[0].logprobs.token_logprobs[0] is None
 assert echoed.choices[0].logprobs.token_logprobs[-20:] == whole.choices[0].logprobs.token_logprobs
+several = client.completions.create(**{**ask, "prompt": ["the", "abc"]})
+assert [choice.index for choice in several.choices] == [0, 1]
+assert several.choices[0].text == whole.choices[0].text and several.usage.completion_tokens == 40
+scored = client.completions.create(model="tiny", prompt=["the", "abc"], echo=True, logprobs=0, max_tokens=0)
+assert [choice.text for choice in scored.choices] == ["the", "abc"] and scored.usage.completion_tokens == 0
+assert scored.choices[0].logprobs.token_logprobs == echoed.choices[0].logprobs.token_logprobs[:-20]
 try:
     client.completions.create(**ask, suffix="x")
     raise AssertionError("suffix was taken")
@@ -52,7 +58,7 @@ assert len(vectors.data) == 2 and len(vectors.data[0].embedding) == 64
 as_floats = lambda values: struct.pack(f"<{len(values)}f", *values)  # decimals name a float, not a double
 assert as_floats(vectors.data[0].embedding) == as_floats(numbers.data[0].embedding)
 assert vectors.usage.prompt_tokens > numbers.usage.prompt_tokens > 0
-for body, param in (({}, "pooling"), ({"dimensions": 8}, "dimensions")):
+for body, param in (({"dimensions": 8}, "dimensions"),):
     try:
         client.embeddings.create(model="tiny", input="a", **body)
         raise AssertionError(f"taken: {body}")
@@ -102,7 +108,7 @@ for chunk in client.chat.completions.create(**ask, stream=True):
 assert arguments == call.function.arguments, arguments
 answer = client.chat.completions.create(
     model="caller", max_tokens=5, tools=ask["tools"], messages=hello + [
-        choice.message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}])
+        choice.message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "rain"}])
 assert answer.usage.prompt_tokens > 0
 
 ask = dict(model="caller", input="Hi", tool_choice="required", parallel_tool_calls=False,
@@ -113,7 +119,7 @@ with client.responses.stream(**ask) as stream:
     final = stream.get_final_response()
 assert final.output[0].type == "function_call" and "city" in json.loads(final.output[0].arguments), final
 client.responses.create(model="caller", max_output_tokens=5, input=[
-    {"role": "user", "content": "Hi"}, output[0].model_dump(exclude_none=True),
+    {"role": "user", "content": "Hi"}, output[0].model_dump(),
     {"type": "function_call_output", "call_id": output[0].call_id, "output": "rain"}])
 
 ask = dict(model="caller", max_tokens=300, messages=hello,
@@ -128,7 +134,28 @@ claude.messages.create(model="caller", max_tokens=5, messages=hello + [
     {"role": "assistant", "content": message.content},
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": message.content[0].id, "content": "rain"}]}])
 
-# Reasoning.
+# What became of a request is in the answer's headers.
+relaxed = {"type": "json_schema", "json_schema": {"name": "n", "strict": False, "schema": {"type": "boolean", "not": {}}}}
+raw = client.chat.completions.with_raw_response.create(
+    model="caller", messages=hello, max_tokens=500_000, store=False, response_format=relaxed)
+assert raw.parse().choices[0].message.content in ("true", "false"), raw.text
+assert raw.headers["x-hearth-ignored"] == "store", raw.headers
+assert raw.headers["x-hearth-relaxed"] == "the keyword 'not'", raw.headers
+assert 0 < int(raw.headers["x-hearth-max-tokens"]) < 500_000, raw.headers
+assert raw.parse().id.endswith(raw.headers["x-request-id"]), raw.headers
+relaxed["json_schema"]["strict"] = True
+try:
+    client.chat.completions.create(model="caller", messages=hello, response_format=relaxed)
+    raise AssertionError("a keyword that cannot be enforced was taken")
+except openai.BadRequestError as error:
+    assert error.param == "json_schema" and "'not'" in str(error), error
+
+# Reasoning. This template cannot switch it off.
+try:
+    client.chat.completions.create(model="thinker", messages=hello, reasoning_effort="none")
+    raise AssertionError("reasoning was switched off")
+except openai.BadRequestError as error:
+    assert error.param == "reasoning", error
 ask = dict(model="thinker", messages=hello, max_tokens=20, seed=7, extra_body={"ignore_eos": True})
 whole = client.chat.completions.create(**ask)
 assert whole.choices[0].message.reasoning_content and whole.usage.completion_tokens_details.reasoning_tokens == 20

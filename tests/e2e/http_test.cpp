@@ -180,14 +180,17 @@ TEST_CASE("embeddings over HTTP: as numbers and in base64, of texts and of their
   const Sandbox sandbox;
   const Daemon daemon(sandbox);
   HttpClient http(daemon);
-  // The file does not give its pooling.
-  const HttpAnswer embedding =
-      http.ask("POST", "/v1/embeddings", R"({"model":"tiny","input":"the"})");
-  CHECK(embedding.status == 400);
-  CHECK(Json::parse(embedding.body)["error"]["param"] == "pooling");
+  const HttpAnswer cut =
+      http.ask("POST", "/v1/embeddings", R"({"model":"tiny","input":"the","dimensions":8})");
+  CHECK(cut.status == 400);
+  CHECK(Json::parse(cut.body)["error"]["param"] == "dimensions");
+  // The file does not give its pooling: the mean.
+  const HttpAnswer plain = http.ask(
+      "POST", "/v1/embeddings", R"({"model":"tiny","input":["the abc","the"],"dimensions":64})");
   const HttpAnswer numbers = http.ask(
       "POST", "/v1/embeddings", R"({"model":"tiny","input":["the abc","the"],"pooling":"mean"})");
   REQUIRE_MESSAGE(numbers.status == 200, numbers.body);
+  CHECK(plain.body == numbers.body);
   const Json list = Json::parse(numbers.body);
   REQUIRE(list["data"].size() == 2);
   const auto first = list["data"][0]["embedding"].get<std::vector<float>>();

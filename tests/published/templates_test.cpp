@@ -204,6 +204,31 @@ bool check_calls(const std::string& file, const ChatTemplates& templates,
   return true;
 }
 
+TEST_CASE("reasoning is switched off by the templates' own switches") {
+  const auto folder = templates_folder();
+  if (folder.empty()) HEARTH_SKIP("needs tests/published/fetch.sh --all");
+  const std::pair<const char*, std::optional<std::string>> wanted[] = {
+      {"Qwen-Qwen3-0.6B", R"("enable_thinking":false)"},
+      {"Qwen3.5-4B", R"("enable_thinking":false)"},
+      {"GLM-4.6", R"("enable_thinking":false)"},
+      {"HuggingFaceTB-SmolLM3-3B", R"("enable_thinking":false)"},
+      {"ByteDance-Seed-OSS", R"("thinking_budget":0)"},
+      {"deepseek-ai-DeepSeek-V3.1", ""},  // off unless it is switched on
+      {"google-gemma-4-31B-it", ""},
+      {"Qwen-QwQ-32B", ""},
+      {"Qwen-Qwen2.5-7B-Instruct", ""},
+      {"Kimi-K2-Thinking", std::nullopt},
+      {"openai-gpt-oss-120b", std::nullopt},
+  };
+  for (const auto& [name, off] : wanted) {
+    const ChatTemplates templates =
+        templates_with(read_file(folder / (std::string(name) + ".jinja")));
+    const AnswerFormat format = find_answer_format(templates, false, surroundings());
+    CHECK_MESSAGE(format.reasoning_off == off, std::string(name)
+                                                   << ": " << format.reasoning_off.value_or("-"));
+  }
+}
+
 TEST_CASE("calls of published models are read in the notation of their templates") {
   const auto folder = templates_folder();
   if (folder.empty()) HEARTH_SKIP("needs tests/published/fetch.sh --all");

@@ -11,9 +11,13 @@
 #include "kernels/base/match.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
+#include "models/pooling_in_use.h"
 
 namespace hearth::worker {
 namespace {
+
+/// Added to the logit of a token that must not be drawn.
+constexpr float kBan = -10'000;
 
 engine::Priority priority_of(const std::string& name) {
   if (name == "interactive") return engine::Priority::kInteractive;
@@ -66,6 +70,7 @@ struct Prompt {
   std::vector<engine::KeptPrefix> kept{};          ///< requested by marks in the conversation
   std::shared_ptr<const AnswerReading> reading{};  ///< for a conversation's answer
   std::optional<engine::CallGrammar> forced{};     ///< a call that the answer must make
+  std::optional<int32_t> banned{};                 ///< a token that the answer must not have
 };
 
 /// Converts the marks of a conversation to prefixes of its rendered prompt: see kept_marks.h.
@@ -121,6 +126,7 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
     Prompt out{.ids = {}, .kept = std::move(kept)};
     out.reading = model.chat->reading(chat, prompt->text, prompt->ids, request.seed.value_or(0));
     out.ids = std::move(prompt->ids);
+    out.banned = chat.banned;
     out.forced = std::move(chat.forced);
     if (!out.forced) return out;
     out.forced->reasoning = out.reading->shape.reasoning;
@@ -169,9 +175,13 @@ Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& req
 }
 
 /// The number of tokens that may follow the prompt.
-Result<int32_t> check_context(const PrepModel& model, size_t prompt, int32_t max_tokens) {
-  if (max_tokens == 0 && std::cmp_less(prompt, model.context_length)) {
-    return model.context_length - narrow<int32_t>(prompt);
+Result<int32_t> check_context(const PrepModel& model, size_t prompt,
+                              const ipc::GenerateRequest& request) {
+  int32_t max_tokens = request.max_tokens;
+  if (std::cmp_less(prompt, model.context_length)) {
+    const int32_t room = model.context_length - narrow<int32_t>(prompt);
+    if (max_tokens == 0) return room;
+    if (request.clip_max_tokens) return std::min(max_tokens, room);
   }
   max_tokens = std::max(max_tokens, 1);
   const uint64_t together = prompt + max_tokens;
@@ -260,7 +270,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   HEARTH_TRY(check_ids(model, request.prefix, "prefix"));
   prompt.ids.insert(prompt.ids.end(), request.prefix.begin(), request.prefix.end());
   HEARTH_ASSIGN_OR_RETURN(const int32_t max_tokens,
-                          check_context(model, prompt.ids.size(), generate.max_tokens));
+                          check_context(model, prompt.ids.size(), generate));
   if (generate.min_tokens > max_tokens) {
     return Error::invalid(fmt::format("min_tokens: met {}, the context has room for {}",
                                       generate.min_tokens, max_tokens),
@@ -288,6 +298,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
     to.stop_ids.insert(to.stop_ids.end(), ends.begin(), ends.end());
   }
   to.sampling = sampling_of(generate, model.sampling);
+  if (prompt.banned) to.sampling.logit_bias.emplace_back(*prompt.banned, kBan);
   to.speculate = generate.speculate;
   to.use_draft = generate.draft != "none";
   to.use_prefix_cache = generate.cache != "off";
@@ -344,17 +355,11 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
   return reply;
 }
 
-Result<models::Pooling> pooling_of(const PrepModel& model, const std::string& name) {
+models::Pooling pooling_of(const PrepModel& model, const std::string& name) {
   if (name == "mean") return models::Pooling::kMean;
   if (name == "cls") return models::Pooling::kCls;
   if (name == "last") return models::Pooling::kLast;
-  if (model.pooling != models::Pooling::kNone) return model.pooling;
-  return Error::invalid(
-      fmt::format(
-          "pooling: the file of model {} does not give the pooling, how its rows become one "
-          "vector ({}.pooling_type); want mean, cls or last",
-          model.name, model.architecture),
-      "pooling");
+  return models::pooling_in_use(model.pooling);
 }
 
 /// Tokenizes a text to embed and appends its end token.
@@ -370,7 +375,7 @@ Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::stri
 Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request,
                                     models::EncodePause* pause) {
   const auto& embed = std::get<ipc::EmbedRequest>(request.task);
-  HEARTH_ASSIGN_OR_RETURN(const models::Pooling pooling, pooling_of(model, embed.pooling));
+  const models::Pooling pooling = pooling_of(model, embed.pooling);
   PreparedEmbed out;
   const size_t count = embed.texts.size() + embed.ids.size();
   for (size_t i = 0; i < count; ++i) {

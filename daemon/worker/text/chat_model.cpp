@@ -107,6 +107,19 @@ std::optional<int32_t> ChatModel::control_token(const std::string& mark) const {
   return std::nullopt;
 }
 
+Result<std::string> ChatModel::reasoning_members(const std::string& reasoning,
+                                                 const models::AnswerFormat& format) const {
+  if (reasoning == "auto") return std::string();
+  if (reasoning == "off" && !format.reasoning_off) {
+    return Error::unsupported(
+        "reasoning: met off, but the model's chat template has no way to ask for an answer without "
+        "reasoning",
+        "reasoning");
+  }
+  const std::string& members = reasoning == "off" ? *format.reasoning_off : format.reasoning_on;
+  return members.empty() ? members : members + ",";
+}
+
 // Converts calls to the template's form; a result's message gets the name of the function called.
 Result<std::string> ChatModel::messages_for_template(const std::string& messages,
                                                      const models::AnswerFormat& format) const {
@@ -185,6 +198,13 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
     out.shape.channels = known.channels;
   }
 
+  HEARTH_ASSIGN_OR_RETURN(const std::string switches, reasoning_members(request.reasoning, known));
+  if (request.reasoning == "off" && !known.reasoning.empty()) {
+    const std::vector<int32_t> begin =
+        tokenizer_.encode(known.reasoning.begin, {.add_bos = false, .parse_special = true});
+    if (begin.size() == 1) out.banned = begin.front();
+  }
+
   // Of duplicate members the last one counts, so the template's variables cannot replace the
   // messages.
   out.conversation += '{';
@@ -192,6 +212,7 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
     const std::string& members = request.template_kwargs.text;
     out.conversation += members.substr(1, members.size() - 2) + ",";
   }
+  out.conversation += switches;
   if (out.with_tools) out.conversation += "\"tools\":" + request.tools.text + ",";
   std::string messages = request.messages.text;
   if (messages.find("\"tool_calls\"") != std::string::npos) {

@@ -31,6 +31,8 @@ struct ChatRequest {
   bool with_tools = false;   ///< the conversation defines tools
   models::AnswerShape shape;
   std::optional<engine::CallGrammar> forced;  ///< a call that the answer must make
+  /// Without reasoning: the token that would begin it, if it is one token.
+  std::optional<int32_t> banned{};
 };
 
 class ChatModel {
@@ -56,6 +58,9 @@ class ChatModel {
  private:
   const models::AnswerFormat& format(bool with_tools);
   std::optional<int32_t> control_token(const std::string& mark) const;
+  /// Members for the template that switch reasoning, each followed by a comma.
+  Result<std::string> reasoning_members(const std::string& reasoning,
+                                        const models::AnswerFormat& format) const;
   Result<std::string> messages_for_template(const std::string& messages,
                                             const models::AnswerFormat& format) const;
 

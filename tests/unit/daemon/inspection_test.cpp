@@ -39,6 +39,10 @@ TEST_CASE("a supported model: parameters, types and KV bytes of each group") {
   CHECK(json["parameters"] == parameters);
   CHECK(json["model"]["kv"]["groups"][0]["bytes_per_token_f16"] ==
         kv_bytes_per_token(group, kernels::DType::kF16));
+  CHECK(json["model"]["pooling"] == "mean");
+  CHECK(json["model"]["pooling_in_file"] == false);
+  CHECK(as_text(found, {}).find("mean of the rows, because the file gives no pooling") !=
+        std::string::npos);
   CHECK(json["tensors"].size() == tiny.file.tensors().size());
   CHECK(as_text(found, {}).find("runs here          yes") != std::string::npos);
 }

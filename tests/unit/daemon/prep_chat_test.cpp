@@ -46,6 +46,36 @@ TEST_CASE("a named function is called once") {
   }
 }
 
+TEST_CASE("reasoning is switched off, or refused") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate().messages.text = R"([{"role":"user","content":"the"}])";
+  in.generate().reasoning = "off";
+  const auto prepared = [&](const char* opening) {
+    const Conversing c(f, "{% for m in messages %}{{ m.content }}{% endfor %}" +
+                              std::string(opening) + "{# <tool> </think> <think> #}");
+    return prepare(c.model, in).outcome;
+  };
+  const auto switched = prepared("{% if enable_thinking == false %}</think>{% endif %}");
+  const engine::Request& request = std::get<PreparedRequest>(switched).request;
+  CHECK(request.prompt == f.tokenizer->encode("the</think>", {}));
+  CHECK(std::get<Error>(prepared("<think>")).field == "reasoning");
+  CHECK(std::get<Error>(prepared("<think>")).code == ErrorCode::kUnsupported);
+  in.generate().reasoning = "on";
+  CHECK(std::holds_alternative<PreparedRequest>(prepared("<think>")));
+}
+
+TEST_CASE("max_tokens beyond the context's room is lowered if the request allows it") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("the abc", 1000);
+  CHECK(f.bad(in).field == "max_tokens");
+  in.generate().clip_max_tokens = true;
+  const engine::Request out = f.good(in);
+  CHECK(out.max_tokens == 64 - static_cast<int32_t>(out.prompt.size()));
+  in.generate().max_tokens = 3;
+  CHECK(f.good(in).max_tokens == 3);
+}
+
 TEST_CASE("a relaxed schema names what it lost") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the");

@@ -64,6 +64,38 @@ TEST_CASE("a template shows how tool calls are written") {
   }
 }
 
+TEST_CASE("a template's switch for reasoning is found") {
+  using Switch = std::optional<std::string>;
+  struct Case {
+    const char* opening;
+    Switch off;
+    const char* on = "";
+  };
+  const Case cases[] = {
+      {"{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}",
+       R"("enable_thinking":false)"},
+      {"{% if enable_thinking == false %}</think>{% else %}<think>\n{% endif %}",
+       R"("enable_thinking":false)"},
+      {"{% if thinking %}<think>{% else %}</think>{% endif %}", "", R"("thinking":true)"},
+      {"{% if thinking %}<|think|>{% endif %}", "", R"("thinking":true)"},
+      {"{% if thinking_budget == 0 %}<think></think>{% endif %}", R"("thinking_budget":0)"},
+      {"{% if reasoning_effort == 'none' %}[off]{% endif %}", R"("reasoning_effort":"none")"},
+      {"{% if reasoning_effort %}[{{ reasoning_effort }}]{% endif %}", std::nullopt},
+      {"<think>", std::nullopt},
+      {"", std::nullopt},
+  };
+  for (const Case& each : cases) {
+    INFO(each.opening);
+    const AnswerFormat format = format_of(
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}A:" +
+        std::string(each.opening) + "{% endif %}{# <think> </think> #}");
+    CHECK(format.reasoning_off == each.off);
+    CHECK(format.reasoning_on == each.on);
+  }
+  // No reasoning: nothing to switch off.
+  CHECK(format_of("{{ messages[0].content }}").reasoning_off == Switch(""));
+}
+
 TEST_CASE("templates that expect arguments as text, or no content, are recognized") {
   const AnswerFormat text =
       format_of(chat("<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": ' + "

@@ -5,6 +5,7 @@
 #include "daemon/worker/tools/inspect/metadata_value.h"
 #include "daemon/worker/tools/json_rows.h"
 #include "ipc/wire/json.h"
+#include "models/pooling_in_use.h"
 
 namespace hearth::worker {
 namespace {
@@ -64,6 +65,8 @@ Json model_of(const models::ModelInfo& model) {
           {"width", model.width},
           {"layers", model.num_layers},
           {"heads", model.num_heads},
+          {"pooling", std::string(name(models::pooling_in_use(model.pooling)))},
+          {"pooling_in_file", model.pooling != models::Pooling::kNone},
           {"kv", kv_of(model)}};
 }
 

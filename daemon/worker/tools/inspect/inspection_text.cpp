@@ -6,6 +6,7 @@
 #include "daemon/worker/load/inspection.h"
 #include "daemon/worker/tools/inspect/metadata_value.h"
 #include "ipc/text/shown_text.h"
+#include "models/pooling_in_use.h"
 
 namespace hearth::worker {
 namespace {
@@ -86,6 +87,11 @@ void model(Table& out, const models::ModelInfo& info) {
                                                   layers_of(group), describe(group.kv), bytes,
                                                   kv_bytes_per_token(group, kernels::DType::kF32)));
   }
+  const models::Pooling pooling = models::pooling_in_use(info.pooling);
+  out.line("embeddings",
+           fmt::format("{} of the rows, {}", name(pooling),
+                       info.pooling == pooling ? "as the file has it"
+                                               : "because the file gives no pooling"));
   out.line("KV in all", fmt::format("{} bytes per token as f16", total));
 }
 

@@ -1,0 +1,25 @@
+#pragma once
+// How vectors are made of a model whose file does not give the pooling.
+
+#include <string_view>
+
+#include "models/pooling.h"
+
+namespace hearth::models {
+
+constexpr Pooling pooling_in_use(Pooling in_file) {
+  return in_file == Pooling::kNone ? Pooling::kMean : in_file;
+}
+
+/// "mean", "cls", "last"; "" for kNone.
+constexpr std::string_view name(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kNone: return "";
+    case Pooling::kMean: return "mean";
+    case Pooling::kCls: return "cls";
+    case Pooling::kLast: return "last";
+  }
+  return "";
+}
+
+}  // namespace hearth::models
