@@ -13,11 +13,11 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "daemon/http/peer.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
@@ -29,6 +29,18 @@ constexpr size_t kMinConnections = 16;
 
 Error os_error(const std::filesystem::path& path, std::string_view what) {
   return Error::io(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
+}
+
+std::optional<ucred> credentials_of(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer;
+}
+
+std::optional<uint32_t> uid_of(int fd) {
+  const std::optional<ucred> peer = credentials_of(fd);
+  return peer ? std::optional(peer->uid) : std::nullopt;
 }
 
 class Server final : public TransportServer, public ConnectionHost {
@@ -168,21 +180,20 @@ Result<void> Server::listen() {
   AcceptHandlers handlers;
   handlers.on_connection = [this](int connection, std::optional<uint32_t>) { admit(connection); };
   handlers.on_refused = [this](uint64_t count, std::string_view why) { note_refused(count, why); };
-  listener_ = acceptor_.add(fd, http::unix_peer_uid, std::move(handlers));
+  listener_ = acceptor_.add(fd, uid_of, std::move(handlers));
   return {};
 }
 
 // ---- Connections -------------------------------------------------------------------------------
 
 void Server::admit(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+  const std::optional<ucred> peer = credentials_of(fd);
+  if (!peer) {
     note_refused(1, "the system does not name its user");
     ::close(fd);
     return;
   }
-  if (const char* why = refusal(peer.uid)) {
+  if (const char* why = refusal(peer->uid)) {
     note_refused(1, why);
     ::close(fd);
     return;
@@ -195,9 +206,9 @@ void Server::admit(int fd) {
     ::close(fd);
     return;
   }
-  ++users_[peer.uid].connections;
+  ++users_[peer->uid].connections;
   const TransportPeer who{.number = ++last_number_,
-                          .credentials = {.uid = peer.uid, .gid = peer.gid, .pid = peer.pid}};
+                          .credentials = {.uid = peer->uid, .gid = peer->gid, .pid = peer->pid}};
   auto connection = std::make_shared<Connection>(*this, std::move(socket), who);
   connections_.emplace(who.number, connection);
   connection->start();
