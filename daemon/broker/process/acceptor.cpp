@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 constexpr int kAcceptsPerTurn = 64;
 // How long the thread waits for the io thread before it reads its inbox again.
 constexpr milliseconds kFreeWait{10};
-// Until the next try after an error, and between two reports of refused connections.
+// Until the next try after an error, and until it is checked whether a report is due.
 constexpr int kRetryMs = 100;
 constexpr int64_t kReportEveryUs = 500'000;
 // Connections without a known user have one bound together.
