@@ -5,9 +5,11 @@
 #   bash tests/run.sh --full      full counts, all that ASan and UBSan check, TSan, CUDA kernels under ASan on the CPU,
 #                                 clang-tidy, soaks, attacks, valgrind, fuzzing, demo, tests and packages on a bare Debian 12
 #                                 and, where packaging/install_deps.sh --aarch64 was run, the kernels for AArch64 in
-#                                 QEMU too; writes a row into docs/benchmarks.md
-# --full takes hours and is made of stages. A stage that fails does not stop the others. In a clean tree build/full/
-# remembers which stages passed for this commit: started again, it runs only the others. Remove build/full to run all again.
+#                                 QEMU too
+#   bash tests/run.sh --full STAGE...   these stages of --full alone
+# --full takes hours and is made of stages. A stage that fails does not stop the others. In a clean tree a stage that
+# passes writes its row into docs/benchmarks.md, and build/full/ remembers it for these sources: started again, --full
+# runs only the others. Remove build/full to run all again.
 # Published models, the official HTTP clients and a bare Debian 12 are downloaded once, into ~/.cache/hearth-tests;
 # without network the tests that need them show as skipped. HEARTH_TEST_DATA names a directory with real models and
 # tokenizers; without it the tests that need them show as skipped. HEARTH_JOBS sets the parallelism (default: the
@@ -15,12 +17,21 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-full=0 release_only=0
+all_stages=(asan tsan aarch64 release lint soak siege memcheck coverage fuzz bare-presets bare-demo bare-packages bare-tests)
+full=0 release_only=0 wanted=()
+usage() {
+  printf 'usage: bash tests/run.sh [--release|--full [STAGE...]]\nstages: %s\n' "${all_stages[*]}" >&2
+  exit 2
+}
 case ${1:-} in
   "") ;;
-  --full) full=1 ;;
+  --full)
+    full=1
+    wanted=("${@:2}")
+    for stage in "${wanted[@]}"; do [[ " ${all_stages[*]} " == *" $stage "* ]] || usage; done
+    ;;
   --release) release_only=1 ;;
-  *) echo "usage: bash tests/run.sh [--release|--full]" >&2; exit 2 ;;
+  *) usage ;;
 esac
 jobs=${HEARTH_JOBS:-$(nproc)}
 started=$(date +%s)
@@ -33,7 +44,6 @@ bash packaging/install_deps.sh --test
 
 results=()
 second_tries=()
-minutes=0
 # The tests of a log of ctest that failed and then passed.
 passed_at_second_try() {
   awk '/Test +#[0-9]+: / {
@@ -42,20 +52,35 @@ passed_at_second_try() {
   }' "$1"
 }
 note() { printf '\n== %s (after %d min)\n' "$1" $((($(date +%s) - started) / 60)); }
-# The commit that the tree holds; nothing where it holds more.
-clean_commit() { [[ -n $(git status --porcelain 2>&1) ]] || git rev-parse HEAD; }
+# A tree without changes, except in the page of results, is named by its sources and by its commit.
+clean() { [[ -z $(git status --porcelain -- . ':!docs/benchmarks.md' 2>&1) ]]; }
+sources() { git ls-tree -r HEAD | grep -v 'docs/benchmarks\.md$' | git hash-object --stdin; }
+# record STAGE RESULT MINUTES: the stage's row in docs/benchmarks.md.
+record() {
+  local cpu
+  cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+  awk -v stage="$1" -v row="| $1 | $(date -u +%F) | $(git rev-parse --short HEAD) | $cpu, $(nproc) cores | $2 | $3 min |" '
+    function put() { if (at == 3 && !done) { print row; done = 1 } }
+    /^\| stage \| date \| commit \|/ { at = 1 }
+    at == 1 && /^\|---/ { at = 2; print; at = 3; next }
+    at == 3 && !/^\|/ { put(); at = 4 }
+    at == 3 && index($0, "| " stage " |") == 1 { put(); next }
+    { print }
+    END { put() }' docs/benchmarks.md >build/full/benchmarks.md
+  cp build/full/benchmarks.md docs/benchmarks.md
+}
 
-# stage NAME COMMAND...: runs the command, which sets $outcome, unless it passed for this commit before.
+# stage NAME COMMAND...: runs the command, which sets $outcome, unless it passed for these sources before.
 failed_stages=0
 stage() {
-  local name=$1 kept=build/full/$1 begun commit rc=0
+  local name=$1 kept=build/full/$1 begun before= rc=0
   shift
+  if [[ ${#wanted[@]} -gt 0 && " ${wanted[*]} " != *" $name "* ]]; then return; fi
   mkdir -p build/full
-  commit=$(clean_commit)
-  if [[ $full == 1 && -n $commit && -f $kept && $(sed -n 1p "$kept") == "$commit" ]]; then
-    note "$name: passed before for this commit"
+  if [[ $full == 1 ]] && clean; then before=$(sources); fi
+  if [[ -n $before && -f $kept && $(sed -n 1p "$kept") == "$before" ]]; then
+    note "$name: passed before for these sources"
     results+=("$(sed -n 2p "$kept")")
-    minutes=$((minutes + $(sed -n 3p "$kept")))
     return
   fi
   begun=$(date +%s)
@@ -75,11 +100,11 @@ stage() {
   fi
   local took=$((($(date +%s) - begun + 59) / 60))
   results+=("$name: $outcome, $took min")
-  minutes=$((minutes + took))
   if [[ $rc != 0 ]]; then
     failed_stages=$((failed_stages + 1))
-  elif [[ $full == 1 && -n $commit && $(clean_commit) == "$commit" ]]; then
-    printf '%s\n%s\n%d\n' "$commit" "${results[-1]}" $took >"$kept"
+  elif [[ -n $before ]] && clean && [[ $(sources) == "$before" ]]; then
+    printf '%s\n%s\n' "$before" "${results[-1]}" >"$kept"
+    record "$name" "$outcome" $took
   fi
 }
 
@@ -183,16 +208,3 @@ fi
 note done
 printf '%s\n' "${results[@]}"
 if [[ $failed_stages != 0 ]]; then exit 1; fi
-if [[ $full == 1 ]]; then
-  cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-  row=$(printf '| %s | %s | %s, %s cores | %s | %s min |' "$(date -u +%F)" "$(git rev-parse --short HEAD)" \
-    "$cpu" "$(nproc)" "$(IFS=';'; echo "${results[*]}")" "$minutes")
-  # In place of the row there; that one goes to the top of the table in the history.
-  table='^\| date \| commit \| machine \| result \| time \|$'
-  old=$(awk -v table="$table" '$0 ~ table { at = NR } at && NR == at + 2' docs/benchmarks.md)
-  awk -v table="$table" -v row="$row" '$0 ~ table { at = NR } at && NR == at + 2 { print row; next } { print }' \
-    docs/benchmarks.md >build/full/benchmarks.md
-  awk -v table="$table" -v row="$old" '{ print } $0 ~ table { at = NR } at && NR == at + 1 { print row }' \
-    docs/benchmarks-history.md >build/full/benchmarks-history.md
-  cp build/full/benchmarks.md build/full/benchmarks-history.md docs/
-fi
