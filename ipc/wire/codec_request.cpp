@@ -406,6 +406,13 @@ std::string_view owner_of_worker_request(std::string_view json) {
   return end == std::string_view::npos ? std::string_view() : json.substr(0, end);
 }
 
+bool asks_for_tokens(std::string_view json) {
+  // The envelope is short and comes first; no text of a client is in it.
+  constexpr size_t kEnvelope = 1 << 10;
+  return json.substr(0, kEnvelope).find(R"("request":{"verb":"tokenize")") !=
+         std::string_view::npos;
+}
+
 std::string encode_worker_request(const WorkerEnvelope& envelope, const ComputeRequest& request) {
   std::string out;
   out.reserve(about_bytes(envelope) +

@@ -206,7 +206,8 @@ void FrontDoor::on_request(RequestText request) {
     log_error("request_twice", "number={}", request.number);
     return;
   }
-  PrepThread& prep = request.json.size() <= kShortRequestBytes ? *prep_ : *long_prep_;
+  const bool streams = !ipc::asks_for_tokens(request.json);
+  PrepThread& prep = streams && request.json.size() <= kShortRequestBytes ? *prep_ : *long_prep_;
   prep.post(request.number, std::move(request.json));
 }
 

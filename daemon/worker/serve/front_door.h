@@ -115,7 +115,8 @@ class FrontDoor {
   std::unique_ptr<EngineThread> engine_thread_;
   std::optional<EngineLoaded> engine_;
   std::unique_ptr<PrepThread> prep_;
-  std::unique_ptr<PrepThread> long_prep_;  // for requests above kShortRequestBytes
+  // Of low priority: for requests above kShortRequestBytes, and those that become no stream.
+  std::unique_ptr<PrepThread> long_prep_;
   std::optional<EmbedJobs> embeds_;
   std::optional<GpuWatch> gpu_;
   std::future<void> noting_ceilings_;  // awaited before exit

@@ -1,7 +1,8 @@
 #pragma once
 // A thread that decodes and prepares requests and encodes the log probabilities of prompts, so that
-// none of them delays a stream. The front door has two, one for short and one for long work,
-// because decoding JSON and rendering a template cannot be interrupted.
+// none of them delays a stream. The front door has two, because decoding JSON and rendering a
+// template cannot be interrupted: one for short requests that become a stream, and one of low
+// priority for long ones and for those that only ask for tokens.
 
 #include <cstdint>
 #include <optional>

@@ -412,6 +412,10 @@ TEST_CASE("a worker's request carries the owner, the wait and the tokens already
   CHECK(owner_of_worker_request(encode_worker_request(envelope, every_field_set())) == "uid:1000");
   CHECK(owner_of_worker_request(encode_worker_request({}, every_field_set())).empty());
   CHECK(owner_of_worker_request(R"({"owner":"uid)").empty());
+  GenerateRequest quotes = every_field_set();
+  quotes.prompt = R"("request":{"verb":"tokenize")";
+  CHECK_FALSE(asks_for_tokens(encode_worker_request(envelope, quotes)));
+  CHECK(asks_for_tokens(encode_worker_request(envelope, TokenizeRequest{"m", "", false, true})));
   CHECK(back->received_ms_ago == 12);
   CHECK(back->generate() == every_field_set());
   CHECK(back->resume == envelope.resume);
