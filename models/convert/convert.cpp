@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/check.h"
 #include "kernels/base/match.h"
 #include "kernels/ops/half.h"
 #include "models/convert/checkpoint.h"
@@ -43,7 +44,7 @@ void encode(DType type, float value, std::byte* out) {
 
 DType type_for(const PlannedTensor& tensor, const ConvertOptions& options) {
   const bool routes = tensor.name.ends_with("ffn_gate_inp.weight");
-  if (tensor.parts.empty() || tensor.dims.size() == 1 || routes) return DType::kF32;
+  if (tensor.parts.empty() || tensor.dims.size() == 1 || tensor.exact || routes) return DType::kF32;
   return options.type ? *options.type : *tensor.parts.front().tensor->dtype();
 }
 
@@ -51,17 +52,6 @@ uint64_t num_elements(const PlannedTensor& tensor) {
   uint64_t count = 1;
   for (const uint64_t dim : tensor.dims) count *= dim;
   return count;
-}
-
-/// The index in the published tensor of element `i` of the new one: the halves of a head's rows (0
-/// 1 2 3 | 4 5 6 7) are interleaved (0 4 1 5 2 6 3 7).
-uint64_t swapped(const PlannedTensor& tensor, uint64_t i) {
-  const uint64_t cols = tensor.dims.size() == 1 ? 1 : tensor.dims[0];
-  const uint64_t rows = num_elements(tensor) / cols;
-  const uint64_t head_dim = rows / tensor.num_heads;
-  const uint64_t row = i / cols, lane = row % head_dim;
-  const uint64_t from = row - lane + lane % 2 * (head_dim / 2) + lane / 2;
-  return from * cols + i % cols;
 }
 
 class TensorWriter {
@@ -83,9 +73,8 @@ class TensorWriter {
     HEARTH_ASSIGN_OR_RETURN(const DType from, part.tensor->dtype());
     const uint64_t from_bytes = kernels::bytes_of(from, 1), to_bytes = kernels::bytes_of(type, 1);
     const std::byte* bytes = part.tensor->bytes.data() + part.first * from_bytes;
-    const bool as_it_is = from == type && tensor.change == PlannedTensor::Change::kNone;
-    const bool swaps = tensor.change == PlannedTensor::Change::kSwapPairs;
-    const float added = tensor.change == PlannedTensor::Change::kAddOne ? 1.0f : 0.0f;
+    const Edit& edit = tensor.edit;
+    const bool as_it_is = from == type && !edit.source && !edit.value && edit.row_factors.empty();
     for (uint64_t first = 0; first < part.count; first += kElementsAtOnce) {
       const uint64_t count = std::min(kElementsAtOnce, part.count - first);
       if (as_it_is) {
@@ -94,8 +83,11 @@ class TensorWriter {
       }
       buffer_.resize(count * to_bytes);
       for (uint64_t i = 0; i < count; ++i) {
-        const uint64_t at = swaps ? swapped(tensor, first + i) : first + i;
-        const float value = value_at(from, bytes, at) + added;
+        const uint64_t at = edit.source ? edit.source(first + i) : first + i;
+        HEARTH_CHECK(at < part.tensor->num_elements(), "{}: element {}", tensor.name, at);
+        float value = value_at(from, bytes, at);
+        if (edit.value) value = edit.value(value);
+        if (!edit.row_factors.empty()) value *= edit.row_factors[(first + i) / tensor.dims[0]];
         if (type == DType::kF16 && std::isfinite(value) && std::fabs(value) > 65504.0f) {
           return Error::invalid(fmt::format("{}: {} is beyond F16; want --type BF16 or F32",
                                             printable(part.tensor->name), value),
@@ -118,7 +110,10 @@ void set(GgufWriter& writer, const std::string& key, const FamilyKeys::Value& va
       value, [&](const uint32_t& count) { writer.set_u32(key, count); },
       [&](const float& factor) { writer.set_f32(key, factor); },
       [&](const bool& flag) { writer.set_bool(key, flag); },
-      [&](const std::string& text) { writer.set_string(key, text); });
+      [&](const std::string& text) { writer.set_string(key, text); },
+      [&](const std::vector<int32_t>& counts) { writer.set_i32s(key, counts); },
+      [&](const std::vector<float>& factors) { writer.set_f32s(key, factors); },
+      [&](const std::vector<bool>& flags) { writer.set_bools(key, flags); });
 }
 
 /// general.file_type

@@ -12,9 +12,13 @@
 
 namespace hearth::models {
 
-struct FamilyKeys {
-  using Value = std::variant<uint32_t, float, bool, std::string>;
+struct ConvertedFamily;
 
+struct FamilyKeys {
+  using Value = std::variant<uint32_t, float, bool, std::string, std::vector<int32_t>,
+                             std::vector<float>, std::vector<bool>>;
+
+  const ConvertedFamily* family = nullptr;
   std::string architecture;                            ///< general.architecture
   std::vector<std::pair<std::string, Value>> entries;  ///< full keys
 
@@ -24,13 +28,11 @@ struct FamilyKeys {
   uint64_t num_heads = 0;
   uint64_t num_kv_heads = 0;
   uint64_t num_experts = 0;
-  /// Published weights rotate a head's first half with its second; here the values of a pair must
-  /// be adjacent.
-  bool swaps_pairs = false;
-  bool adds_one_to_norms = false;  ///< Gemma stores norm weights without their 1
-  bool norms_branches = false;     ///< has norms after attention and feed-forward
-  bool norms_before = true;
-  bool tied = false;  ///< the head is the embedding
+  uint64_t head_dim = 0;
+  std::vector<std::string> kinds;  ///< of the layers, as layer_types names them; may be empty
+  bool tied = false;               ///< the head is the embedding
+  double embedding_factor = 1;     ///< the embedding is multiplied by it
+  double head_factor = 1;
   /// Vectors that published weights keep in config.json: divisors of the rotary frequencies.
   std::vector<std::pair<std::string, std::vector<float>>> vectors;
 };

@@ -17,6 +17,7 @@
 // Source: Shazeer et al. 2017 section 2; Jiang et al. 2024 (Mixtral) section 2.1; Qwen Team 2024
 // (Qwen1.5-MoE) on the shared expert's gate.
 
+#include "kernels/ops/encoder_ops.h"
 #include "models/decoder/decoder.h"
 
 namespace hearth::models {

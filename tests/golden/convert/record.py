@@ -37,6 +37,9 @@ ROWS = [0, 1, 11, 23]
 BASE = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5,
             pad_token_id=0, bos_token_id=1, eos_token_id=2)
+DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16)
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16)
+HYBRID = ["mamba", "mamba", "attention", "mamba"]
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
 
 MODELS = {
@@ -65,18 +68,113 @@ MODELS = {
     "olmo2": (T.Olmo2Config, {}),
     "olmo3": (T.Olmo3Config, dict(num_hidden_layers=4, sliding_window=10)),
     "olmoe": (T.OlmoeConfig, dict(num_experts=4, num_experts_per_tok=2, num_key_value_heads=4)),
+    "gpt_oss": (T.GptOssConfig, dict(num_hidden_layers=4, head_dim=16, sliding_window=10, num_local_experts=4,
+                                     num_experts_per_tok=2)),
+    "qwen2_moe": (T.Qwen2MoeConfig, dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                                         shared_expert_intermediate_size=64)),
+    "qwen3_next": (T.Qwen3NextConfig, dict(num_hidden_layers=4, head_dim=16, num_experts=4, num_experts_per_tok=2,
+                                           moe_intermediate_size=32, shared_expert_intermediate_size=32, **DELTA)),
+    "qwen3_5": (T.Qwen3_5TextConfig, dict(num_hidden_layers=4, head_dim=16, **DELTA)),
+    "qwen3_5_moe": (T.Qwen3_5MoeTextConfig, dict(
+        num_hidden_layers=4, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=32, **DELTA)),
+    "deepseek_v2": (T.DeepseekV2Config, dict(
+        q_lora_rank=None, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=32,
+        first_k_dense_replace=1, **LATENT)),
+    "deepseek_v3": (T.DeepseekV3Config, dict(
+        q_lora_rank=32, n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=32,
+        first_k_dense_replace=1, n_group=4, topk_group=2, num_nextn_predict_layers=0, rope_parameters=dict(
+            YARN, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0), **LATENT)),
+    "glm4": (T.Glm4Config, dict(head_dim=16, attention_bias=True)),
+    "glm4_moe": (T.Glm4MoeConfig, dict(head_dim=16, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                                       routed_scaling_factor=1.5, use_qk_norm=True, num_nextn_predict_layers=0)),
+    "glm4_moe_lite": (T.Glm4MoeLiteConfig, dict(q_lora_rank=32, n_routed_experts=4, num_experts_per_tok=2,
+                                                moe_intermediate_size=32, **LATENT)),
+    "ernie4_5": (T.Ernie4_5Config, dict(head_dim=16)),
+    "ernie4_5_moe": (T.Ernie4_5_MoeConfig, dict(moe_num_experts=4, moe_k=2, moe_intermediate_size=32,
+                                                moe_num_shared_experts=1)),
+    "cohere2": (T.Cohere2Config, dict(num_hidden_layers=5, sliding_window=10, layer_norm_eps=1e-5)),
+    "exaone4": (T.Exaone4Config, dict(sliding_window=None, sliding_window_pattern=None,
+                                        layer_types=["full_attention"] * 2)),
+    "exaone4_window": (T.Exaone4Config, dict(num_hidden_layers=5, sliding_window=10, sliding_window_pattern=4)),
+    "seed_oss": (T.SeedOssConfig, dict(head_dim=16)),
+    "hunyuan": (T.HunYuanDenseV1Config, dict(head_dim=16, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=10000.0, alpha=8.0, factor=1.0))),
+    "starcoder2": (T.Starcoder2Config, dict(norm_epsilon=1e-5, sliding_window=10)),
+    "minimax_m2": (T.MiniMaxM2Config, dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, rotary_dim=8)),
+    "ministral3": (T.Ministral3Config, dict(head_dim=16, rope_parameters=dict(
+        YARN, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1,
+        beta_fast=32.0, beta_slow=1.0))),
+    "gemma3n": (T.Gemma3nTextConfig, dict(
+        num_hidden_layers=7, head_dim=16, num_kv_shared_layers=2, sliding_window=10, vocab_size_per_layer_input=VOCAB,
+        hidden_size_per_layer_input=16, laurel_rank=16, intermediate_size=[64] * 7,
+        activation_sparsity_pattern=[0.95] * 3 + [0.0] * 4,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                     "full_attention", "sliding_attention", "full_attention"])),
+    "gemma4": (T.Gemma4TextConfig, dict(
+        num_hidden_layers=4, head_dim=16, global_head_dim=32, sliding_window=10, num_kv_shared_layers=2,
+        hidden_size_per_layer_input=16, vocab_size_per_layer_input=VOCAB, use_double_wide_mlp=True,
+        final_logit_softcapping=8.0, layer_types=["sliding_attention", "full_attention"] * 2)),
+    "gemma4_moe": (T.Gemma4TextConfig, dict(
+        num_hidden_layers=2, head_dim=16, global_head_dim=32, sliding_window=10, num_kv_shared_layers=0,
+        hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True,
+        num_experts=4, top_k_experts=2, moe_intermediate_size=32, layer_types=["sliding_attention", "full_attention"])),
+    "lfm2": (T.Lfm2Config, dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"],
+                                block_multiple_of=32, norm_eps=1e-5)),
+    "lfm2_moe": (T.Lfm2MoeConfig, dict(
+        num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, num_dense_layers=1,
+        layer_types=["conv", "full_attention", "conv", "conv"], norm_eps=1e-5)),
+    "falcon_h1": (T.FalconH1Config, dict(
+        mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=16, head_dim=16,
+        mamba_rms_norm=True, mamba_norm_before_gate=False, attention_in_multiplier=0.75, attention_out_multiplier=1.25,
+        key_multiplier=0.5, embedding_multiplier=1.5, lm_head_multiplier=0.5, mlp_multipliers=[0.75, 1.5],
+        ssm_in_multiplier=1.25, ssm_out_multiplier=0.5, ssm_multipliers=[0.5, 1.5, 0.75, 1.25, 2.0])),
+    "granitemoehybrid": (T.GraniteMoeHybridConfig, dict(
+        num_hidden_layers=4, layer_types=HYBRID, num_local_experts=4, num_experts_per_tok=2,
+        shared_intermediate_size=32, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=16,
+        embedding_multiplier=4.0, residual_multiplier=0.375, logits_scaling=0.5, attention_multiplier=0.15625)),
+    "granitehybrid_dense": (T.GraniteMoeHybridConfig, dict(
+        num_hidden_layers=4, layer_types=HYBRID, num_local_experts=0, shared_intermediate_size=64, mamba_n_heads=6,
+        mamba_d_head=16, mamba_n_groups=2, mamba_d_state=16, position_embedding_type="rope", embedding_multiplier=4.0,
+        residual_multiplier=0.375, logits_scaling=0.5, attention_multiplier=0.15625)),
+    "nemotron_h": (T.NemotronHConfig, dict(
+        num_hidden_layers=5, mamba_num_heads=4, mamba_head_dim=16, n_groups=2, ssm_state_size=16, head_dim=16,
+        layers_block_type=["mamba", "mlp", "attention", "mamba", "mlp"])),
+    "nemotron_h_moe": (T.NemotronHConfig, dict(
+        num_hidden_layers=4, mamba_num_heads=4, mamba_head_dim=16, n_groups=2, ssm_state_size=16, head_dim=16,
+        n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, moe_shared_expert_intermediate_size=32,
+        routed_scaling_factor=1.5, layers_block_type=["mamba", "moe", "attention", "moe"])),
+    "jamba": (T.JambaConfig, dict(
+        num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, attn_layer_period=4, attn_layer_offset=2,
+        expert_layer_period=2, expert_layer_offset=1, mamba_dt_rank=8, mamba_expand=2, use_mamba_kernels=False)),
+    "mamba": (T.MambaConfig, dict(state_size=16, time_step_rank=8, expand=2)),
+    "mamba2": (T.Mamba2Config, dict(state_size=16, num_heads=6, head_dim=16, n_groups=2, expand=2)),
 }
 
 
-def scale_of(name: str, shape: list[int], gemma: bool) -> tuple[float, float]:
+# Families whose files hold norm weights without their 1.
+WITHOUT_ONE = {"gemma", "gemma2", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe"}
+
+
+def scale_of(name: str, shape: list[int], without_one: bool) -> tuple[float, float]:
     """Mean and amplitude. Sharp attention, so that a wrong order of rows shows."""
-    if "embed_tokens" in name:
-        return 0.0, 0.125 if gemma else 1.0
-    if name.endswith(".bias"):
+    if "embed_tokens" in name or "embeddings" in name:
+        return 0.0, 0.125 if without_one else 1.0
+    if name.endswith("A_log"):  # of rates 0.4 to 2.5
+        return 0.0, 1.0
+    if name.endswith("dt_bias") or name.endswith("dt_proj.bias"):
+        return -1.0, 1.0
+    if "conv" in name and name.endswith(".weight") and len(shape) == 3:
+        return 0.0, 1.0
+    if name.endswith("sinks"):
+        return 1.0, 2.0
+    if name.endswith("bias"):
         return 0.0, 0.5
     if len(shape) == 1:
         mean = 1.5 if "q_norm" in name or "k_norm" in name else 1.0
-        return mean - (1.0 if gemma else 0.0), 0.25
+        return mean - (1.0 if without_one and "linear_attn" not in name else 0.0), 0.25
+    if len(shape) == 3 and name.endswith("_proj") and "gate_up" in name:  # gpt-oss: applied from the left
+        return 0.0, power_of_two(math.sqrt(3.0 / min(shape[1:])))
     gain = 2.0 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "o_proj", "down_proj", "gate.weight",
                                                 "router", "lm_head")) else 1.0
     return 0.0, power_of_two(gain * math.sqrt(3.0 / shape[-1]))
@@ -91,7 +189,7 @@ def record(name: str) -> None:
         with safe_open(f"{folder}/model.safetensors", "np") as file:
             for key in sorted(file.keys()):
                 shape = list(file.get_slice(key).get_shape())
-                mean, amplitude = scale_of(key, shape, name.startswith("gemma"))
+                mean, amplitude = scale_of(key, shape, name in WITHOUT_ONE)
                 tensors.append([key, shape, mean, amplitude])
                 values[key] = tensor_values(Tensor(key, shape[::-1], mean, amplitude), SEED).reshape(shape)
         save_file(values, f"{folder}/model.safetensors", metadata={"format": "pt"})
