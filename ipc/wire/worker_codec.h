@@ -18,7 +18,7 @@ std::string encode_worker_request(const WorkerEnvelope& envelope, const ComputeR
 /// The owner of a request that encode_worker_request() wrote, without decoding the rest; empty
 /// where the text does not begin with one.
 std::string_view owner_of_worker_request(std::string_view json);
-/// Whether such a request only asks for the tokens of a text, so that nobody waits for a stream.
+/// Whether such a request only asks for the tokens of a text, and becomes no stream.
 bool asks_for_tokens(std::string_view json);
 
 Result<ServeSettings> decode_serve_settings(std::string_view json);

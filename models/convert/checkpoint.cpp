@@ -3,13 +3,55 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::models {
 namespace fs = std::filesystem;
+namespace {
+
+/// In files of models that also read images or sound: what the text model's names begin with, and
+/// what they begin with in a file of text alone. The longer ones come first.
+constexpr std::pair<std::string_view, std::string_view> kTextPrefixes[] = {
+    {"model.language_model.", "model."},
+    {"language_model.model.", "model."},
+    {"language_model.lm_head.", "lm_head."},
+};
+constexpr std::string_view kOtherParts[] = {
+    "model.visual.",
+    "visual.",
+    "model.vision_tower.",
+    "vision_tower.",
+    "model.audio_tower.",
+    "audio_tower.",
+    "model.embed_vision.",
+    "model.embed_audio.",
+    "vision_encoder.",
+    "patch_merger.",
+    "vision_language_adapter.",
+    "pre_mm_projector_norm.",
+    "model.multi_modal_projector.",
+    "multi_modal_projector.",
+};
+
+/// Puts text_config in the place of the file; whether there was one.
+bool take_text_config(Json& config) {
+  const Json* found = find(config, "text_config");
+  if (found == nullptr || !found->is_object()) return false;
+  Json text = *found;
+  for (const char* key : {"tie_word_embeddings", "quantization_config", "bos_token_id",
+                          "eos_token_id", "pad_token_id"}) {
+    const Json* outer = find(config, key);
+    if (outer != nullptr && find(text, key) == nullptr) text[key] = *outer;
+  }
+  config = std::move(text);
+  return true;
+}
+
+}  // namespace
 
 Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
   Checkpoint out;
@@ -26,35 +68,40 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
     return Error::not_found(fmt::format("{}: no .safetensors file", folder.string()));
   }
   std::ranges::sort(paths);
-  std::map<std::string_view, const SafeTensor*> seen;
   for (const fs::path& path : paths) {
     HEARTH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
     out.files_.push_back(std::move(file));
   }
+  const bool within = take_text_config(out.config_);
   for (const SafetensorsFile& file : out.files_) {
-    for (const auto& [name, tensor] : file.tensors()) {
-      if (seen.emplace(name, &tensor).second) continue;
-      return Error::corrupt(
-          fmt::format("{}: two files have a tensor {}", folder.string(), printable(name)));
-    }
+    for (const auto& [name, tensor] : file.tensors()) HEARTH_TRY(out.add(tensor, within));
   }
   return out;
+}
+
+Result<void> Checkpoint::add(const SafeTensor& tensor, bool within) {
+  std::string_view name = tensor.name;
+  std::string own(name);
+  if (within) {
+    const auto is_other = [name](std::string_view prefix) { return name.starts_with(prefix); };
+    if (std::ranges::any_of(kOtherParts, is_other)) {
+      ++num_left_out_;
+      return {};
+    }
+    for (const auto& [prefix, text] : kTextPrefixes) {
+      if (!name.starts_with(prefix)) continue;
+      own = std::string(text) + std::string(name.substr(prefix.size()));
+      break;
+    }
+  }
+  if (tensors_.emplace(own, &tensor).second) return {};
+  return Error::corrupt(
+      fmt::format("{}: two files have a tensor {}", folder_.string(), printable(own)));
 }
 
 const SafeTensor* Checkpoint::tensor(std::string_view name) const {
-  for (const SafetensorsFile& file : files_) {
-    const auto found = file.tensors().find(name);
-    if (found != file.tensors().end()) return &found->second;
-  }
-  return nullptr;
-}
-
-std::vector<const SafeTensor*> Checkpoint::tensors() const {
-  std::vector<const SafeTensor*> out;
-  for (const SafetensorsFile& file : files_) {
-    for (const auto& [name, tensor] : file.tensors()) out.push_back(&tensor);
-  }
-  return out;
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
 }
 
 void Checkpoint::drop_pages(const SafeTensor& tensor) const {

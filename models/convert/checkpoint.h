@@ -1,7 +1,9 @@
 #pragma once
-// A folder of published weights: config.json and one or several safetensors files.
+// A folder of published weights: config.json and one or several safetensors files. Of a model that
+// also reads images or sound, the part that reads and writes text.
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,17 +22,24 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
+  /// Of the text model: text_config where there is one, with what the outer file has for both.
   const Json& config() const { return config_; }
-  /// Null if there is none of that name.
+  /// Null if there is none of that name. Names are those of a file of text alone.
   const SafeTensor* tensor(std::string_view name) const;
-  /// In the order of their names.
-  std::vector<const SafeTensor*> tensors() const;
+  using Tensors = std::map<std::string, const SafeTensor*, std::less<>>;
+  const Tensors& tensors() const { return tensors_; }
+  /// Tensors that are not of the text model.
+  uint64_t num_left_out() const { return num_left_out_; }
   void drop_pages(const SafeTensor& tensor) const;
 
  private:
   std::filesystem::path folder_;
+  Result<void> add(const SafeTensor& tensor, bool within);
+
   Json config_;
   std::vector<SafetensorsFile> files_;
+  Tensors tensors_;
+  uint64_t num_left_out_ = 0;
 };
 
 }  // namespace hearth::models

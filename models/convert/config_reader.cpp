@@ -15,6 +15,13 @@ namespace {
 
 constexpr uint64_t kContextWithoutPositions = 1 << 20;
 constexpr uint64_t kMaxExperts = 1 << 12;
+constexpr uint64_t kMaxHeads = 1 << 16;
+
+std::vector<float> floats(std::span<const double> values) {
+  std::vector<float> out(values.size());
+  std::ranges::transform(values, out.begin(), as_float);
+  return out;
+}
 
 }  // namespace
 
@@ -40,6 +47,7 @@ Result<FamilyKeys> ConfigReader::read() {
   if (!family_.own_experts) HEARTH_TRY(read_experts());
   HEARTH_TRY(read_scales());
   if (family_.read != nullptr) HEARTH_TRY(family_.read(*this));
+  if (!too_large_.empty()) return corrupt_key(too_large_, "a number below 2^32");
   return std::move(out_);
 }
 
@@ -54,10 +62,15 @@ void ConfigReader::set_architecture(std::string_view architecture) {
   out_.architecture = architecture;
 }
 void ConfigReader::set_count(std::string_view key, uint64_t value) {
-  set(key, narrow<uint32_t>(value));
+  if (value > UINT32_MAX) too_large_ = key;
+  set(key, narrow<uint32_t>(std::min<uint64_t>(value, UINT32_MAX)));
 }
-void ConfigReader::set_factor(std::string_view key, double value) {
-  set(key, static_cast<float>(value));
+void ConfigReader::set_factor(std::string_view key, double value) { set(key, as_float(value)); }
+void ConfigReader::set_factors(std::string_view key, std::span<const double> values) {
+  set(key, floats(values));
+}
+void ConfigReader::add_vector(std::string name, std::span<const double> values) {
+  out_.vectors.emplace_back(std::move(name), floats(values));
 }
 void ConfigReader::drop(std::string_view key) {
   const std::string full = fmt::format("{}.{}", out_.architecture, key);
@@ -182,13 +195,16 @@ Result<void> ConfigReader::read_shape() {
 Result<void> ConfigReader::read_heads() {
   HEARTH_ASSIGN_OR_RETURN(out_.num_heads, want_count(c_, "num_attention_heads"));
   HEARTH_ASSIGN_OR_RETURN(out_.num_kv_heads, count_or("num_key_value_heads", out_.num_heads));
-  if (out_.num_heads == 0 || out_.num_kv_heads == 0) {
-    return corrupt_key("num_attention_heads, num_key_value_heads", "at least 1");
+  for (const uint64_t heads : {out_.num_heads, out_.num_kv_heads}) {
+    if (heads > 0 && heads <= kMaxHeads) continue;
+    return corrupt_key("num_attention_heads, num_key_value_heads", "1 to 65536");
   }
   HEARTH_ASSIGN_OR_RETURN(const auto head_dim, count_at(c_, "head_dim"));
   const bool of_family = family_.is_gemma && !head_dim;
   out_.head_dim = of_family ? 256 : head_dim.value_or(out_.width / out_.num_heads);
-  if (out_.head_dim < 2 || out_.head_dim % 2 != 0) return corrupt_key("head_dim", "an even number");
+  if (out_.head_dim < 2 || out_.head_dim % 2 != 0 || out_.head_dim > kMaxHeads) {
+    return corrupt_key("head_dim", "an even number up to 65536");
+  }
   const Json* ffn = find(c_, "intermediate_size");
   if (ffn == nullptr || !ffn->is_array()) {  // a list is for `read`
     HEARTH_TRY(copy_count("intermediate_size", "feed_forward_length"));
@@ -231,7 +247,7 @@ Result<void> ConfigReader::read_rotation() {
   if (partial && !(*partial > 0 && *partial <= 1)) {
     return corrupt_key("partial_rotary_factor", "a share of the head");
   }
-  rotated_ = static_cast<uint64_t>(as_double(out_.head_dim) * partial.value_or(1.0));
+  rotated_ = whole(as_double(out_.head_dim) * partial.value_or(1.0));
   set_count("rope.dimension_count", rotated_);
   set_factor("rope.freq_base", base);
   HEARTH_ASSIGN_OR_RETURN(auto type, text_at(rope, "rope_type"));
@@ -304,14 +320,14 @@ Result<void> ConfigReader::read_llama3(const Json& rope, double base) {
   if (!(factor >= 1 && low > 0 && high > low && original >= 1 && base > 1)) {
     return corrupt_key("rope_parameters", "factor >= 1 and 0 < low_freq_factor < high_freq_factor");
   }
-  std::vector<float> divisors;
+  std::vector<double> divisors;
   for (uint64_t i = 0; i < rotated_ / 2; ++i) {
     const double frequency = std::pow(base, -2.0 * as_double(i) / as_double(rotated_));
     const double turns = original * frequency / (2 * std::numbers::pi);
     const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
-    divisors.push_back(static_cast<float>(1.0 / ((1 - kept) / factor + kept)));
+    divisors.push_back(1.0 / ((1 - kept) / factor + kept));
   }
-  out_.vectors.emplace_back("rope_freqs.weight", std::move(divisors));
+  add_vector("rope_freqs.weight", divisors);
   return {};
 }
 

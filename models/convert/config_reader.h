@@ -2,6 +2,7 @@
 // Reads config.json: the keys that families share, and the accessors that their own files use.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,9 @@ class ConfigReader {
   void set(std::string_view key, FamilyKeys::Value value);
   void set_count(std::string_view key, uint64_t value);
   void set_factor(std::string_view key, double value);
+  void set_factors(std::string_view key, std::span<const double> values);
+  /// A tensor of the new file that config.json describes.
+  void add_vector(std::string name, std::span<const double> values);
   void drop(std::string_view key);
 
   Result<uint64_t> count(std::string_view key) const { return want_count(c_, key); }
@@ -90,6 +94,7 @@ class ConfigReader {
   const Json& c_;
   const ConvertedFamily& family_;
   FamilyKeys out_;
+  std::string too_large_;  // a key whose value the new file cannot hold
   uint64_t context_ = 0;
   uint64_t rotated_ = 0;  // values of a head
 };

@@ -85,9 +85,10 @@ class TensorWriter {
       for (uint64_t i = 0; i < count; ++i) {
         const uint64_t at = edit.source ? edit.source(first + i) : first + i;
         HEARTH_CHECK(at < part.tensor->num_elements(), "{}: element {}", tensor.name, at);
-        float value = value_at(from, bytes, at);
-        if (edit.value) value = edit.value(value);
-        if (!edit.row_factors.empty()) value *= edit.row_factors[(first + i) / tensor.dims[0]];
+        double exact = value_at(from, bytes, at);
+        if (edit.value) exact = edit.value(exact);
+        if (!edit.row_factors.empty()) exact *= edit.row_factors[(first + i) / tensor.dims[0]];
+        const float value = as_float(exact);
         if (type == DType::kF16 && std::isfinite(value) && std::fabs(value) > 65504.0f) {
           return Error::invalid(fmt::format("{}: {} is beyond F16; want --type BF16 or F32",
                                             printable(part.tensor->name), value),
@@ -135,7 +136,8 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const WriteProgressFn& progress) {
   HEARTH_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
   HEARTH_ASSIGN_OR_RETURN(const FamilyKeys keys, family_keys(checkpoint.config()));
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<PlannedTensor> tensors, plan_tensors(checkpoint, keys));
+  HEARTH_ASSIGN_OR_RETURN(const TensorPlan plan, plan_tensors(checkpoint, keys));
+  const std::vector<PlannedTensor>& tensors = plan.tensors;
   GgufWriter writer;
   writer.set_string("general.architecture", keys.architecture);
   writer.set_string("general.name", title_of(folder));
@@ -148,6 +150,7 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
   }
   ConvertReport report;
   report.architecture = keys.architecture;
+  report.num_left_out = checkpoint.num_left_out() + plan.num_left_out;
   for (const PlannedTensor& tensor : tensors) {
     const DType type = type_for(tensor, options);
     writer.declare_tensor(tensor.name, tensor.dims, type);

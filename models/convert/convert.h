@@ -24,6 +24,8 @@ struct ConvertReport {
   std::string architecture;
   uint64_t num_tensors = 0;
   uint64_t bytes = 0;  ///< of tensors
+  /// Tensors of the folder that read images or sound, or draft: not of this build's model.
+  uint64_t num_left_out = 0;
 };
 
 /// Writes `out` (PartFile: complete or not at all). Takes a few MiB of memory in addition to the

@@ -31,7 +31,7 @@ struct ConvertedFamily {
   bool own_experts = false;     ///< `read` reads the keys of experts
   /// Number of layers of the model that scales scores by width / heads.
   uint64_t largest_by_width = 0;
-  bool tied = false;  ///< where the file does not say
+  bool tied = false;  ///< where the file names no choice
   enum class Yarn {
     kRounded,    ///< as the paper: the range of blended pairs is rounded to whole pairs
     kUnrounded,  ///< the loader does not round either

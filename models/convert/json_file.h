@@ -32,4 +32,9 @@ Result<std::optional<std::string>> text_at(const Json& object, std::string_view 
 Result<uint64_t> want_count(const Json& object, std::string_view key);
 Result<double> want_number(const Json& object, std::string_view key);
 
+/// Files of models hold F32 numbers and 32-bit counts.
+inline float as_float(double x) { return static_cast<float>(x); }
+/// The whole number at or below one that is not negative.
+inline uint64_t whole(double x) { return static_cast<uint64_t>(x); }
+
 }  // namespace hearth::models

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -20,18 +21,18 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
   return out;
 }
 
-Edit factor(double value) { return value == 1 ? Edit() : times(static_cast<float>(value)); }
+Edit factor(double value) { return value == 1 ? Edit() : times(value); }
 
 }  // namespace
 
 Edit add_one() {
-  return {nullptr, [](float x) { return x + 1.0f; }, {}};
+  return {nullptr, [](double x) { return x + 1; }, {}};
 }
 Edit minus_exp() {
-  return {nullptr, [](float x) { return -std::exp(x); }, {}};
+  return {nullptr, [](double x) { return -std::exp(x); }, {}};
 }
-Edit times(float factor) {
-  return {nullptr, [factor](float x) { return factor * x; }, {}};
+Edit times(double factor) {
+  return {nullptr, [factor](double x) { return factor * x; }, {}};
 }
 Edit rows(uint64_t cols, std::function<uint64_t(uint64_t)> source) {
   return {
@@ -158,7 +159,7 @@ Result<void> TensorPlanner::reshaped(const std::string& from, const std::string&
 }
 
 Result<void> TensorPlanner::scaled_rows(const std::string& from, const std::string& to,
-                                        std::vector<float> factors) {
+                                        std::vector<double> factors) {
   HEARTH_ASSIGN_OR_RETURN(const SafeTensor* tensor, find(from, 2));
   const std::vector<uint64_t> shape{factors.size(), tensor->shape[1]};
   Edit edit;
@@ -315,19 +316,36 @@ Result<void> TensorPlanner::plan_halves(const std::string& from, const std::stri
   return matrix(from + "output_linear.weight", fmt::format("{}ffn_down{}.weight", to, suffix));
 }
 
-Result<void> TensorPlanner::check_all_used() const {
-  for (const SafeTensor* tensor : in_.tensors()) {
-    if (used_.contains(tensor->name)) continue;
+// Qwen's layers for drafting have a name of their own, others follow the last layer.
+bool TensorPlanner::is_for_drafting(std::string_view name) const {
+  if (name.starts_with("mtp.")) return true;
+  const auto layers = count_at(config(), "num_nextn_predict_layers");
+  for (uint64_t i = 0; layers.ok() && i < std::min<uint64_t>(layers->value_or(0), 16); ++i) {
+    if (name.starts_with(from(k_.num_layers + i))) return true;
+  }
+  return false;
+}
+
+Result<void> TensorPlanner::check_all_used() {
+  for (const auto& [name, tensor] : in_.tensors()) {
+    if (used_.contains(name)) continue;
+    if (is_for_drafting(name)) {
+      ++num_left_out_;
+      continue;
+    }
     return Error::unsupported(
-        fmt::format("{}: not a tensor of architecture {} as this build knows it",
-                    printable(tensor->name), k_.architecture));
+        fmt::format("{}: not a tensor of architecture {} as this build knows it", printable(name),
+                    k_.architecture));
   }
   return {};
 }
 
-Result<std::vector<PlannedTensor>> plan_tensors(const Checkpoint& checkpoint,
-                                                const FamilyKeys& keys) {
-  return TensorPlanner(checkpoint, keys).plan();
+Result<TensorPlan> plan_tensors(const Checkpoint& checkpoint, const FamilyKeys& keys) {
+  TensorPlanner planner(checkpoint, keys);
+  TensorPlan out;
+  HEARTH_ASSIGN_OR_RETURN(out.tensors, planner.plan());
+  out.num_left_out = planner.num_left_out();
+  return out;
 }
 
 }  // namespace hearth::models

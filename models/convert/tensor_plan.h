@@ -21,16 +21,16 @@ struct Edit {
   /// The index in the published tensor of element `i` of the new one; empty: `i`.
   std::function<uint64_t(uint64_t i)> source;
   /// Of the value; empty: unchanged.
-  std::function<float(float)> value;
+  std::function<double(double)> value;
   /// In addition to that, a factor per row of the new tensor; empty: none.
-  std::vector<float> row_factors;
+  std::vector<double> row_factors;
 };
 
 /// Norm weights that are stored without their 1.
 Edit add_one();
 /// A decay rate that is stored as its logarithm: -exp(x).
 Edit minus_exp();
-Edit times(float factor);
+Edit times(double factor);
 /// Row `r` of the new tensor is row `source(r)` of the published one; rows of `cols` values.
 Edit rows(uint64_t cols, std::function<uint64_t(uint64_t)> source);
 /// A head's two halves (0 1 2 3 | 4 5 6 7) interleaved (0 4 1 5 2 6 3 7).
@@ -61,6 +61,7 @@ class TensorPlanner {
   TensorPlanner(const Checkpoint& checkpoint, const FamilyKeys& keys);
 
   Result<std::vector<PlannedTensor>> plan();
+  uint64_t num_left_out() const { return num_left_out_; }
 
   // ---- For the families' own files. kCorrupt names a tensor that is missing or of another shape.
 
@@ -115,25 +116,31 @@ class TensorPlanner {
   Result<void> plan_joined_experts(const std::string& from, const std::string& to);
   /// A matrix, each row multiplied by its factor.
   Result<void> scaled_rows(const std::string& from, const std::string& to,
-                           std::vector<float> factors);
+                           std::vector<double> factors);
   /// Llama's layer.
   Result<void> plan_layer(uint64_t layer);
 
  private:
   Result<void> plan_head();
-  Result<void> check_all_used() const;
+  bool is_for_drafting(std::string_view name) const;
+  Result<void> check_all_used();
 
   const Checkpoint& in_;
   const FamilyKeys& k_;
   const ConvertedFamily& family_;
   std::set<std::string, std::less<>> used_;
   std::vector<PlannedTensor> out_;
+  uint64_t num_left_out_ = 0;
+};
+
+struct TensorPlan {
+  std::vector<PlannedTensor> tensors;
+  uint64_t num_left_out = 0;  ///< of layers for drafting
 };
 
 /// Every tensor of the file to be, in order. kUnsupported names a published tensor that none of
 /// them needs, or one of a type that is not F32, F16 or BF16; kCorrupt one that is missing or has
 /// the wrong shape.
-Result<std::vector<PlannedTensor>> plan_tensors(const Checkpoint& checkpoint,
-                                                const FamilyKeys& keys);
+Result<TensorPlan> plan_tensors(const Checkpoint& checkpoint, const FamilyKeys& keys);
 
 }  // namespace hearth::models

@@ -111,6 +111,41 @@ TEST_CASE("convert: logits of every family equal those of the published files") 
   }
 }
 
+TEST_CASE(
+    "convert: the text model of a folder that reads images, and without layers for drafting") {
+  json recording = read_json(kFolder / "qwen3_5.json");
+  const TempDir alone, within;
+  make_folder(alone.path(), recording);
+  for (json& tensor : recording["tensors"]) {
+    const auto name = tensor[0].get<std::string>();
+    if (name.starts_with("model.")) tensor[0] = "model.language_model." + name.substr(6);
+  }
+  for (const char* other : {"model.visual.blocks.0.attn.qkv.weight", "mtp.fc.weight"}) {
+    recording["tensors"].push_back({other, {4, 4}, 0.0, 1.0});
+  }
+  const json text = recording.at("config");
+  recording["config"] = {{"model_type", "qwen3_5"}, {"text_config", text}};
+  recording["config"]["text_config"].erase("tie_word_embeddings");
+  recording["config"]["tie_word_embeddings"] = text.at("tie_word_embeddings");
+  make_folder(within.path(), recording);
+  const models::ConvertOptions options{.type = {}, .without_tokenizer = true};
+  const fs::path out = alone.path() / "out.gguf", other = within.path() / "out.gguf";
+  REQUIRE(models::convert_folder(alone.path(), out, options, nullptr).ok());
+  const auto report = models::convert_folder(within.path(), other, options, nullptr);
+  REQUIRE_MESSAGE(report.ok(), report.error().message);
+  CHECK(report->num_left_out == 2);
+  const auto first = models::GgufFile::open(out), second = models::GgufFile::open(other);
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  REQUIRE(first->tensors().size() == second->tensors().size());
+  for (const models::GgufTensor& tensor : first->tensors()) {
+    INFO(tensor.name);
+    const models::GgufTensor* same = second->find_tensor(tensor.name);
+    REQUIRE(same != nullptr);
+    CHECK(same->dims == tensor.dims);
+  }
+}
+
 TEST_CASE("convert: matrices in F16 and BF16 hold the same values, which are exact in both") {
   const json recording = read_json(kFolder / "llama.json");
   const TempDir dir;

@@ -61,9 +61,13 @@ int convert(const ConvertVerb& options) {
   catch_stop_signals();
   const Result<models::ConvertReport> done = run_convert(options);
   if (!done.ok()) return report_failure(done.error());
+  const std::string rest =
+      done->num_left_out == 0
+          ? std::string()
+          : fmt::format(", without {} of images, sound or drafting", done->num_left_out);
   const std::string report =
-      fmt::format("{}: {} tensors, {}; try: hearth inspect {}\n", done->architecture,
-                  done->num_tensors, ipc::human_bytes(done->bytes), options.out);
+      fmt::format("{}: {} tensors{}, {}; try: hearth inspect {}\n", done->architecture,
+                  done->num_tensors, rest, ipc::human_bytes(done->bytes), options.out);
   return write_stdout(report) ? 0 : kFailed;
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kSliding = "sliding_attention", kFull = "full_attention";
 /// A divisor by which a pair does not rotate.
-constexpr float kStill = 1e30f;
+constexpr double kStill = 1e30f;
 
 Result<void> read_pattern(ConfigReader& r) {
   HEARTH_TRY(r.read_kinds());
@@ -111,7 +111,7 @@ Result<void> read_gemma3n(ConfigReader& r) {
   HEARTH_TRY(r.copy_count("altup_active_idx", "altup.active_idx"));
   HEARTH_TRY(r.want_flag("altup_correct_scale", true));
   const Json* shares = find(r.config(), "activation_sparsity_pattern");
-  std::vector<float> cutoffs;
+  std::vector<double> cutoffs;
   for (uint64_t i = 0; i < r.keys().num_layers; ++i) {
     const Json* share = shares;
     if (shares != nullptr && shares->is_array()) {
@@ -121,10 +121,9 @@ Result<void> read_gemma3n(ConfigReader& r) {
     if (!(value >= 0 && value < 1)) {
       return corrupt_key("activation_sparsity_pattern", "a share below 1 for each layer");
     }
-    cutoffs.push_back(value == 0 ? -std::numeric_limits<float>::infinity()
-                                 : static_cast<float>(quantile(value)));
+    cutoffs.push_back(value == 0 ? -std::numeric_limits<double>::infinity() : quantile(value));
   }
-  r.set("activation_sparsity_scale", std::move(cutoffs));
+  r.set_factors("activation_sparsity_scale", cutoffs);
   return {};
 }
 
@@ -195,6 +194,7 @@ Result<void> read_gemma4(ConfigReader& r) {
   HEARTH_ASSIGN_OR_RETURN(
       const uint64_t full_heads,
       of_full_layers(r, "num_key_value_heads", "num_global_key_value_heads", kv_heads));
+  if (full_heads > (1u << 16)) return corrupt_key("num_global_key_value_heads", "at most 65536");
   if (full_dim < 2 || full_dim % 2 != 0 || full_dim > (1u << 16)) {
     return corrupt_key("global_head_dim", "an even number");
   }
@@ -231,11 +231,10 @@ Result<void> read_gemma4(ConfigReader& r) {
     return corrupt_key("partial_rotary_factor, factor", "above 0");
   }
   r.set_factor("rope.freq_base", base);
-  const auto turning = static_cast<uint64_t>(rotated * as_double(full_dim) / 2);
-  std::vector<float> divisors(full_dim / 2, kStill);
-  std::fill_n(divisors.begin(), std::min<uint64_t>(turning, divisors.size()),
-              static_cast<float>(factor.value_or(1)));
-  r.keys().vectors.emplace_back("rope_freqs.weight", std::move(divisors));
+  const auto turning = whole(rotated * as_double(full_dim) / 2);
+  std::vector<double> divisors(full_dim / 2, kStill);
+  std::fill_n(divisors.begin(), std::min<uint64_t>(turning, divisors.size()), factor.value_or(1));
+  r.add_vector("rope_freqs.weight", divisors);
   HEARTH_ASSIGN_OR_RETURN(const bool experts, r.flag_or("enable_moe_block", false));
   if (!experts) return {};
   return r.read_routing({"num_experts", "top_k_experts", "moe_intermediate_size", ""});

@@ -278,7 +278,7 @@ Result<void> read_lfm2(ConfigReader& r) {
   if (multiple == 0 || !(factor > 0 && factor < 100)) {
     return corrupt_key("block_multiple_of, block_ffn_dim_multiplier", "above 0");
   }
-  const auto scaled = static_cast<uint64_t>(factor * as_double(2 * width / 3));
+  const auto scaled = whole(factor * as_double(2 * width / 3));
   r.set_count("feed_forward_length", (scaled + multiple - 1) / multiple * multiple);
   return {};
 }
@@ -370,8 +370,7 @@ Result<void> plan_falcon_h1(TensorPlanner& p, uint64_t layer) {
   HEARTH_ASSIGN_OR_RETURN(const std::vector<double> ffn, multipliers(p, "mlp_multipliers", 2));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<double> parts, multipliers(p, "ssm_multipliers", 5));
   const auto scaled = [&](const char* name, const char* target, double factor) {
-    return p.matrix(from + name + ".weight", to + target + ".weight",
-                    times(static_cast<float>(factor)));
+    return p.matrix(from + name + ".weight", to + target + ".weight", times(factor));
   };
   HEARTH_TRY(scaled("self_attn.q_proj", "attn_q", in));
   HEARTH_TRY(scaled("self_attn.k_proj", "attn_k", in * keys));
@@ -388,11 +387,16 @@ Result<void> plan_falcon_h1(TensorPlanner& p, uint64_t layer) {
   HEARTH_TRY(plan_mamba2_vectors(p, from + "mamba.", to, heads, inner, groups));
   // Rows of gate, x, B, C and the steps, each with its own factor.
   const uint64_t sizes[] = {inner, inner, groups * state, groups * state, heads};
-  std::vector<float> row_factors;
-  for (size_t i = 0; i < std::size(sizes); ++i) {
-    row_factors.insert(row_factors.end(), sizes[i], static_cast<float>(scan_in * parts[i]));
+  const std::string joined = from + "mamba.in_proj.weight";
+  HEARTH_ASSIGN_OR_RETURN(const SafeTensor* in_proj, p.find(joined, 2));
+  if (2 * inner + 2 * groups * state + heads != in_proj->shape[0]) {
+    return corrupt_key("mamba_d_ssm", fmt::format("a width that fits {}", joined));
   }
-  return p.scaled_rows(from + "mamba.in_proj.weight", to + "ssm_in.weight", std::move(row_factors));
+  std::vector<double> row_factors;
+  for (size_t i = 0; i < std::size(sizes); ++i) {
+    row_factors.insert(row_factors.end(), sizes[i], scan_in * parts[i]);
+  }
+  return p.scaled_rows(joined, to + "ssm_in.weight", std::move(row_factors));
 }
 
 // ---- Granite 4
@@ -416,7 +420,7 @@ Result<void> read_granite_hybrid(ConfigReader& r) {
   HEARTH_ASSIGN_OR_RETURN(const uint64_t experts, r.count_or("num_local_experts", 0));
   if (experts == 0) return r.copy_count("shared_intermediate_size", "feed_forward_length");
   HEARTH_TRY(r.read_routing({"num_local_experts", "num_experts_per_tok", "intermediate_size", ""}));
-  r.drop("expert_feed_forward_length");  // feed_forward_length says it
+  r.drop("expert_feed_forward_length");
   return r.copy_count("shared_intermediate_size", "expert_shared_feed_forward_length");
 }
 
@@ -463,6 +467,7 @@ Result<void> read_nemotron_h(ConfigReader& r) {
   r.set_kv_heads(kAttention);
   const bool experts = std::ranges::find(kinds, "moe") != kinds.end();
   HEARTH_ASSIGN_OR_RETURN(const uint64_t width, r.count("intermediate_size"));
+  if (width > (1u << 24)) return corrupt_key("intermediate_size", "at most 16777216");
   std::vector<int32_t> ffn;
   for (const std::string& kind : kinds) {
     ffn.push_back(kind == "mlp" || kind == "moe" ? narrow<int32_t>(width) : 0);
