@@ -296,6 +296,30 @@ TEST_CASE("convert: unsupported models are refused by name") {
   }
 }
 
+TEST_CASE("convert: numbers that do not fit the tensors are refused, or make another file") {
+  const models::ConvertOptions options{.type = {}, .without_tokenizer = true};
+  int refused = 0;
+  for (const std::string& name : recorded("")) {
+    const json recording = read_json(kFolder / (name + ".json"));
+    const TempDir dir;
+    make_folder(dir.path(), recording);
+    for (const auto& [key, value] : recording.at("config").items()) {
+      if (!value.is_number_integer()) continue;
+      INFO(name << " " << key);
+      for (const uint32_t lie : {0u, 4294967295u}) {
+        json changed = recording.at("config");
+        changed[key] = lie;
+        write(dir.path() / "config.json", changed.dump());
+        const auto report =
+            models::convert_folder(dir.path(), dir.path() / "out.gguf", options, nullptr);
+        if (!report.ok()) ++refused;
+        if (report.ok()) CHECK(models::GgufFile::open(dir.path() / "out.gguf").ok());
+      }
+    }
+  }
+  CHECK(refused > 500);
+}
+
 TEST_CASE("convert: tokenizers that are unknown or inconsistent are refused by name") {
   const json good = read_json(kFolder / "tokenizer_qwen2.json");
   const std::vector<Refusal> refusals = {
