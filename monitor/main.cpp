@@ -80,7 +80,7 @@ Result<std::vector<ipc::StreamMessage>> messages_of(const Options& options) {
 
 /// "out.png" for one panel; "out-now.png" and so on for all.
 std::filesystem::path picture_file(const Options& options, Panel panel) {
-  const std::filesystem::path file = options.screenshot;
+  std::filesystem::path file = options.screenshot;
   if (options.panel != "all") return file;
   return file.parent_path() /
          (file.stem().string() + "-" + std::string(panel_name(panel)) + file.extension().string());

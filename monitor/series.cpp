@@ -35,7 +35,7 @@ Series::Point Series::operator[](size_t index) const {
 
 double percentile(std::vector<double>& values, double share) {
   if (values.empty()) return 0;
-  const auto at = static_cast<size_t>(share * as_double(values.size() - 1) + 0.5);
+  const auto at = std::lround(share * as_double(values.size() - 1));
   std::nth_element(values.begin(), values.begin() + at, values.end());
   return values[at];
 }

@@ -442,7 +442,10 @@ void Snapshot::on_requests(const ipc::WatchUpdate& update) {
 
 std::string step_in_words(const ipc::WatchedStep& step) {
   std::string out;
-  const auto add = [&out](std::string text) { out += (out.empty() ? "" : "; ") + text; };
+  const auto add = [&out](std::string_view text) {
+    if (!out.empty()) out += "; ";
+    out += text;
+  };
   if (step.decode_rows > 0) {
     std::string decode =
         fmt::format("decode {} sequence{}", step.decode_rows, step.decode_rows == 1 ? "" : "s");

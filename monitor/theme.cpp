@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace hearth::monitor {
 namespace {
@@ -41,7 +42,7 @@ ImFont* load(const char* name, float pixels) {
 }  // namespace
 
 ImU32 with_alpha(ImU32 colour, float alpha) {
-  const auto bits = static_cast<ImU32>(alpha * 255.0f + 0.5f);
+  const auto bits = static_cast<ImU32>(std::lround(alpha * 255.0f));
   return (colour & ~IM_COL32_A_MASK) | bits << IM_COL32_A_SHIFT;
 }
 

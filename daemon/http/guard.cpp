@@ -82,14 +82,14 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   return out;
 }
 
-HostRules HostRules::of_unix_socket(std::vector<std::string> more) {
+HostRules HostRules::of_unix_socket(const std::vector<std::string>& more) {
   HostRules rules;
   rules.names_ = {"localhost", "hearth"};
   for (const std::string& name : more) rules.names_.push_back(lower(name));
   return rules;
 }
 
-HostRules HostRules::of_tcp(const Endpoint& endpoint, std::vector<std::string> more) {
+HostRules HostRules::of_tcp(const Endpoint& endpoint, const std::vector<std::string>& more) {
   HostRules rules;
   std::vector<std::string> addresses = {"localhost", "127.0.0.1", "[::1]"};
   if (!endpoint.v6) addresses.push_back(endpoint.address);

@@ -27,10 +27,10 @@ Result<Endpoint> parse_endpoint(std::string_view text);
 class HostRules {
  public:
   /// The Unix socket: `localhost` and `hearth`.
-  static HostRules of_unix_socket(std::vector<std::string> more);
+  static HostRules of_unix_socket(const std::vector<std::string>& more);
   /// `localhost`, `127.0.0.1` (or the listener's address) and `[::1]` with the port, which may be
   /// omitted if it is 80.
-  static HostRules of_tcp(const Endpoint& endpoint, std::vector<std::string> more);
+  static HostRules of_tcp(const Endpoint& endpoint, const std::vector<std::string>& more);
 
   bool allows(std::string_view host) const;
 

@@ -42,7 +42,7 @@ bool is_known(std::string_view path) {
 std::string meant_path(std::string_view path) {
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   if (is_known(path)) return std::string(path);
-  const std::string with_version = std::string(kVersion) + std::string(path);
+  std::string with_version = std::string(kVersion) + std::string(path);
   if (is_known(with_version)) return with_version;
   const bool versioned = path.starts_with("/v1/");
   if (versioned && is_known(path.substr(kVersion.size()))) {

@@ -203,7 +203,7 @@ Result<std::vector<Value>> SchemaReader::allowed_values(
 Result<Grammar> compile_json_schema(std::string_view schema, std::vector<std::string>* relaxed) {
   RuleSet rules;
   SchemaReader reader(rules, relaxed);
-  const auto out = [&]() -> Result<Grammar> {
+  auto out = [&]() -> Result<Grammar> {
     HEARTH_TRY(reader.read(schema));
     return rules.compile();
   }();

@@ -201,11 +201,11 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     if (info.groups[i].recurrent()) continue;
     // A slot is block_id * block_size + offset, in 31 bits.
-    const double most = std::numeric_limits<int32_t>::max() / plan.block_size - 1;
+    const int32_t most = std::numeric_limits<int32_t>::max() / plan.block_size - 1;
     const double blocks = std::floor(share * full_blocks[i] + 1e-9);
     const bool full = info.groups[i].kind == models::LayerGroup::Kind::kFull;
-    plan.groups[i].num_blocks =
-        std::max(full ? 0 : full_blocks[i], static_cast<int32_t>(std::min(most, blocks)));
+    plan.groups[i].num_blocks = std::max(full ? 0 : full_blocks[i],
+                                         static_cast<int32_t>(std::min(as_double(most), blocks)));
     plan.kv_bytes += plan.groups[i].num_blocks * plan.groups[i].block_bytes;
     if (plan.groups[i].num_blocks > 0) continue;
     return Error::out_of_memory(

@@ -316,11 +316,11 @@ void Sampler::collect_from(std::span<const float> logits, float floor, double te
 // The kept tokens need no order, only the border matters. So the mass of all tokens is summed in
 // bins of falling logits, and candidates are sorted only in the bin that contains the border.
 void Sampler::collect_top_p(std::span<const float> logits, double top_p, double temperature) {
-  constexpr int32_t kBins = 2048;
+  constexpr int32_t kBinsPerUnit = 64, kBins = 32 * kBinsPerUnit;
   const float max = largest(logits);
   // Bounded so that no difference of logits times it exceeds the range of a float.
   const auto inverse = static_cast<float>(std::min(1 / temperature, 1e6));
-  const float bins_per_logit = inverse * (kBins / 32);  // the last bin takes all lower logits
+  const float bins_per_logit = inverse * kBinsPerUnit;  // the last bin takes all lower logits
   // Four sums of each bin in turn: most logits fall into one bin, and each addition to a sum waits
   // for the one before it.
   constexpr size_t kSums = 4;

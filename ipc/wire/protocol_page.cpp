@@ -120,7 +120,7 @@ std::string type_of(const Field& field) {
 std::string plain(double number) { return fmt::format("{:.15g}", number); }
 
 std::string range_of(const Field& field) {
-  const std::string range = fmt::format("{} to {}", plain(field.min), plain(field.max));
+  std::string range = fmt::format("{} to {}", plain(field.min), plain(field.max));
   switch (field.type) {
     case FieldType::kBool: return "";
     case FieldType::kInteger:

@@ -94,7 +94,7 @@ std::string cpu_name(const std::string& root) {
   while (std::getline(file, line)) {
     const size_t colon = line.find(": ");
     if (colon == std::string::npos) continue;
-    const std::string value = line.substr(colon + 2);
+    std::string value = line.substr(colon + 2);
     if (line.rfind("model name", 0) == 0) return value;
     if (line.rfind("CPU implementer", 0) == 0) implementer = value;
     if (line.rfind("CPU part", 0) == 0) return "CPU " + implementer + ":" + value;

@@ -86,7 +86,7 @@ Result<void> Runtime::add(List& list, const Value& item) {
 
 // ---- Text -----------------------------------------------------------------------------------
 
-Value Runtime::text_from(std::string_view source, std::string made, bool markup) {
+Value Runtime::text_from(std::string_view source, std::string_view made, bool markup) {
   TracedText out;
   append_from(out, source, made);
   return text(std::move(out), markup);

@@ -58,7 +58,7 @@ class Runtime {
     return Value::of(arena_.keep(std::move(value)), markup);
   }
   /// `made` from `source`: all of it is data if any of `source` is.
-  Value text_from(std::string_view source, std::string made, bool markup = false);
+  Value text_from(std::string_view source, std::string_view made, bool markup = false);
   /// Appends a text and its origin.
   void append(TracedText& to, std::string_view text) const { arena_.texts().append(to, text); }
   /// Appends `made`, which was made from `source`, as text_from() does.

@@ -102,7 +102,8 @@ CacheVerbs::CacheVerbs(boost::asio::io_context& io, CachePaths paths)
     : paths_(std::move(paths)),
       runs_(io, {.runs = kMaxRuns, .output_bytes = kMaxOutputBytes, .time = kMaxTime}) {}
 
-void CacheVerbs::handle(const Caller& caller, const ipc::CacheRequest& request, Answer answer) {
+void CacheVerbs::handle(const Caller& caller, const ipc::CacheRequest& request,
+                        const Answer& answer) {
   if (request.op == "why") {
     if (request.names.size() != 1) {
       return answer(Error::invalid("names: want one request id", "names"));

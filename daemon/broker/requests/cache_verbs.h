@@ -57,7 +57,7 @@ class CacheVerbs {
   CacheVerbs(boost::asio::io_context& io, CachePaths paths);
 
   /// Answers once, now or when the program has ended. kBusy if too many run.
-  void handle(const Caller& caller, const ipc::CacheRequest& request, Answer answer);
+  void handle(const Caller& caller, const ipc::CacheRequest& request, const Answer& answer);
   MissLog& misses() { return misses_; }
 
  private:

@@ -31,7 +31,9 @@ inline constexpr size_t kMaxArgumentValueBytes = 8u << 20;
 
 /// Parses a body, and frees its text at once: a long one and its values take much memory.
 inline Result<Json> parse_body_text(std::string body) {
-  return ipc::parse_json_object(body, kBodyLimits);
+  auto parsed = ipc::parse_json_object(body, kBodyLimits);
+  std::string().swap(body);
+  return parsed;
 }
 
 /// The members of a JSON object, each taken by name. Members that were not taken are refused,

@@ -22,7 +22,7 @@ Result<std::optional<int64_t>> take_integer(Json& object, const char* name, int6
                                             std::string_view list, size_t index) {
   const auto found = object.find(name);
   if (found == object.end()) return std::optional<int64_t>();
-  const Json value = *found;
+  const Json value = std::move(*found);
   object.erase(found);
   if (value.is_number_unsigned() && std::cmp_less_equal(value.get<uint64_t>(), most)) {
     return std::optional<int64_t>(value.get<int64_t>());

@@ -31,7 +31,7 @@ void append_list(size_t size, models::EncodePause* pause, std::string* out, Writ
 
 std::string shown_token(const models::Tokenizer& tokenizer, int32_t id) {
   // A control token has no piece, so its vocabulary entry is shown.
-  const std::string piece(tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id));
+  std::string piece(tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id));
   if (ipc::is_valid_utf8(piece)) return piece;
   std::string out = "bytes:";
   for (const char byte : piece) out += fmt::format("\\x{:02x}", byte_of(byte));

@@ -48,7 +48,7 @@ std::string SampleText::text_of(int32_t id) {
 }
 
 // Adds text to the pending delta.
-void SampleText::add(std::string text, Part part) {
+void SampleText::add(std::string_view text, Part part) {
   if (!parser_) {
     pending_.text += text;
     return;
@@ -96,7 +96,7 @@ SampleText::Pending SampleText::finish(bool cut_short) {
     if (!stops_.matched()) text += stops_.finish();
   }
   // A stop string cuts a call short, too.
-  add(std::move(text), cut_short || stops_.matched() ? Part::kCutShort : Part::kLast);
+  add(text, cut_short || stops_.matched() ? Part::kCutShort : Part::kLast);
   Pending out = std::exchange(pending_, {});
   out.first_index = num_tokens_;
   make_plain(&out);

@@ -58,7 +58,7 @@ class SampleText {
  private:
   std::string text_of(int32_t id);
   enum class Part { kMore, kLast, kCutShort };
-  void add(std::string text, Part part);
+  void add(std::string_view text, Part part);
 
   models::StreamingDetokenizer detokenizer_;
   StopMatcher stops_;

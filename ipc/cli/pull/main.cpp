@@ -114,7 +114,7 @@ class Progress {
   int64_t shown_us_ = 0;
 };
 
-std::string variable_or(const char* name, std::string fallback) {
+std::string variable_or(const char* name, const std::string& fallback) {
   std::string value = ipc::Environment::of_process().variable(name);
   return value.empty() ? fallback : value;
 }

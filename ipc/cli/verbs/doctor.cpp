@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/cli/connect/connection.h"
@@ -32,9 +33,15 @@ namespace {
 
 class Findings {
  public:
-  void ok(std::string name, std::string detail) { add(Level::kOk, name, detail); }
-  void warn(std::string name, std::string detail) { add(Level::kWarn, name, detail); }
-  void fail(std::string name, std::string detail) { add(Level::kFail, name, detail); }
+  void ok(std::string name, std::string detail) {
+    add(Level::kOk, std::move(name), std::move(detail));
+  }
+  void warn(std::string name, std::string detail) {
+    add(Level::kWarn, std::move(name), std::move(detail));
+  }
+  void fail(std::string name, std::string detail) {
+    add(Level::kFail, std::move(name), std::move(detail));
+  }
   void add(Level level, std::string name, std::string detail) {
     checks_.push_back({level, std::move(name), std::move(detail)});
   }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -30,7 +31,7 @@ int64_t sum_of(const std::vector<int32_t>& values) {
 }
 
 std::string bar(double share, int width) {
-  const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * width + 0.5);
+  const int64_t full = std::lround(std::clamp(share, 0.0, 1.0) * width);
   std::string out;
   for (int i = 0; i < width; ++i) out += i < full ? "█" : "░";
   return out;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ipc/text/shown_text.h"
 #include "ipc/wire/json.h"
@@ -16,7 +17,7 @@ using ipc::Json;
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::ranges::sort(values);
-  return values[static_cast<size_t>(q * as_double(values.size() - 1) + 0.5)];
+  return values[std::lround(q * as_double(values.size() - 1))];
 }
 
 }  // namespace

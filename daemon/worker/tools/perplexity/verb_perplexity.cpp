@@ -38,9 +38,8 @@ struct PerplexityVerb {
 Result<std::string> read_file(const std::string& path) {
   std::ostringstream out;
   if (path == "-") {
-    for (char buffer[1 << 16]; const size_t n = std::fread(buffer, 1, sizeof buffer, stdin);) {
-      out.write(buffer, n);
-    }
+    char buffer[1 << 16];
+    while (const size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) out.write(buffer, n);
     return out.str();
   }
   std::ifstream in(path, std::ios::binary);
