@@ -24,6 +24,9 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.keys_file = config.http.keys_file;
   server.allowed_hosts = config.http.allowed_hosts;
   server.allowed_origins = config.http.allowed_origins;
+  if (config.http.leave_out_volatile_lines) {
+    server.prompt_rules.volatile_lines = config.http.volatile_lines;
+  }
   server.max_connections = config.http.max_connections;
   server.max_body_bytes = config.limits.max_message_bytes;
   server.inline_bytes = kInlineBytes;

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/http/requests/api_request.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/requests.h"
 #include "ipc/wire/frames.h"
@@ -32,6 +33,7 @@ struct ServerConfig {
   std::filesystem::path keys_file;  ///< keys for TCP; "": only this process's user
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;
+  PromptRules prompt_rules{};
   int64_t max_connections = 256;
   int64_t max_body_bytes = 32 << 20;
   /// Bodies up to this size, and answers up to a few KiB of it, are parsed on the server's own

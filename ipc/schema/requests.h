@@ -96,6 +96,7 @@ struct TokenizeRequest {
   JsonText messages{};  ///< a conversation, rendered by the model's chat template
   JsonText tools{};     ///< with `messages`, as in GenerateRequest
   JsonText template_kwargs{};
+  std::string reasoning = "auto";  ///< with `messages`, as in GenerateRequest
   bool operator==(const TokenizeRequest&) const = default;
 };
 

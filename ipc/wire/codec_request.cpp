@@ -218,9 +218,9 @@ Result<void> check_together(const Json& object, const TokenizeRequest& request) 
   if (object.contains("text") && messages) {
     return Error::invalid("messages: met both it and text, want one", "messages");
   }
-  for (const auto& [given, name] :
-       {std::pair(!request.tools.empty(), "tools"),
-        std::pair(!request.template_kwargs.empty(), "template_kwargs")}) {
+  for (const auto& [given, name] : {std::pair(!request.tools.empty(), "tools"),
+                                    std::pair(!request.template_kwargs.empty(), "template_kwargs"),
+                                    std::pair(request.reasoning != "auto", "reasoning")}) {
     if (!given || messages) continue;
     return Error::invalid(fmt::format("{}: met it without messages, want both", name), name);
   }

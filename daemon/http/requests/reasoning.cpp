@@ -17,20 +17,15 @@ void set(Members& in, std::string_view name, std::string_view reasoning, Json& r
 /// `none` asks for no reasoning. Any other effort is passed to the template, which may know it.
 void take_effort(Members& in, std::string_view name, std::string_view effort, Json& request) {
   if (effort == "none") return set(in, name, "off", request);
-  constexpr std::string_view kEfforts[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
-  if (std::ranges::find(kEfforts, effort) == std::end(kEfforts)) {
+  if (!is_effort(effort)) {
     return in.invalid(name, "want none, minimal, low, medium, high, xhigh or max");
   }
   set(in, name, "on", request);
-  Json& members = request["template_kwargs"];
-  if (members.is_null()) members = Json::object();
-  if (members.is_object() && !members.contains("reasoning_effort")) {
-    members["reasoning_effort"] = effort;
-  }
+  pass_effort(effort, request);
 }
 
 /// {"type":"disabled"}, {"type":"enabled","budget_tokens":1024} or {"type":"adaptive"}.
-void take_thinking(Members& in, Json& thinking, Call& call, Json& request) {
+void take_thinking(Members& in, Json& thinking, Json& request) {
   if (!thinking.is_object()) return in.wrong("thinking", thinking, "an object");
   Members inner(thinking, "thinking.");
   const std::string type = inner.text("type").value_or("");
@@ -45,16 +40,30 @@ void take_thinking(Members& in, Json& thinking, Call& call, Json& request) {
     if (!budget->is_number_unsigned() || *budget == 0) {
       inner.wrong("budget_tokens", *budget, "an integer from 1");
     }
-    call.ignored.push_back("thinking.budget_tokens");
+    inner.ignore("thinking.budget_tokens");
   }
-  inner.text("display");  // reasoning is always returned
+  // Reasoning is always returned.
+  if (inner.text("display").value_or("") == "omitted") inner.ignore("thinking.display");
   inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
 }
 
 }  // namespace
 
-void take_reasoning(Members& in, Call& call, Json& request) {
+bool is_effort(std::string_view effort) {
+  constexpr std::string_view kEfforts[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
+  return std::ranges::find(kEfforts, effort) != std::end(kEfforts);
+}
+
+void pass_effort(std::string_view effort, Json& request) {
+  Json& members = request["template_kwargs"];
+  if (members.is_null()) members = Json::object();
+  if (members.is_object() && !members.contains("reasoning_effort")) {
+    members["reasoning_effort"] = effort;
+  }
+}
+
+void take_reasoning(Members& in, Json& request) {
   if (const auto effort = in.text("reasoning_effort")) {
     take_effort(in, "reasoning_effort", *effort, request);
   }
@@ -62,7 +71,7 @@ void take_reasoning(Members& in, Call& call, Json& request) {
     if (!enabled->is_boolean()) return in.wrong("enable_thinking", *enabled, "true or false");
     set(in, "enable_thinking", *enabled == true ? "on" : "off", request);
   }
-  if (Json* thinking = in.take("thinking")) take_thinking(in, *thinking, call, request);
+  if (Json* thinking = in.take("thinking")) take_thinking(in, *thinking, request);
   Json* reasoning = in.take("reasoning");
   if (reasoning == nullptr) return;
   if (!reasoning->is_object()) return in.wrong("reasoning", *reasoning, "an object");
@@ -71,7 +80,7 @@ void take_reasoning(Members& in, Call& call, Json& request) {
     take_effort(in, "reasoning.effort", *effort, request);
   for (const char* name : {"summary", "generate_summary"}) inner.text(name);  // all is returned
   inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
 }
 
 }  // namespace hearth::http

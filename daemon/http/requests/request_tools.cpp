@@ -30,6 +30,17 @@ Json take_function(Members& from, std::string_view schema, bool forced, bool* re
   return out;
 }
 
+/// The members that only Anthropic's tools have.
+void take_anthropic_members(Members& from) {
+  if (const Json* examples = from.take("input_examples")) {
+    if (!examples->is_array()) from.wrong("input_examples", *examples, "a list");
+    from.ignore("tools.input_examples");
+  }
+  if (from.flag("eager_input_streaming", false)) from.ignore("tools.eager_input_streaming");
+  from.only("defer_loading", {Json(false)});
+  from.only("allowed_callers", {Json::array({"direct"})});
+}
+
 Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forced, bool* relaxed) {
   const std::string path = fmt::format("tools[{}]", index);
   if (!tool.is_object()) {
@@ -40,7 +51,11 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forc
   const std::string plain = words == ToolWords::kMessages ? "custom" : "function";
   const std::string type =
       from.text("type").value_or(words == ToolWords::kMessages ? plain : std::string());
-  if (type != plain) from.unsupported("type", "of tools only functions are supported");
+  if (type != plain) {
+    from.unsupported("type", fmt::format("met '{}'; of tools only functions of the client's own "
+                                         "are supported ({})",
+                                         ipc::printable(type), plain));
+  }
   Json function;
   Kept kept;
   if (words == ToolWords::kChat) {
@@ -51,15 +66,16 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forc
       Members members(*inner, path + ".function.");
       function = take_function(members, "parameters", forced, relaxed);
       members.check_unknown();
-      in.take_error_of(members);
+      in.join(members);
     }
   } else {
     function = take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters",
                              forced, relaxed);
     kept.add(take_cache_control(from), 0);
   }
+  if (words == ToolWords::kMessages) take_anthropic_members(from);
   from.check_unknown();
-  in.take_error_of(from);
+  in.join(from);
   Json out = {{"type", "function"}, {"function", std::move(function)}};
   kept.write_to(out);
   return out;
@@ -102,7 +118,7 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
   }
   if (out.empty()) from.invalid("name", "absent, want a string");
   from.check_unknown();
-  in.take_error_of(from);
+  in.join(from);
   return out;
 }
 

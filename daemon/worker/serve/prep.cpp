@@ -344,6 +344,7 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
     conversation.messages = request.messages;
     conversation.tools = request.tools;
     conversation.template_kwargs = request.template_kwargs;
+    conversation.reasoning = request.reasoning;
     HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation, pause));
     reply.ids = std::move(prompt.ids);
   } else {

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -95,6 +96,11 @@ TEST_CASE("the page about HTTP lists exactly these parameters") {
         fmt::format("| `{}` | {} | {} |\n", field.name, accepted_values(field.accepts), field.why);
   }
   CHECK_MESSAGE(page.find(ignored + "\n") != std::string::npos, ignored);
+  std::string nested = "\n| member | why it changes nothing |\n|---|---|\n";
+  for (const NestedField& field : nested_fields()) {
+    nested += fmt::format("| `{}` | {} |\n", field.name, field.why);
+  }
+  CHECK_MESSAGE(page.find(nested + "\n") != std::string::npos, nested);
   std::string renamed = "\n| parameter | read as |\n|---|---|\n";
   for (const ForeignField& field : foreign_fields()) {
     if (field.renamed) renamed += fmt::format("| `{}` | `{}` |\n", field.theirs, field.ours);
@@ -255,6 +261,38 @@ TEST_CASE("several prompts are answered one after another, as choices of one ans
   CHECK(answer["choices"][3]["logprobs"]["tokens"] == Json({"x", "y"}));
   CHECK(answer["usage"]["prompt_tokens"] == 4);
   CHECK(answer["usage"]["completion_tokens"] == 8);
+}
+
+TEST_CASE("several prompts in a stream: each choice has its index and its end") {
+  const Call call = accepted(Api::kCompletions,
+                             R"({"prompt":[[1,2],[3]],"n":2,"stream":true,
+                                 "stream_options":{"include_usage":true}})");
+  CHECK(call.request.prompt_ids == std::vector<int32_t>{1, 2});
+  const auto writer = make_answer_writer(call, "1", 5);
+  std::string out;
+  ipc::DoneEvent done;
+  done.finish_reasons = {"stop", "length"};
+  done.usage = {2, 1, 4, 0, 0};
+  for (int prompt = 0; prompt < 2; ++prompt) {
+    writer->started({"m", 2, 1, 0}, &out);
+    for (int32_t sample = 0; sample < 2; ++sample) {
+      writer->delta(sample, fmt::format("{}{}", prompt, sample), {}, &out);
+      writer->sample_done({sample, sample == 0 ? "stop" : "length", 2, ""}, &out);
+    }
+    if (prompt == 0) writer->next_prompt(done);
+  }
+  writer->done(done, &out);
+  std::map<int, std::string> texts, ends;
+  for (const auto& event : tests::sse_objects(out)) {
+    for (const auto& choice : event["choices"]) {
+      const int index = choice["index"].get<int>();
+      texts[index] += choice["text"].get<std::string>();
+      if (choice["finish_reason"].is_string()) ends[index] = choice["finish_reason"];
+    }
+  }
+  CHECK(texts == std::map<int, std::string>{{0, "00"}, {1, "01"}, {2, "10"}, {3, "11"}});
+  CHECK(ends == std::map<int, std::string>{{0, "stop"}, {1, "length"}, {2, "stop"}, {3, "length"}});
+  CHECK(tests::sse_objects(out).back()["usage"]["completion_tokens"] == 8);
 }
 
 TEST_CASE("a stream that was cancelled or came too late has no finish reason") {
