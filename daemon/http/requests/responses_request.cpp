@@ -98,6 +98,22 @@ void take_input(Members& in, Json& messages) {
   }
 }
 
+/// What an answer contains in addition. Its reasoning items have their text, so that the next
+/// request can contain them without any encryption.
+void take_include(Members& in) {
+  const Json* const include = in.take("include");
+  if (include == nullptr) return;
+  if (!include->is_array()) return in.wrong("include", *include, "a list");
+  for (size_t i = 0; i < include->size(); ++i) {
+    if ((*include)[i] != "reasoning.encrypted_content") {
+      return in.unsupported(fmt::format("include[{}]", i),
+                            fmt::format("met {}; only reasoning.encrypted_content is supported",
+                                        describe((*include)[i])));
+    }
+    in.ignore("include.reasoning.encrypted_content");
+  }
+}
+
 }  // namespace
 
 Result<Call> parse_responses(Json& body, const PromptRules& rules) {
@@ -138,7 +154,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules) {
   take_ignored(in, call.api);
   take_retention(in, request);
   in.only("truncation", {"disabled"});
-  in.only("include", {Json::array()});
+  take_include(in);
   in.only("top_logprobs", {Json(0)});
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
