@@ -248,9 +248,14 @@ void Connection::handle(HttpRequest request) {
     case Action::kCountTokens: return parse(std::move(request));
     case Action::kModels: return respond({.body = models_body(host_.backend().models())});
     case Action::kModel: {
-      std::string body = model_body(host_.backend().models(), route_.model);
+      std::string body = model_body(host_.backend().models(), route_.name);
       if (!body.empty()) return respond({.body = std::move(body)});
       return respond_error(route_.api, Error::not_found("no model has this name", "model"));
+    }
+    case Action::kEndReasoning: {
+      const Result<void> ended = host_.backend().end_reasoning(uid_, route_.name);
+      if (!ended) return respond_error(route_.api, ended.error());
+      return respond({.body = fmt::format(R"({{"id":{}}})", ipc::json_quote(route_.name))});
     }
     case Action::kHealth: {
       const ipc::HealthReply health = host_.backend().health();
@@ -274,7 +279,7 @@ void Connection::handle(HttpRequest request) {
 void Connection::parse(HttpRequest request) {
   const size_t bytes = request.body.size();
   if (bytes <= host_.config().inline_bytes) {
-    return begin(parse_body(route_, std::move(request), host_.config().prompt_rules));
+    return begin(parse_body(route_, std::move(request), {host_.config().volatile_lines}));
   }
   if (const Result<void> room = host_.backend().admit(uid_, bytes); !room) {
     return respond_error(route_.api, room.error(), kRetryMs);
@@ -286,7 +291,8 @@ void Connection::parse(HttpRequest request) {
     PromptRules rules;
     std::optional<ParsedBody> parsed{};
   };
-  auto work = std::make_shared<Work>(Work{route_, std::move(request), host_.config().prompt_rules});
+  auto work =
+      std::make_shared<Work>(Work{route_, std::move(request), {host_.config().volatile_lines}});
   host_.backend().run_aside(
       uid_, bytes,
       [work] { work->parsed = parse_body(work->route, std::move(work->request), work->rules); },

@@ -162,6 +162,13 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
     row(&GenerateRequest::parse_special, kParseSpecial),
     row(&GenerateRequest::n, kN),
     row(&GenerateRequest::reasoning, kReasoning),
+    row(&GenerateRequest::reasoning_budget,
+        {.name = "reasoning_budget",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "With `messages`: after this many tokens of reasoning the template's mark that "
+                    "ends it follows, and the answer goes on. 0: no bound.",
+         .max = kTokens}),
     row(&GenerateRequest::max_tokens,
         {.name = "max_tokens",
          .type = FieldType::kInteger,
@@ -383,7 +390,13 @@ inline constexpr auto kRowsOf<CancelRequest> = std::tuple{
                              .unit = "bytes",
                              .meaning = "The request to end, one of the caller's own; required.",
                              .min = 1,
-                             .max = kMaxRequestIdBytes})};
+                             .max = kMaxRequestIdBytes}),
+    row(&CancelRequest::reasoning,
+        {.name = "reasoning",
+         .type = FieldType::kBool,
+         .meaning = "End only its reasoning, now or as soon as it begins: the mark that ends it "
+                    "follows, and the answer goes on, as with a `reasoning_budget`. Nothing "
+                    "changes if it has none."})};
 
 template <>
 inline constexpr auto kRowsOf<LoadRequest> = std::tuple{

@@ -207,4 +207,30 @@ told = ""
 for chunk in client.chat.completions.create(**ask, stream=True):
     told += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
 assert told == whole.choices[0].message.reasoning_content, told
+# A bound on reasoning: the same text up to there, then the mark that ends it, and an answer.
+ask["max_tokens"] = 40
+free = client.chat.completions.create(**ask)
+ask["extra_body"] = {"ignore_eos": True, "reasoning_budget": 8}
+short = client.chat.completions.create(**ask)
+thought, answer = short.choices[0].message.reasoning_content, short.choices[0].message.content
+assert free.choices[0].message.reasoning_content.startswith(thought) and answer, (free, short)
+assert len(thought) < len(free.choices[0].message.reasoning_content), (free, short)
+assert client.chat.completions.create(**ask).choices[0].message.content == answer
+message = claude.messages.create(model="thinker", max_tokens=40, messages=hello,
+                                 thinking={"type": "enabled", "budget_tokens": 8})
+assert [block.type for block in message.content][:1] == ["thinking"], message
+assert 0 < message.usage.output_tokens_details.thinking_tokens < 20, message
+# Ended while it streams.
+ask.update(max_tokens=600, stream=True, extra_body={"ignore_eos": True})
+told, said, ended = "", "", False
+for chunk in client.chat.completions.create(**ask):
+    told += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
+    said += chunk.choices[0].delta.content or ""
+    if told and not ended:
+        ended = True
+        assert http.post(f"http://localhost/v1/requests/{chunk.id}/end_reasoning", json={}).status_code == 200
+assert told and said, (told, said)
+gone = http.post(f"http://localhost/v1/requests/{chunk.id}/end_reasoning", json={})
+assert gone.status_code == 404, gone.text
+
 print("ok")

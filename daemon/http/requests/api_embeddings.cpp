@@ -8,7 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "daemon/http/requests/api_request.h"
 #include "daemon/http/requests/request_members.h"
 #include "ipc/text/base64.h"
 #include "ipc/wire/codec.h"

@@ -42,10 +42,10 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
 
 constexpr auto kNested = std::to_array<NestedField>({
     {"cache_control.scope", "`cache_share` shares prefixes"},
-    {"thinking.budget_tokens", "reasoning has no bound of its own"},
     {"thinking.display", "reasoning is always returned"},
     {"output_config.task_budget", "one answer is made at a time"},
     {"context_management.edits", "all reasoning is kept, as the request asks"},
+    {"include.reasoning.encrypted_content", "reasoning items contain their text"},
     {"tools.input_examples", "templates have no place for them"},
     {"tools.eager_input_streaming", "arguments are streamed as they are generated"},
     {"tool_result.is_error", "templates have no place for it; the content conveys it"},
@@ -58,6 +58,8 @@ constexpr auto kForeign = std::to_array<ForeignField>({
     {"stop_token_ids", "stop_ids", true, kTwo},
     {"num_predict", "max_tokens", true, kTwo},
     {"n_predict", "max_tokens", true, kTwo},
+    {"thinking_budget", "reasoning_budget", true, kAll},
+    {"thinking_token_budget", "reasoning_budget", true, kAll},
     {"guided_json", "json_schema", true, kTwo},
     {"guided_grammar", "grammar", true, kTwo},
     {"guided_regex", "use grammar, or a schema with pattern", false, kTwo},

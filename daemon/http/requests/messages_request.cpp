@@ -75,6 +75,42 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
   messages.push_back(std::move(message));
 }
 
+void take_conversation(Members& in, Json& messages) {
+  Json* const list = in.take("messages");
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    return in.wrong("messages", list == nullptr ? Json() : *list, "a list of messages");
+  }
+  for (size_t i = 0; i < list->size() && !in.failed(); ++i) {
+    const std::string path = fmt::format("messages[{}]", i);
+    if (!(*list)[i].is_object()) {
+      return in.wrong(path, (*list)[i], "an object");
+    }
+    Members message((*list)[i], path + ".");
+    const std::string role = message.text("role").value_or("");
+    if (role != "user" && role != "assistant" && role != "system") {
+      message.invalid("role", "want user, assistant or system");
+    }
+    Json* content = message.take("content");
+    if (content == nullptr) {
+      message.invalid("content", "absent, want a string");
+    } else if (content->is_array()) {
+      take_blocks(*content, role, path + ".content", in, messages);
+    } else if (auto text = text_of(*content, {"text"}, path + ".content", in)) {
+      messages.push_back({{"role", role}, {"content", *std::move(text)}});
+    }
+    Kept kept;
+    kept.add(take_cache_control(message), 0);
+    message.check_unknown();
+    in.join(message);
+    if (!messages.empty()) kept.write_to(messages.back());
+    if (i + 1 == list->size() && role == "assistant") {
+      in.unsupported("messages",
+                     "the last is the assistant's; going on from it is not "
+                     "supported");
+    }
+  }
+}
+
 /// Edits that a server applies to the conversation. Only one that keeps all is accepted.
 void take_context_management(Members& in) {
   Json* const management = in.take("context_management");
@@ -140,41 +176,7 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
       kept.write_to(messages.back());
     }
   }
-  Json* list = in.take("messages");
-  if (list == nullptr || !list->is_array() || list->empty()) {
-    in.wrong("messages", list == nullptr ? Json() : *list, "a list of messages");
-  } else {
-    for (size_t i = 0; i < list->size() && !in.failed(); ++i) {
-      const std::string path = fmt::format("messages[{}]", i);
-      if (!(*list)[i].is_object()) {
-        in.wrong(path, (*list)[i], "an object");
-        break;
-      }
-      Members message((*list)[i], path + ".");
-      const std::string role = message.text("role").value_or("");
-      if (role != "user" && role != "assistant" && role != "system") {
-        message.invalid("role", "want user, assistant or system");
-      }
-      Json* content = message.take("content");
-      if (content == nullptr) {
-        message.invalid("content", "absent, want a string");
-      } else if (content->is_array()) {
-        take_blocks(*content, role, path + ".content", in, messages);
-      } else if (auto text = text_of(*content, {"text"}, path + ".content", in)) {
-        messages.push_back({{"role", role}, {"content", *std::move(text)}});
-      }
-      Kept kept;
-      kept.add(take_cache_control(message), 0);
-      message.check_unknown();
-      in.join(message);
-      if (!messages.empty()) kept.write_to(messages.back());
-      if (i + 1 == list->size() && role == "assistant") {
-        in.unsupported("messages",
-                       "the last is the assistant's; going on from it is not "
-                       "supported");
-      }
-    }
-  }
+  take_conversation(in, messages);
   request["messages"] = std::move(messages);
   in.pass("model", request);
   request["clip_max_tokens"] = true;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -177,7 +178,12 @@ void take_format(Members& in, std::string_view name, Json& format, bool nested, 
 void take_reasoning(Members& in, Json& request);
 /// Passes an effort to the template, unless the request's own variables have one.
 void pass_effort(std::string_view effort, Json& request);
-/// Whether the API knows this effort.
+/// An effort, and the bound on reasoning that it means; 0: none. docs/http.md lists them.
+struct Effort {
+  std::string_view name;
+  int32_t budget = 0;
+};
+std::span<const Effort> efforts();
 bool is_effort(std::string_view effort);
 /// The names under which other servers take a schema or a grammar: `json_schema`, as an object or
 /// its text, and `structured_outputs`.

@@ -297,6 +297,10 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
         prompt.reading ? model.chat->end_ids(*prompt.reading, model.end_ids) : model.end_ids;
     to.stop_ids.insert(to.stop_ids.end(), ends.begin(), ends.end());
   }
+  if (prompt.reading) {
+    to.reasoning = model.chat->reasoning_bound(*prompt.reading, generate.reasoning_budget);
+    to.end_reasoning = request.end_reasoning;
+  }
   to.sampling = sampling_of(generate, model.sampling);
   if (prompt.banned) to.sampling.logit_bias.emplace_back(*prompt.banned, kBan);
   to.speculate = generate.speculate;

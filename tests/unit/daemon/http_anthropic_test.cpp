@@ -110,7 +110,7 @@ TEST_CASE("the output's format is a schema, under both of its names") {
   CHECK(refused_for(with(R"("output_config":{"effort":"huge"})")).field == "output_config.effort");
   CHECK(refused_for(with(R"("output_config":{"depth":1})")).field == "output_config.depth");
   CHECK(refused_for(with(R"("output_config":7)")).field == "output_config");
-  // An effort concerns the whole answer: it does not contradict that there is no reasoning.
+  // An effort concerns the whole answer: it does not contradict reasoning that is off.
   CHECK(parsed(with(R"("thinking":{"type":"disabled"},"output_config":{"effort":"high"})"))
             .request.reasoning == "off");
 }
