@@ -75,6 +75,12 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
     return bad("constraint_prefix", fmt::format("is {}, the prompt has {} tokens",
                                                 request.constraint_prefix, request.prompt.size()));
   }
+  if (const ReasoningBound* reasoning = request.reasoning.get()) {
+    if (reasoning->end.empty() || reasoning->closing.empty() || reasoning->max_tokens < 0) {
+      return bad("reasoning", "wants an end mark, tokens that close it, and a bound of 0 or more");
+    }
+    HEARTH_TRY(check_ids("reasoning", reasoning->closing, vocab_size));
+  }
   if (size32(request.resume) > request.n) {
     return bad("resume", fmt::format("has {} samples, n is {}", request.resume.size(), request.n));
   }

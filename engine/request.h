@@ -16,6 +16,10 @@
 #include "kernels/base/result.h"
 #include "models/pooling.h"
 
+namespace hearth::models {
+class Tokenizer;
+}
+
 namespace hearth::engine {
 
 /// Chosen by the worker's front door; unique among the live requests of one engine.
@@ -52,6 +56,18 @@ struct KeptPrefix {
   bool operator==(const KeptPrefix&) const = default;
 };
 
+/// The reasoning at the beginning of an answer, between two marks, and its bound. The marks are
+/// found in the text of the tokens, however the model divides it. See ReasoningProgress.
+struct ReasoningBound {
+  std::string begin, end;
+  bool open = false;             ///< the prompt has begun it
+  int32_t max_tokens = 0;        ///< between the marks; after as many, `closing` follows
+  std::vector<int32_t> closing;  ///< not empty; its text contains `end`
+  /// Control tokens that are part of the answer, and their text.
+  std::vector<std::pair<int32_t, std::string>> marks;
+  const models::Tokenizer* tokenizer = nullptr;  ///< outlives the engine
+};
+
 /// One request: a prompt and `n` samples grown from it. Samples share the prompt's KV blocks.
 struct Request {
   RequestId id = 0;
@@ -67,6 +83,9 @@ struct Request {
   SamplingParams sampling;
   /// Shared by its samples; used only on the engine thread once posted; null: any text.
   std::shared_ptr<Constraint> constraint;
+  /// Shared by its samples; null: reasoning is like any text.
+  std::shared_ptr<const ReasoningBound> reasoning;
+  bool end_reasoning = false;  ///< see EndReasoning
   bool use_prefix_cache = true;
   bool use_prefix_store = true;  ///< the store, too, if the engine has one
   /// Prefixes of the prompt that the store keeps for a number of seconds, whatever else it evicts,
@@ -83,7 +102,8 @@ struct Request {
   /// answer is an EmbeddingEvent.
   models::Pooling pooling = models::Pooling::kNone;
   bool normalize = true;  ///< that vector has length 1
-  /// A fork: the text under `constraint` begins this many tokens before the prompt's end.
+  /// A fork: the text under `constraint` and `reasoning` begins this many tokens before the
+  /// prompt's end.
   int32_t constraint_prefix = 0;
   /// A fork: the live request and sample whose blocks are shared as far as the tokens are equal, a
   /// partly filled block included; 0: none. It only saves computing.
@@ -99,6 +119,11 @@ struct FinishSample {
   RequestId id = 0;
   int32_t sample = 0;
 };
+/// The reasoning of all samples of a request with a ReasoningBound ends with their next tokens, or
+/// as soon as it begins. The text is that of a bound of as many tokens as each sample had by then.
+struct EndReasoning {
+  RequestId id = 0;
+};
 /// No new requests are admitted (they fail with kUnavailable); run() returns when the live ones
 /// end.
 struct Drain {};
@@ -107,8 +132,8 @@ struct Stop {};
 /// A `SnapshotEvent` is wanted at the end of the next step.
 struct WantSnapshot {};
 
-using EngineCommand =
-    std::variant<Request, CancelRequest, FinishSample, Drain, Stop, WantSnapshot, StoreReply>;
+using EngineCommand = std::variant<Request, CancelRequest, FinishSample, EndReasoning, Drain, Stop,
+                                   WantSnapshot, StoreReply>;
 
 /// The engine's own check of a request, for values that would make it read outside its arrays or
 /// loop. The ranges of the protocol are checked where requests enter. kInvalidArgument names the

@@ -24,6 +24,9 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.keys_file = config.http.keys_file;
   server.allowed_hosts = config.http.allowed_hosts;
   server.allowed_origins = config.http.allowed_origins;
+  if (config.http.leave_out_volatile_lines) {
+    server.volatile_lines = config.http.volatile_lines;
+  }
   server.max_connections = config.http.max_connections;
   server.max_body_bytes = config.limits.max_message_bytes;
   server.inline_bytes = kInlineBytes;
@@ -69,6 +72,17 @@ void HttpFront::submit(const http::Exchanger& from, const std::string& id,
   // HTTP offers no request that needs an administrator.
   const Caller caller{.peer = peer_of(from), .uid = from.uid, .is_admin = false};
   dispatcher_.submit(caller, id, std::move(request), bytes);
+}
+
+// An answer's id has a prefix of its API; the broker's has its own.
+Result<void> HttpFront::end_reasoning(uint32_t uid, const std::string& id) {
+  std::string_view own = id;
+  for (const std::string_view prefix : {"cmpl-", "chatcmpl-", "resp_", "msg_"}) {
+    if (own.starts_with(prefix)) own.remove_prefix(prefix.size());
+  }
+  const Caller caller{.peer = {}, .uid = uid, .is_admin = false};
+  const Result<void> ended = dispatcher_.end_reasoning(caller, "http-" + std::string(own));
+  return ended ? ended : dispatcher_.end_reasoning(caller, id);
 }
 
 void HttpFront::gone(const http::Exchanger& from) {

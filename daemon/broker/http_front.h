@@ -50,6 +50,7 @@ class HttpFront final : public http::Backend {
   }
   void submit(const http::Exchanger& from, const std::string& id, ipc::ComputeRequest request,
               size_t bytes) override;
+  Result<void> end_reasoning(uint32_t uid, const std::string& id) override;
   void gone(const http::Exchanger& from) override;
   void writable(const http::Exchanger& from) override;
   size_t backlog_bytes(const http::Exchanger& from) const override;

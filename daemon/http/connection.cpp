@@ -36,14 +36,22 @@ struct ParsedBody {
   Route route;
   bool may_chunk = false;
   size_t bytes = 0;
-  using Asked = std::variant<Call, ipc::TokenizeRequest, EmbeddingsCall>;
+  using Asked = std::variant<Call, ipc::TokenizeRequest, CountCall, EmbeddingsCall>;
   Result<Asked> asked;
 };
 
 namespace {
 
+/// Header lines about what became of a request's parameters.
+std::string note_fields(const std::vector<std::string_view>& ignored, int32_t volatile_lines) {
+  std::string out;
+  if (!ignored.empty()) out = fmt::format("x-hearth-ignored: {}\r\n", fmt::join(ignored, ", "));
+  if (volatile_lines > 0) out += fmt::format("x-hearth-volatile-lines: {}\r\n", volatile_lines);
+  return out;
+}
+
 // Pure; any thread.
-ParsedBody parse_body(const Route& route, HttpRequest request) {
+ParsedBody parse_body(const Route& route, HttpRequest request, const PromptRules& rules) {
   ParsedBody out{route, request.may_chunk, request.body.size(), Error{}};
   const auto take = [&out](auto parsed) {
     if (parsed.ok()) {
@@ -55,11 +63,11 @@ ParsedBody parse_body(const Route& route, HttpRequest request) {
   if (route.action == Action::kTokenize) {
     take(parse_tokenize(std::move(request.body)));
   } else if (route.action == Action::kCountTokens) {
-    take(parse_count_tokens(std::move(request.body)));
+    take(parse_count_tokens(std::move(request.body), rules));
   } else if (route.action == Action::kEmbeddings) {
     take(parse_embeddings(std::move(request.body)));
   } else {
-    take(parse_call(route.api, std::move(request.body)));
+    take(parse_call(route.api, std::move(request.body), rules));
   }
   return out;
 }
@@ -150,7 +158,7 @@ void Connection::process() {
   if (closed_ || charge()) return set_deadline();
   if (busy()) return exchange_ ? abandon() : close();
   last_ = true;
-  respond(refused(route_.api, {429, "your requests that are coming in hold too many bytes"}));
+  respond_refusal(route_.api, {429, "your requests that are coming in hold too many bytes"});
   set_deadline();
 }
 
@@ -162,7 +170,7 @@ bool Connection::handle_next() {
     last_ = true;
     origin_.clear();
     request_ = 0;
-    respond(refused(Api::kCompletions, {reader_.status(), reader_.problem()}));
+    respond_refusal(Api::kCompletions, {reader_.status(), reader_.problem()});
     return false;
   }
   if (state == State::kIdle || state == State::kHeader) return false;
@@ -220,7 +228,7 @@ bool Connection::admit(const HttpRequest& head) {
   }
   if (refusal) {
     last_ = reader_.state() == RequestReader::State::kBody || !head.keep_alive;
-    respond(refused(route_.api, *refusal));
+    respond_refusal(route_.api, *refusal);
     return false;
   }
   if (reader_.state() == RequestReader::State::kBody && !head.expectations.empty()) {
@@ -240,9 +248,14 @@ void Connection::handle(HttpRequest request) {
     case Action::kCountTokens: return parse(std::move(request));
     case Action::kModels: return respond({.body = models_body(host_.backend().models())});
     case Action::kModel: {
-      std::string body = model_body(host_.backend().models(), route_.model);
+      std::string body = model_body(host_.backend().models(), route_.name);
       if (!body.empty()) return respond({.body = std::move(body)});
       return respond_error(route_.api, Error::not_found("no model has this name", "model"));
+    }
+    case Action::kEndReasoning: {
+      const Result<void> ended = host_.backend().end_reasoning(uid_, route_.name);
+      if (!ended) return respond_error(route_.api, ended.error());
+      return respond({.body = fmt::format(R"({{"id":{}}})", ipc::json_quote(route_.name))});
     }
     case Action::kHealth: {
       const ipc::HealthReply health = host_.backend().health();
@@ -265,7 +278,9 @@ void Connection::handle(HttpRequest request) {
 
 void Connection::parse(HttpRequest request) {
   const size_t bytes = request.body.size();
-  if (bytes <= host_.config().inline_bytes) return begin(parse_body(route_, std::move(request)));
+  if (bytes <= host_.config().inline_bytes) {
+    return begin(parse_body(route_, std::move(request), {host_.config().volatile_lines}));
+  }
   if (const Result<void> room = host_.backend().admit(uid_, bytes); !room) {
     return respond_error(route_.api, room.error(), kRetryMs);
   }
@@ -273,11 +288,14 @@ void Connection::parse(HttpRequest request) {
   struct Work {
     Route route;
     HttpRequest request;
+    PromptRules rules;
     std::optional<ParsedBody> parsed{};
   };
-  auto work = std::make_shared<Work>(Work{route_, std::move(request)});
+  auto work =
+      std::make_shared<Work>(Work{route_, std::move(request), {host_.config().volatile_lines}});
   host_.backend().run_aside(
-      uid_, bytes, [work] { work->parsed = parse_body(work->route, std::move(work->request)); },
+      uid_, bytes,
+      [work] { work->parsed = parse_body(work->route, std::move(work->request), work->rules); },
       [self = shared_from_this(), work] { self->on_parsed(std::move(*work->parsed)); });
 }
 
@@ -294,9 +312,11 @@ void Connection::begin(ParsedBody body) {
   Exchange exchange{.number = request_, .api = api};
   ipc::ComputeRequest request = match(
       *body.asked,
-      [&](ipc::TokenizeRequest& tokenize) -> ipc::ComputeRequest {
-        exchange.counts = body.route.action == Action::kCountTokens;
-        return std::move(tokenize);
+      [&](ipc::TokenizeRequest& tokenize) -> ipc::ComputeRequest { return std::move(tokenize); },
+      [&](CountCall& count) -> ipc::ComputeRequest {
+        exchange.counts = true;
+        exchange.fields = note_fields(count.ignored, count.volatile_lines);
+        return std::move(count.request);
       },
       [&](EmbeddingsCall& embeddings) -> ipc::ComputeRequest {
         exchange.embeds = true;
@@ -309,9 +329,7 @@ void Connection::begin(ParsedBody body) {
         exchange.stream = call.stream;
         exchange.chunked = body.may_chunk;
         exchange.max_tokens = call.request.max_tokens;
-        if (!call.ignored.empty()) {
-          exchange.fields = fmt::format("x-hearth-ignored: {}\r\n", fmt::join(call.ignored, ", "));
-        }
+        exchange.fields = note_fields(call.ignored, call.volatile_lines);
         exchange.writer =
             make_answer_writer(call, fmt::format("{}-{}", host_.config().instance, exchange.number),
                                seconds_since_1970());
@@ -385,7 +403,7 @@ void Connection::check_deadlines(int64_t now) {
                                       state == RequestReader::State::kBody);
   if (!midway || last_) return close();
   last_ = true;
-  respond(refused(api_of(""), {408, "the request took too long to come"}));
+  respond_refusal(api_of(""), {408, "the request took too long to come"});
 }
 
 // The client has disconnected, so its request is cancelled.

@@ -76,7 +76,6 @@ struct Response {
   std::string_view type = "application/json";
   std::string fields{};  ///< additional header lines, each with its line end
 };
-Response refused(Api api, const Refusal& refusal);
 
 struct ParsedBody;
 
@@ -130,6 +129,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange);
   void submit_further();
   void respond(const Response& response);
+  void respond_refusal(Api api, const Refusal& refusal);
   void respond_error(Api api, const Error& error, int64_t retry_ms = 0);
   void on_event(const ipc::Event& event);
   void read_aside(std::string_view json);
@@ -154,8 +154,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::string cors() const;
   /// Adds header lines about what the worker made of the request.
   void note_started(const ipc::StartedEvent& started);
-  /// The header line with the current request's id.
+  /// The current request's id, and the header line with it; "": its header was not understood.
   std::string request_id() const;
+  std::string request_id_line() const;
 
   ConnectionHost& host_;
   Socket socket_;

@@ -74,12 +74,12 @@ Error error_of(const Refusal& refusal) {
 
 }  // namespace
 
-Response refused(Api api, const Refusal& refusal) {
+void Connection::respond_refusal(Api api, const Refusal& refusal) {
   Response out{.status = refusal.status, .body = {}};
-  out.body = error_body(api, refusal.status, error_of(refusal));
+  out.body = error_body(api, refusal.status, error_of(refusal), request_id());
   if (!refusal.allow.empty()) out.fields = fmt::format("Allow: {}\r\n", refusal.allow);
   if (refusal.status == 401) out.fields = "WWW-Authenticate: Bearer\r\n";
-  return out;
+  respond(out);
 }
 
 std::string Connection::cors() const {
@@ -87,14 +87,18 @@ std::string Connection::cors() const {
   return fmt::format(
       "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n"
       "Access-Control-Expose-Headers: x-request-id, request-id, x-hearth-ignored, "
-      "x-hearth-max-tokens, x-hearth-relaxed\r\n",
+      "x-hearth-max-tokens, x-hearth-relaxed, x-hearth-volatile-lines\r\n",
       origin_);
 }
 
 std::string Connection::request_id() const {
+  return request_ == 0 ? "" : fmt::format("{}-{}", host_.config().instance, request_);
+}
+
+std::string Connection::request_id_line() const {
   if (request_ == 0) return {};
-  return fmt::format("{}: {}-{}\r\n", route_.api == Api::kMessages ? "request-id" : "x-request-id",
-                     host_.config().instance, request_);
+  return fmt::format("{}: {}\r\n", route_.api == Api::kMessages ? "request-id" : "x-request-id",
+                     request_id());
 }
 
 void Connection::respond(const Response& response) {
@@ -118,7 +122,7 @@ void Connection::respond(const Response& response) {
   out_ += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
   out_ += response.fields;
   if (exchange_) out_ += exchange_->fields;
-  out_ += request_id();
+  out_ += request_id_line();
   out_ += cors();
   if (last_) out_ += "Connection: close\r\n";
   out_ += "\r\n";
@@ -128,7 +132,7 @@ void Connection::respond(const Response& response) {
 
 void Connection::respond_error(Api api, const Error& error, int64_t retry_ms) {
   const int status = status_of(api, error.code);
-  Response response{.status = status, .body = error_body(api, status, error)};
+  Response response{.status = status, .body = error_body(api, status, error, request_id())};
   if (retry_ms > 0) response.fields = fmt::format("Retry-After: {}\r\n", (retry_ms + 999) / 1000);
   respond(response);
 }
@@ -139,7 +143,7 @@ void Connection::begin_stream() {
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
       "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
   out_ += exchange_->fields;
-  out_ += request_id();
+  out_ += request_id_line();
   out_ += cors();
   if (last_) out_ += "Connection: close\r\n";
   out_ += exchange_->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";

@@ -30,11 +30,25 @@ constexpr std::array kRoutes = {
     Known{"POST", "/v1/embeddings", Action::kEmbeddings, Api::kCompletions, Scope::kGenerate},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kRequestPrefix = "/v1/requests/";
+constexpr std::string_view kEndReasoningSuffix = "/end_reasoning";
 constexpr std::string_view kVersion = "/v1";
 
+/// The part of a path between these two, still escaped; nothing: it is another path.
+std::optional<std::string_view> between(std::string_view path, std::string_view prefix,
+                                        std::string_view suffix) {
+  if (!path.starts_with(prefix)) return std::nullopt;
+  path.remove_prefix(prefix.size());
+  if (!path.ends_with(suffix) || path.size() <= suffix.size()) return std::nullopt;
+  return path.substr(0, path.size() - suffix.size());
+}
+
+bool is_named(std::string_view path) {
+  return between(path, kModelPrefix, "") || between(path, kRequestPrefix, kEndReasoningSuffix);
+}
+
 bool is_known(std::string_view path) {
-  const bool model = path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size();
-  return model || std::ranges::find(kRoutes, path, &Known::path) != kRoutes.end();
+  return is_named(path) || std::ranges::find(kRoutes, path, &Known::path) != kRoutes.end();
 }
 
 /// The known path that a client means which leaves out the version, gives it twice or ends with a
@@ -165,6 +179,26 @@ std::optional<Target> parse_target(const HttpRequest& head) {
   return Target{rest.substr(0, slash), rest.substr(slash)};
 }
 
+/// A path that contains the name of a model or the id of a request.
+std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
+                                   std::string_view method, std::string_view path, Route* out) {
+  const auto model = between(path, kModelPrefix, "");
+  const auto request = between(path, kRequestPrefix, kEndReasoningSuffix);
+  const std::string known = model ? "GET" : "POST";
+  if (method != known) return Refusal{405, "this path knows " + known, known};
+  if (auto refusal = check_key(rules, head, model ? Scope::kRead : Scope::kGenerate)) {
+    return refusal;
+  }
+  if (request && !is_json(head.content_types)) {
+    return Refusal{415, "want Content-Type: application/json"};
+  }
+  const auto name = unescaped(model ? *model : *request);
+  if (!name) return Refusal{400, "the path has a malformed escape"};
+  out->action = model ? Action::kModel : Action::kEndReasoning;
+  out->name = *name;
+  return std::nullopt;
+}
+
 }  // namespace
 
 Api api_of(std::string_view target) {
@@ -222,15 +256,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     }
     return std::nullopt;
   }
-  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
-    if (method != "GET") return Refusal{405, "this path knows GET", "GET"};
-    if (auto refusal = check_key(rules, head, Scope::kRead)) return refusal;
-    const auto name = unescaped(std::string_view(path).substr(kModelPrefix.size()));
-    if (!name) return Refusal{400, "the path has a malformed escape"};
-    out->action = Action::kModel;
-    out->model = *name;
-    return std::nullopt;
-  }
+  if (is_named(path)) return route_named(rules, head, method, path, out);
   if (!allow.empty()) return Refusal{405, "this path knows " + allow, allow};
   if (auto refusal = check_key(rules, head, Scope::kRead); refusal && refusal->status != 403) {
     return refusal;

@@ -16,7 +16,8 @@ enum class Action {
   kGenerate,  ///< one of the APIs
   kTokenize,
   kModels,
-  kModel,  ///< one model, by name
+  kModel,         ///< one model, by name
+  kEndReasoning,  ///< of a live request, by id
   kHealth,
   kMetrics,
   kEmbeddings,
@@ -27,7 +28,7 @@ enum class Action {
 struct Route {
   Action action = Action::kHealth;
   Api api = Api::kCompletions;  ///< also the format of errors
-  std::string model;            ///< kModel
+  std::string name;             ///< kModel: the model; kEndReasoning: the request
 };
 
 /// A status other than 200, and the reason.

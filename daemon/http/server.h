@@ -32,6 +32,7 @@ struct ServerConfig {
   std::filesystem::path keys_file;  ///< keys for TCP; "": only this process's user
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;
+  std::vector<std::string> volatile_lines;  ///< patterns of lines that system prompts lose
   int64_t max_connections = 256;
   int64_t max_body_bytes = 32 << 20;
   /// Bodies up to this size, and answers up to a few KiB of it, are parsed on the server's own
@@ -77,6 +78,8 @@ class Backend {
   /// HttpServer::deliver, possibly before this returns.
   virtual void submit(const Exchanger& from, const std::string& id, ipc::ComputeRequest request,
                       size_t bytes) = 0;
+  /// Ends the reasoning of a live request of this user, by the id of its answer or its own.
+  virtual Result<void> end_reasoning(uint32_t uid, const std::string& id) = 0;
   /// The client of this exchange has disconnected.
   virtual void gone(const Exchanger& from) = 0;
   /// There is room again for this exchange's answers.

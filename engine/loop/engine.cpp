@@ -321,6 +321,11 @@ void Engine::Impl::handle(FinishSample& finish) {
   }
 }
 
+void Engine::Impl::handle(EndReasoning& end) {
+  LiveRequest* live = scheduler.find(end.id);
+  if (live != nullptr) live->request.end_reasoning = true;
+}
+
 // ---- The public face ------------------------------------------------------------------------
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineConfig& given, kernels::OpTable ops,

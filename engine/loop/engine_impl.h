@@ -65,6 +65,7 @@ struct Engine::Impl {
   void handle(Request& request);
   void handle(CancelRequest& cancel);
   void handle(FinishSample& finish);
+  void handle(EndReasoning& end);
   void handle(Drain&) { draining = true; }
   void handle(Stop&) { stopping = true; }
   void handle(WantSnapshot&) { snapshot_wanted = true; }
@@ -82,6 +83,9 @@ struct Engine::Impl {
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
   void plan_draws(const StepPlan& plan);
   Result<Sampled> sample(int32_t row, const SampleArgs& args);
+  /// The token that ends the sample's reasoning, if it must come next.
+  std::optional<int32_t> forced_token(Sequence& seq);
+  Result<Sampled> take_forced(int32_t row, int32_t token, const SamplingParams& params);
   /// A token, unless a stop id was drawn or the request failed; and why the sample ends with it,
   /// which the caller has to do.
   struct Drawn {

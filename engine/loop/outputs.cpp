@@ -188,13 +188,14 @@ void Engine::Impl::plan_draws(const StepPlan& plan) {
   wishes.resize(plan.num_outputs);
   size_t next_row = 0;
   for (const PlannedRows& rows : plan.rows) {
-    const Sequence& seq = *rows.seq;
+    Sequence& seq = *rows.seq;
     const Request& request = seq.request->request;
     const int32_t end = rows.first + rows.count;
     next_row += end - rows.first_output;
     const auto num_tokens = size32(seq.tokens);
     const bool drawn_alone = seq.request->forked || request.n == 1;
     if (end < num_tokens || !drawn_alone || request.constraint != nullptr) continue;
+    if (forced_token(seq)) continue;  // so that no step is launched with another token
     const std::optional<RowWish> wish = device_wish(request.sampling, runner->info().vocab_size);
     if (!wish.has_value()) continue;
     for (int32_t i = 0; i <= rows.num_drafted; ++i) {
@@ -220,6 +221,27 @@ Result<Sampled> Engine::Impl::sample(int32_t row, const SampleArgs& args) {
   return sampler.sample(runner->logits(row), args);
 }
 
+std::optional<int32_t> Engine::Impl::forced_token(Sequence& seq) {
+  const Request& request = seq.request->request;
+  if (request.reasoning == nullptr) return std::nullopt;
+  // A fork's text begins inside its prompt.
+  const size_t prompt = request.prompt.size() - request.constraint_prefix;
+  return seq.reasoning.forced(*request.reasoning, std::span(seq.tokens).subspan(prompt),
+                              request.end_reasoning);
+}
+
+Result<Sampled> Engine::Impl::take_forced(int32_t row, int32_t token,
+                                          const SamplingParams& params) {
+  Sampled out;
+  out.token = token;
+  if (params.top_logprobs < 0) return out;
+  HEARTH_ASSIGN_OR_RETURN(out.logprob, sampler.logprob(runner->logits(row), token));
+  if (params.top_logprobs > 0) {
+    out.top_logprobs = sampler.best(runner->logits(row), params.top_logprobs);
+  }
+  return out;
+}
+
 Engine::Impl::Drawn Engine::Impl::draw(Sequence& seq, int32_t row) {
   LiveRequest& live = *seq.request;
   const Request& request = live.request;
@@ -231,13 +253,15 @@ Engine::Impl::Drawn Engine::Impl::draw(Sequence& seq, int32_t row) {
   if (index < request.min_tokens) args.banned = request.stop_ids;
   args.sample = seq.sample;
   args.position = position;
-  if (request.constraint != nullptr) {
+  const std::optional<int32_t> forced = forced_token(seq);
+  if (request.constraint != nullptr && !forced) {
     if (Result<void> constrained = constrain(seq, index, args); !constrained.ok()) {
       fail(live, constrained.take_error());
       return {};
     }
   }
-  Result<Sampled> sampled = sample(row, args);
+  Result<Sampled> sampled =
+      forced ? take_forced(row, *forced, request.sampling) : sample(row, args);
   if (!sampled.ok()) {
     fail(live, sampled.take_error());
     return {};

@@ -11,6 +11,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/request.h"
 #include "engine/sampling/pooling.h"
+#include "engine/sampling/reasoning_progress.h"
 #include "engine/scheduling/owner_shares.h"
 #include "kernels/base/sizes.h"
 
@@ -40,6 +41,7 @@ struct Sequence {
   /// After the first `constraint_tokens` of its output, Request::constraint_prefix included.
   int32_t constraint_state = 0;
   int32_t constraint_tokens = 0;  ///< see Constraint; 0 without one
+  ReasoningProgress reasoning;
 
   uint64_t last_step = 0;     ///< number of the last step it had rows in
   uint64_t last_turn = 0;     ///< place of its last rows among all rows ever planned

@@ -340,6 +340,8 @@ void define_top(CLI::App& verb, Options& options) {
 
 void define_cancel(CLI::App& verb, Options& options) {
   verb.add_option("ID", options.request_id, "as printed by hearth ps")->required();
+  verb.add_flag("--reasoning", options.only_reasoning,
+                "end only its reasoning; the answer goes on");
 }
 
 void define_load(CLI::App& verb, Options& options) {
@@ -410,7 +412,7 @@ constexpr Verb kVerbs[] = {
     {"top", "Show activity, every second", define_top,
      [](const Options& options) { return top(options.once); }},
     {"cancel", "End one of your requests", define_cancel,
-     [](const Options& options) { return cancel(options.request_id); }},
+     [](const Options& options) { return cancel(options.request_id, options.only_reasoning); }},
     {"attach", "Show one of your requests, live or recently ended", define_attach,
      [](const Options& options) { return attach(options.attach); }},
     {"fork", "Continue a request's text so far in another way", define_fork,

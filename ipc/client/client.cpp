@@ -457,6 +457,10 @@ Result<std::string> Client::fork(const ForkRequest& request, std::string_view id
   return impl_->start(request, id, false);
 }
 
+Result<CancelReply> Client::end_reasoning(const std::string& request_id) {
+  return impl_->call_for<CancelReply>(CancelRequest{.id = request_id, .reasoning = true}, kCallMs);
+}
+
 Result<void> Client::request_cancel(const std::string& request_id) {
   return impl_->send(impl_->new_id(), CancelRequest{request_id});
 }

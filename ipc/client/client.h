@@ -99,6 +99,8 @@ class Client {
   Result<EmbedReply> embed(const EmbedRequest& request);
   /// Of a request of the same user, of this client or of another.
   Result<CancelReply> cancel(const std::string& request_id);
+  /// Ends only the request's reasoning; its answer goes on.
+  Result<CancelReply> end_reasoning(const std::string& request_id);
 
   /// Model management, for administrators. These wait until it is done, which may take long;
   /// `on_loading` receives the progress.

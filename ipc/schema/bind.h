@@ -66,6 +66,7 @@ void bind(V& v, R& r) {
   v("prefix", r.prefix);
   v("fork_of", r.fork_of);
   v("fork_sample", r.fork_sample);
+  v("end_reasoning", r.end_reasoning);
 }
 template <class V, Of<ServeSettings> R>
 void bind(V& v, R& r) {

@@ -33,7 +33,7 @@ inline constexpr double kMonthS = 30.0 * 24 * 3600;
 inline constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
 inline constexpr double kLastId = kMaxTokenId;
 
-inline constexpr std::array<std::string_view, 3> kReasoning = {"auto", "off", "on"};
+inline constexpr std::array<std::string_view, 3> kReasonings = {"auto", "off", "on"};
 inline constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
 inline constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
 inline constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
@@ -71,6 +71,14 @@ inline constexpr Field kTemplateKwargs = {
     .type = FieldType::kObject,
     .meaning =
         "With `messages`: additional variables for the template, such as `enable_thinking`."};
+inline constexpr Field kReasoning = {
+    .name = "reasoning",
+    .type = FieldType::kChoice,
+    .meaning =
+        "With `messages`: `off` makes the template ask for an answer without reasoning, "
+        "and is refused if the template has no way to; `on` makes it ask for reasoning, "
+        "if it can; `auto` leaves it to the template.",
+    .choices = kReasonings};
 inline constexpr Field kRaw = {
     .name = "raw",
     .type = FieldType::kBool,
@@ -153,14 +161,14 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
     row(&GenerateRequest::raw, kRaw),
     row(&GenerateRequest::parse_special, kParseSpecial),
     row(&GenerateRequest::n, kN),
-    row(&GenerateRequest::reasoning,
-        {.name = "reasoning",
-         .type = FieldType::kChoice,
-         .meaning =
-             "With `messages`: `off` makes the template ask for an answer without reasoning, "
-             "and is refused if the template has no way to; `on` makes it ask for reasoning, "
-             "if it can; `auto` leaves it to the template.",
-         .choices = kReasoning}),
+    row(&GenerateRequest::reasoning, kReasoning),
+    row(&GenerateRequest::reasoning_budget,
+        {.name = "reasoning_budget",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "With `messages`: after this many tokens of reasoning the template's mark that "
+                    "ends it follows, and the answer goes on. 0: no bound.",
+         .max = kTokens}),
     row(&GenerateRequest::max_tokens,
         {.name = "max_tokens",
          .type = FieldType::kInteger,
@@ -365,6 +373,7 @@ inline constexpr auto kRowsOf<TokenizeRequest> =
                row(&TokenizeRequest::messages, kMessages),
                row(&TokenizeRequest::tools, kTools),
                row(&TokenizeRequest::template_kwargs, kTemplateKwargs),
+               row(&TokenizeRequest::reasoning, kReasoning),
                row(&TokenizeRequest::text, {.name = "text",
                                             .type = FieldType::kText,
                                             .unit = "bytes",
@@ -381,7 +390,13 @@ inline constexpr auto kRowsOf<CancelRequest> = std::tuple{
                              .unit = "bytes",
                              .meaning = "The request to end, one of the caller's own; required.",
                              .min = 1,
-                             .max = kMaxRequestIdBytes})};
+                             .max = kMaxRequestIdBytes}),
+    row(&CancelRequest::reasoning,
+        {.name = "reasoning",
+         .type = FieldType::kBool,
+         .meaning = "End only its reasoning, now or as soon as it begins: the mark that ends it "
+                    "follows, and the answer goes on, as with a `reasoning_budget`. Nothing "
+                    "changes if it has none."})};
 
 template <>
 inline constexpr auto kRowsOf<LoadRequest> = std::tuple{

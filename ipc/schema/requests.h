@@ -52,6 +52,7 @@ struct GenerateRequest {
   bool parse_special = false;        ///< control tokens in the prompt's text become tokens
   int32_t n = 1;
   std::string reasoning = "auto";  ///< auto, off, on: see the field table
+  int32_t reasoning_budget = 0;    ///< reasoning is closed after as many tokens; 0: no bound
   int32_t max_tokens = 256;        ///< 0: as many as the context has room for
   bool clip_max_tokens = false;    ///< lower it to the context's room; false: refuse
   int32_t min_tokens = 0;
@@ -96,12 +97,14 @@ struct TokenizeRequest {
   JsonText messages{};  ///< a conversation, rendered by the model's chat template
   JsonText tools{};     ///< with `messages`, as in GenerateRequest
   JsonText template_kwargs{};
+  std::string reasoning = "auto";  ///< with `messages`, as in GenerateRequest
   bool operator==(const TokenizeRequest&) const = default;
 };
 
 /// Cancels a live request of the same owner. That request then ends with `done`, reason cancelled.
 struct CancelRequest {
-  std::string id;  ///< the request to cancel
+  std::string id;          ///< the request to cancel
+  bool reasoning = false;  ///< end only its reasoning; the answer goes on
   bool operator==(const CancelRequest&) const = default;
 };
 

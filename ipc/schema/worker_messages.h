@@ -24,6 +24,7 @@ struct WorkerEnvelope {
   std::vector<int32_t> prefix;
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
+  bool end_reasoning = false;  ///< its client asked for that
 };
 
 /// A request as a worker receives it. The seed of a generate request is set.
@@ -34,10 +35,11 @@ struct WorkerRequest : WorkerEnvelope {
   const GenerateRequest& generate() const { return std::get<GenerateRequest>(task); }
 };
 
-/// Broker -> worker, "control". `kCancel` is about the request whose number precedes it; the others
-/// have number 0.
+/// Broker -> worker, "control". The first two are about the request whose number precedes them; the
+/// others have number 0.
 enum class WorkerControl {
   kCancel,
+  kEndReasoning,
   kDrain,  ///< admit nothing more, finish the live requests, then send WorkerStopped
   kStop,   ///< exit now
 };

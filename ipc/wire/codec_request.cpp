@@ -197,11 +197,11 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
         fmt::format("messages: met both it and {}, want one", text ? "prompt" : "prompt_ids"),
         "messages");
   }
-  for (const auto& [given, name] :
-       {std::pair(!request.tools.empty(), "tools"),
-        std::pair(!request.template_kwargs.empty(), "template_kwargs"),
-        std::pair(request.tool_choice != "auto", "tool_choice"),
-        std::pair(!request.parallel_tool_calls, "parallel_tool_calls")}) {
+  for (const auto& [given, name] : {std::pair(!request.tools.empty(), "tools"),
+                                    std::pair(!request.template_kwargs.empty(), "template_kwargs"),
+                                    std::pair(request.tool_choice != "auto", "tool_choice"),
+                                    std::pair(!request.parallel_tool_calls, "parallel_tool_calls"),
+                                    std::pair(request.reasoning_budget > 0, "reasoning_budget")}) {
     if (!given || messages) continue;
     return Error::invalid(fmt::format("{}: met it without messages, want both", name), name);
   }
@@ -218,9 +218,9 @@ Result<void> check_together(const Json& object, const TokenizeRequest& request) 
   if (object.contains("text") && messages) {
     return Error::invalid("messages: met both it and text, want one", "messages");
   }
-  for (const auto& [given, name] :
-       {std::pair(!request.tools.empty(), "tools"),
-        std::pair(!request.template_kwargs.empty(), "template_kwargs")}) {
+  for (const auto& [given, name] : {std::pair(!request.tools.empty(), "tools"),
+                                    std::pair(!request.template_kwargs.empty(), "template_kwargs"),
+                                    std::pair(request.reasoning != "auto", "reasoning")}) {
     if (!given || messages) continue;
     return Error::invalid(fmt::format("{}: met it without messages, want both", name), name);
   }

@@ -39,7 +39,14 @@ echoed = client.completions.create(**ask, echo=True, logprobs=1)
 assert echoed.choices[0].text == "the" + whole.choices[0].text
 assert echoed.choices[0].logprobs.token_logprobs[0] is None
 assert echoed.choices[0].logprobs.token_logprobs[-20:] == whole.choices[0].logprobs.token_logprobs
+pieces = {}
+for chunk in client.completions.create(**{**ask, "prompt": ["the", "abc"]}, stream=True):
+    for part in chunk.choices:
+        pieces[part.index] = pieces.get(part.index, "") + part.text
+assert sorted(pieces) == [0, 1] and pieces[0] == text, pieces
 several = client.completions.create(**{**ask, "prompt": ["the", "abc"]})
+assert several.choices[1].text == pieces[1]
+assert len(client.models.list(extra_query={"limit": 1}).data) > 1
 assert [choice.index for choice in several.choices] == [0, 1]
 assert several.choices[0].text == whole.choices[0].text and several.usage.completion_tokens == 40
 scored = client.completions.create(model="tiny", prompt=["the", "abc"], echo=True, logprobs=0, max_tokens=0)
@@ -134,6 +141,43 @@ claude.messages.create(model="caller", max_tokens=5, messages=hello + [
     {"role": "assistant", "content": message.content},
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": message.content[0].id, "content": "rain"}]}])
 
+# What a coding agent sends: blocks, marks of the cache, members without effect, and a line that differs each time.
+def agent(cch, **more):
+    return dict(
+        model="caller", max_tokens=8, metadata={"user_id": "u"}, extra_headers={"anthropic-beta": "a-1,b-2"},
+        system=[{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2.1; cch={cch};"},
+                {"type": "text", "text": "the abc " * 12, "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+        tools=[{"type": "custom", "name": "get_weather", "description": "d", "input_schema": schema,
+                "input_examples": [{"city": "a"}], "eager_input_streaming": True,
+                "cache_control": {"type": "ephemeral"}}],
+        messages=hello + [
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "get_weather", "input": {"city": "a"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": True,
+                                          "content": [{"type": "text", "text": "rain", "cache_control": {"type": "ephemeral"}}]}]}],
+        **more)
+
+first = claude.messages.with_raw_response.create(**agent("1a2b3"))
+assert first.headers["x-hearth-volatile-lines"] == "1", first.headers
+assert set(first.headers["x-hearth-ignored"].split(", ")) == {
+    "metadata", "tool_result.is_error", "tools.input_examples", "tools.eager_input_streaming"}, first.headers
+usage = first.parse().usage
+assert usage.volatile_lines == 1 and usage.cache_read_input_tokens == 0, usage
+next = claude.beta.messages.create(**agent("9z8y7"), betas=["c-3"])  # ?beta=true
+assert next.usage.cache_read_input_tokens >= 48, next.usage
+sent = usage.input_tokens + usage.cache_read_input_tokens
+assert next.usage.input_tokens + next.usage.cache_read_input_tokens == sent, next.usage
+count = {key: value for key, value in agent("0").items() if key not in ("max_tokens", "metadata")}
+assert claude.messages.count_tokens(**count).input_tokens == sent
+bound = claude.messages.create(model="caller", max_tokens=99, messages=hello,
+                               output_config={"format": {"type": "json_schema", "schema": {"type": "boolean"}}})
+assert bound.content[0].text in ("true", "false"), bound
+try:
+    claude.messages.create(**agent("0", stop_sequences=["x"]) | {
+        "tools": [{"type": "web_search_20250305", "name": "web_search"}]})
+    raise AssertionError("a tool of another server was taken")
+except anthropic.BadRequestError as error:
+    assert error.body["request_id"] == error.request_id and "web_search_20250305" in str(error), error.body
+
 # What became of a request is in the answer's headers.
 relaxed = {"type": "json_schema", "json_schema": {"name": "n", "strict": False, "schema": {"type": "boolean", "not": {}}}}
 raw = client.chat.completions.with_raw_response.create(
@@ -163,4 +207,30 @@ told = ""
 for chunk in client.chat.completions.create(**ask, stream=True):
     told += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
 assert told == whole.choices[0].message.reasoning_content, told
+# A bound on reasoning: the same text up to there, then the mark that ends it, and an answer.
+ask["max_tokens"] = 40
+free = client.chat.completions.create(**ask)
+ask["extra_body"] = {"ignore_eos": True, "reasoning_budget": 8}
+short = client.chat.completions.create(**ask)
+thought, answer = short.choices[0].message.reasoning_content, short.choices[0].message.content
+assert free.choices[0].message.reasoning_content.startswith(thought) and answer, (free, short)
+assert len(thought) < len(free.choices[0].message.reasoning_content), (free, short)
+assert client.chat.completions.create(**ask).choices[0].message.content == answer
+message = claude.messages.create(model="thinker", max_tokens=40, messages=hello,
+                                 thinking={"type": "enabled", "budget_tokens": 8})
+assert [block.type for block in message.content][:1] == ["thinking"], message
+assert 0 < message.usage.output_tokens_details.thinking_tokens < 20, message
+# Ended while it streams.
+ask.update(max_tokens=600, stream=True, extra_body={"ignore_eos": True})
+told, said, ended = "", "", False
+for chunk in client.chat.completions.create(**ask):
+    told += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
+    said += chunk.choices[0].delta.content or ""
+    if told and not ended:
+        ended = True
+        assert http.post(f"http://localhost/v1/requests/{chunk.id}/end_reasoning", json={}).status_code == 200
+assert told and said, (told, said)
+gone = http.post(f"http://localhost/v1/requests/{chunk.id}/end_reasoning", json={})
+assert gone.status_code == 404, gone.text
+
 print("ok")

@@ -4,11 +4,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <set>
+#include <string>
 
 #include "engine/sampling/sampler.h"
 #include "kernels/base/check.h"
 #include "kernels/ops/recurrent_ops.h"
+#include "models/tokenizer/tokenizer.h"
 
 namespace hearth::tests {
 namespace {
@@ -273,6 +276,30 @@ std::vector<float> expected_logits(const FakeModelConfig& config,
   return out;
 }
 
+namespace {
+/// The token that must follow by the request's bound on reasoning, found in the whole text so far.
+std::optional<int32_t> expected_closing(const engine::ReasoningBound& bound,
+                                        const std::vector<int32_t>& output) {
+  std::string text;
+  bool begun = bound.open;
+  int32_t inside = 0;
+  for (size_t i = 0; i <= output.size(); ++i) {
+    if (begun && inside == bound.max_tokens) {
+      const size_t closed = output.size() - i;
+      return closed < bound.closing.size() ? std::optional(bound.closing[closed]) : std::nullopt;
+    }
+    if (i == output.size()) break;
+    text += bound.tokenizer->piece(output[i]);
+    if (begun) ++inside;
+    const size_t from = bound.open ? 0 : bound.begin.size();
+    if (!begun && text.size() >= from) begun = text.starts_with(bound.begin);
+    if (!begun && text.size() >= from) return std::nullopt;
+    if (begun && text.find(bound.end, from) != std::string::npos) return std::nullopt;
+  }
+  return std::nullopt;
+}
+}  // namespace
+
 Expected expected_tokens(const FakeModelConfig& config, const engine::Request& request,
                          int32_t sample) {
   engine::Sampler sampler(config.vocab_size);
@@ -287,7 +314,9 @@ Expected expected_tokens(const FakeModelConfig& config, const engine::Request& r
     if (!stops_count) args.banned = request.stop_ids;
     args.sample = sample;
     args.position = static_cast<int32_t>(history.size());
-    const int32_t token = sampler.sample(logits, args).value().token;
+    std::optional<int32_t> closing;
+    if (request.reasoning) closing = expected_closing(*request.reasoning, out.tokens);
+    const int32_t token = closing ? *closing : sampler.sample(logits, args).value().token;
     if (stops_count && std::ranges::count(request.stop_ids, token) > 0) {
       out.reason = engine::FinishReason::kStop;
       break;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/http/guard.h"
+#include "daemon/http/requests/volatile_lines.h"
 #include "ipc/wire/curve.h"
 
 namespace hearth::broker {
@@ -33,6 +34,11 @@ Result<void> check_http(const HttpConfig& http) {
     if (!is_origin(origin)) {
       return invalid("http.allowed_origins", origin, "want scheme://host[:port] without a path");
     }
+  }
+  for (const std::string& pattern : http.volatile_lines) {
+    if (http::is_line_pattern(pattern)) continue;
+    return invalid("http.volatile_lines", pattern,
+                   "want part of a line of at least four characters, with * for what changes");
   }
   if (http.listen.empty()) return {};
   HEARTH_TRY(http::parse_endpoint(http.listen));

@@ -90,6 +90,9 @@ struct HttpConfig {
   std::filesystem::path keys_file;           ///< keys for TCP; "": only the daemon's own user
   std::vector<std::string> allowed_hosts;    ///< in addition to localhost and the address
   std::vector<std::string> allowed_origins;  ///< of web pages in a browser; none by default
+  /// System prompts lose the lines that match `volatile_lines` (daemon/http/requests).
+  bool leave_out_volatile_lines = false;
+  std::vector<std::string> volatile_lines = {"x-anthropic-billing-header: *"};
   int64_t max_connections = 256;
   int64_t header_timeout_ms = 10'000;  ///< from a request's first byte to the end of its header
   int64_t body_timeout_ms = 60'000;    ///< for the body

@@ -53,6 +53,8 @@ void visit_http(Section& in, HttpConfig* http) {
   in.path("keys_file", &http->keys_file);
   in.texts("allowed_hosts", &http->allowed_hosts);
   in.texts("allowed_origins", &http->allowed_origins);
+  in.boolean("leave_out_volatile_lines", &http->leave_out_volatile_lines);
+  in.texts("volatile_lines", &http->volatile_lines);
   in.integer("max_connections", 1, 1 << 16, &http->max_connections);
   in.integer("header_timeout_ms", 100, kMaxMs, &http->header_timeout_ms);
   in.integer("body_timeout_ms", 100, kMaxMs, &http->body_timeout_ms);

@@ -140,6 +140,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
     envelope.fork_of = request.fork_of;
     envelope.fork_sample = request.fork_sample;
   }
+  envelope.end_reasoning = request.ends_reasoning;
   request.state = LiveRequest::State::kForwarded;
   request.queued = kNotQueued;  // until the worker reports its queue position
   request.encoding = 0;
@@ -170,22 +171,43 @@ void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, std::string json
   if (request->cancelling || request->muted) return end_without_worker(*request, "cancelled");
   if (Worker* worker = residency_.worker_of(request->model)) {
     worker->send_request(number, std::move(json));
+    if (request->ends_reasoning) worker->send_end_reasoning(number);
   }
+}
+
+// Requests of other owners are reported as not found, so that their ids stay private.
+Result<LiveRequest*> Dispatcher::live_of(const Caller& caller, const std::string& id) {
+  LiveRequest* target = table_.find(caller.uid, id);
+  if (target == nullptr && caller.is_admin) target = table_.find_any_owner(id);
+  if (target != nullptr) return target;
+  return Error::not_found("you have no live request of that id", "id");
 }
 
 void Dispatcher::cancel(const Caller& caller, const std::string& id,
                         const ipc::CancelRequest& request) {
-  LiveRequest* target = table_.find(caller.uid, request.id);
-  if (target == nullptr && caller.is_admin) target = table_.find_any_owner(request.id);
-  if (target == nullptr) {
-    // Requests of other owners are reported as not found, so that their ids stay private.
-    return reply_error(caller.peer, id,
-                       Error::not_found("you have no live request of that id", "id"));
-  }
-  const uint64_t number = target->number;
+  const Result<LiveRequest*> target = live_of(caller, request.id);
+  if (!target) return reply_error(caller.peer, id, target.error());
+  const uint64_t number = (*target)->number;
   reply(caller.peer, id, ipc::CancelReply{.id = request.id});
   // Sending the answer may have found the connection closed, which ends its requests.
-  if (LiveRequest* live = table_.find(number)) cancel_request(*live);
+  LiveRequest* const live = table_.find(number);
+  if (live == nullptr) return;
+  request.reasoning ? end_reasoning(*live) : cancel_request(*live);
+}
+
+Result<void> Dispatcher::end_reasoning(const Caller& caller, const std::string& id) {
+  HEARTH_ASSIGN_OR_RETURN(LiveRequest * live, live_of(caller, id));
+  end_reasoning(*live);
+  return {};
+}
+
+// The worker is asked once it has the request; the envelope of the next one contains it.
+void Dispatcher::end_reasoning(LiveRequest& request) {
+  request.ends_reasoning = true;
+  if (request.state != LiveRequest::State::kForwarded || request.encoding != 0) return;
+  if (Worker* worker = residency_.worker_of(request.model)) {
+    worker->send_end_reasoning(request.number);
+  }
 }
 
 void Dispatcher::cancel_request(LiveRequest& request) {

@@ -63,6 +63,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
               size_t bytes);
   /// Answers the cancel message `id`; the request it names ends with its own `done`.
   void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
+  /// Ends only the reasoning of a live request. kNotFound: the caller has none of that id.
+  Result<void> end_reasoning(const Caller& caller, const std::string& id);
   /// Sends the answers so far of one of this owner's requests, then those that follow.
   void attach(const Caller& caller, const std::string& id, const ipc::AttachRequest& request);
   /// A new request that continues one of this owner's requests.
@@ -110,6 +112,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void forward_waiting(const std::string& model);
   void note_progress(LiveRequest& request);
   Result<void> check_same_file(LiveRequest& request, const Worker& worker);
+  Result<LiveRequest*> live_of(const Caller& caller, const std::string& id);
+  void end_reasoning(LiveRequest& request);
   void cancel_request(LiveRequest& request);
   void tell_worker_to_cancel(LiveRequest& request);
 

@@ -48,13 +48,14 @@ struct LiveRequest {
   int64_t received_us = 0;
 
   State state = State::kWaiting;
-  bool muted = false;       ///< no client reads it; only the worker's end is awaited
-  bool cancelling = false;  ///< the worker was asked to cancel it
-  uint64_t encoding = 0;    ///< number of the encoding in progress on the side thread; 0: none
-  bool left = false;        ///< detached: its connection is gone, and it continues
-  int32_t resumed = 0;      ///< worker deaths while it ran
-  int32_t deaths = 0;       ///< of these, deaths that it may have caused
-  bool went_on = false;     ///< a token has arrived since the last of these
+  bool muted = false;           ///< no client reads it; only the worker's end is awaited
+  bool cancelling = false;      ///< the worker was asked to cancel it
+  bool ends_reasoning = false;  ///< as its client asked; any worker of it learns that
+  uint64_t encoding = 0;        ///< number of the encoding in progress on the side thread; 0: none
+  bool left = false;            ///< detached: its connection is gone, and it continues
+  int32_t resumed = 0;          ///< worker deaths while it ran
+  int32_t deaths = 0;           ///< of these, deaths that it may have caused
+  bool went_on = false;         ///< a token has arrived since the last of these
 
   // Answers sent to the client.
   TokenLog* log = nullptr;  ///< of a generate request, until its end; null: of any other

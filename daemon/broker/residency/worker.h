@@ -77,6 +77,7 @@ class Worker {
 
   virtual void send_request(uint64_t number, std::string json) = 0;
   virtual void send_cancel(uint64_t number) = 0;
+  virtual void send_end_reasoning(uint64_t number) = 0;
   /// It finishes its live requests and exits. A worker that is still starting is stopped at once.
   virtual void drain() = 0;
   /// It ends at once; its requests go to another worker.

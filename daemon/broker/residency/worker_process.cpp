@@ -212,6 +212,10 @@ void WorkerProcess::send_cancel(uint64_t number) {
   send_control(number, ipc::WorkerControl::kCancel);
 }
 
+void WorkerProcess::send_end_reasoning(uint64_t number) {
+  send_control(number, ipc::WorkerControl::kEndReasoning);
+}
+
 void WorkerProcess::drain() {
   if (state_ == State::kStarting) {
     said_stopped_ = true;  // it has no requests to finish

@@ -10,12 +10,21 @@ std::string finish_reason(std::string_view reason) {
   return reason == "length" || reason == "tool_calls" ? std::string(reason) : "stop";
 }
 
-Json usage_json(const ipc::Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.output_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.output_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+namespace {
+/// Adds what is not in the prompt although the request has it.
+Json with_volatile_lines(const Call& call, Json usage) {
+  if (call.volatile_lines > 0) usage["volatile_lines"] = call.volatile_lines;
+  return usage;
+}
+}  // namespace
+
+Json usage_json(const Call& call, const ipc::Usage& usage) {
+  return with_volatile_lines(
+      call, {{"prompt_tokens", usage.prompt_tokens},
+             {"completion_tokens", usage.output_tokens},
+             {"total_tokens", usage.prompt_tokens + usage.output_tokens},
+             {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+             {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}});
 }
 
 Json chat_message(const Sample& sample) {
@@ -129,11 +138,12 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
   if (cut) output.back()["status"] = "incomplete";
   out["output"] = std::move(output);
   const ipc::Usage& usage = done->usage;
-  out["usage"] = {{"input_tokens", usage.prompt_tokens},
-                  {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-                  {"output_tokens", usage.output_tokens},
-                  {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
-                  {"total_tokens", usage.prompt_tokens + usage.output_tokens}};
+  out["usage"] = with_volatile_lines(
+      call, {{"input_tokens", usage.prompt_tokens},
+             {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+             {"output_tokens", usage.output_tokens},
+             {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+             {"total_tokens", usage.prompt_tokens + usage.output_tokens}});
   return out;
 }
 
@@ -167,11 +177,16 @@ Json anthropic_content(const Sample& sample) {
   }
   return out;
 }
-Json anthropic_usage(int32_t prompt, int32_t cached, int32_t output) {
-  return {{"input_tokens", prompt - cached},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", cached},
-          {"output_tokens", output}};
+Json anthropic_usage(const Call& call, const ipc::Usage& usage) {
+  return with_volatile_lines(
+      call, {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+             {"cache_creation_input_tokens", 0},
+             {"cache_read_input_tokens", usage.cached_tokens},
+             {"output_tokens", usage.output_tokens},
+             {"output_tokens_details", {{"thinking_tokens", usage.reasoning_tokens}}}});
+}
+std::string_view request_id_of(const Head& head) {
+  return std::string_view(head.id).substr(head.id.find('_') + 1);
 }
 
 void append_event(std::string_view type, const Json& data, std::string* out) {

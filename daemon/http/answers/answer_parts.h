@@ -39,7 +39,7 @@ struct Sample {
 // ---- OpenAI's completion APIs.
 /// Empty: the sample was cancelled or its deadline has passed, and an error follows.
 std::string finish_reason(std::string_view reason);
-Json usage_json(const ipc::Usage& usage);
+Json usage_json(const Call& call, const ipc::Usage& usage);
 /// Chat: {"role":"assistant","content":...,"reasoning_content":...,"tool_calls":[...]}
 Json chat_message(const Sample& sample);
 
@@ -57,7 +57,9 @@ Json anthropic_content(const Sample& sample);
 Json stop_reason(const Sample& sample);
 Json stop_sequence(const Sample& sample);
 /// input_tokens excludes cached tokens, which the API counts separately.
-Json anthropic_usage(int32_t prompt, int32_t cached, int32_t output);
+Json anthropic_usage(const Call& call, const ipc::Usage& usage);
+/// Without the API's prefix.
+std::string_view request_id_of(const Head& head);
 
 /// A server-sent event with an event type.
 void append_event(std::string_view type, const Json& data, std::string* out);

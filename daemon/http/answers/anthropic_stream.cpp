@@ -24,7 +24,8 @@ class AnthropicStream final : public AnswerWriter {
                     {"content", Json::array()},
                     {"stop_reason", nullptr},
                     {"stop_sequence", nullptr},
-                    {"usage", anthropic_usage(event.prompt_tokens, event.cached_tokens, 0)}}}},
+                    {"usage", anthropic_usage(call_, {.prompt_tokens = event.prompt_tokens,
+                                                      .cached_tokens = event.cached_tokens})}}}},
                  out);
     append_event("ping", {{"type", "ping"}}, out);
   }
@@ -64,15 +65,15 @@ class AnthropicStream final : public AnswerWriter {
         {{"type", "message_delta"},
          {"delta",
           {{"stop_reason", stop_reason(sample_)}, {"stop_sequence", stop_sequence(sample_)}}},
-         {"usage", anthropic_usage(event.usage.prompt_tokens, event.usage.cached_tokens,
-                                   event.usage.output_tokens)}},
+         {"usage", anthropic_usage(call_, event.usage)}},
         out);
     append_event("message_stop", {{"type", "message_stop"}}, out);
   }
 
   void failed(const Error& error, std::string* out) override {
-    *out += fmt::format("event: error\ndata: {}\n\n",
-                        error_body(call_.api, status_of(call_.api, error.code), error));
+    *out += fmt::format(
+        "event: error\ndata: {}\n\n",
+        error_body(call_.api, status_of(call_.api, error.code), error, request_id_of(head_)));
   }
 
  private:

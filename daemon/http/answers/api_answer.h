@@ -17,8 +17,8 @@ namespace hearth::http {
 
 /// The status of an error that ends a request before its answer has begun.
 int status_of(Api api, ErrorCode code);
-/// The error in the API's own format.
-std::string error_body(Api api, int status, const Error& error);
+/// The error in the API's own format. Anthropic's contains the request's id; "": it has none.
+std::string error_body(Api api, int status, const Error& error, std::string_view request_id = {});
 
 /// Writes one answer. Each call appends the bytes to send to `out`. If the answer is one body, only
 /// done() appends.

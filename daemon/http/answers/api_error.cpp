@@ -69,11 +69,12 @@ int status_of(Api api, ErrorCode code) {
   return 500;
 }
 
-std::string error_body(Api api, int status, const Error& error) {
+std::string error_body(Api api, int status, const Error& error, std::string_view request_id) {
   if (api == Api::kMessages) {
     return ipc::dump_json(
         {{"type", "error"},
-         {"error", {{"type", std::string(anthropic_type(status))}, {"message", error.message}}}});
+         {"error", {{"type", std::string(anthropic_type(status))}, {"message", error.message}}},
+         {"request_id", request_id.empty() ? Json() : Json(request_id)}});
   }
   return ipc::dump_json({{"error",
                           {{"message", error.message},

@@ -86,8 +86,7 @@ class WholeAnswer final : public AnswerWriter {
                 {"content", anthropic_content(sample)},
                 {"stop_reason", stop_reason(sample)},
                 {"stop_sequence", stop_sequence(sample)},
-                {"usage", anthropic_usage(event.usage.prompt_tokens, event.usage.cached_tokens,
-                                          event.usage.output_tokens)}};
+                {"usage", anthropic_usage(call_, event.usage)}};
       }
     }
     return {};
@@ -134,7 +133,7 @@ class WholeAnswer final : public AnswerWriter {
     *out += R"(],"usage":)";
     ipc::Usage usage = event.usage;
     if (call_.scores_prompt) usage.output_tokens = 0;
-    *out += ipc::dump_json(usage_json(usage));
+    *out += ipc::dump_json(usage_json(call_, usage));
     *out += '}';
   }
 

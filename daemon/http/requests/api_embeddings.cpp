@@ -8,7 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "daemon/http/requests/api_request.h"
 #include "daemon/http/requests/request_members.h"
 #include "ipc/text/base64.h"
 #include "ipc/wire/codec.h"
@@ -137,21 +136,26 @@ std::string embeddings_body(const ipc::EmbedReply& reply, bool base64) {
   return out;
 }
 
-Result<ipc::TokenizeRequest> parse_count_tokens(std::string body) {
+Result<CountCall> parse_count_tokens(std::string body, const PromptRules& rules) {
   HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
-  for (const char* key : {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences",
-                          "metadata", "service_tier"}) {
-    if (!object.contains(key) || object[key].is_null()) continue;
-    return Error::unknown_field(fmt::format("{}: is not a parameter of counting", key), key);
+  CountCall out;
+  for (const std::string_view key :
+       {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences"}) {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) continue;
+    out.ignored.push_back(key);
+    object.erase(found);
   }
   // Parse it as a full request, so that the prompt or the refusal is the same.
   object["max_tokens"] = 1;
-  HEARTH_ASSIGN_OR_RETURN(Call call, parse_messages(object));
-  ipc::TokenizeRequest out;
-  out.model = std::move(call.request.model);
-  out.messages = std::move(call.request.messages);
-  if (call.request.tool_choice != "none") out.tools = std::move(call.request.tools);
-  out.template_kwargs = std::move(call.request.template_kwargs);
+  HEARTH_ASSIGN_OR_RETURN(Call call, parse_messages(object, rules));
+  out.ignored.insert(out.ignored.end(), call.ignored.begin(), call.ignored.end());
+  out.volatile_lines = call.volatile_lines;
+  out.request.model = std::move(call.request.model);
+  out.request.messages = std::move(call.request.messages);
+  if (call.request.tool_choice != "none") out.request.tools = std::move(call.request.tools);
+  out.request.template_kwargs = std::move(call.request.template_kwargs);
+  out.request.reasoning = std::move(call.request.reasoning);
   return out;
 }
 

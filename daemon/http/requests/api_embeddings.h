@@ -3,7 +3,9 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "daemon/http/requests/api_request.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/requests.h"
 #include "kernels/base/result.h"
@@ -23,8 +25,13 @@ Result<EmbeddingsCall> parse_embeddings(std::string body);
 Result<void> check_dimensions(const ipc::EmbedReply& reply, uint64_t dimensions);
 std::string embeddings_body(const ipc::EmbedReply& reply, bool base64);
 
-/// A request of Anthropic's messages API, without the parameters that only affect the answer.
-Result<ipc::TokenizeRequest> parse_count_tokens(std::string body);
+struct CountCall {
+  ipc::TokenizeRequest request{};
+  std::vector<std::string_view> ignored{};  ///< as in Call, and what only affects an answer
+  int32_t volatile_lines = 0;
+};
+/// A request of Anthropic's messages API, of which only the prompt counts.
+Result<CountCall> parse_count_tokens(std::string body, const PromptRules& rules = {});
 std::string count_tokens_body(const ipc::TokenizeReply& reply);
 
 }  // namespace hearth::http

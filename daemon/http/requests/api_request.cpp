@@ -3,13 +3,13 @@
 #include "daemon/http/requests/request_members.h"
 
 namespace hearth::http {
-Result<Call> parse_call(Api api, std::string body) {
+Result<Call> parse_call(Api api, std::string body, const PromptRules& rules) {
   HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
   switch (api) {
     case Api::kCompletions: return parse_completions(object);
-    case Api::kChat: return parse_chat(object);
-    case Api::kResponses: return parse_responses(object);
-    case Api::kMessages: return parse_messages(object);
+    case Api::kChat: return parse_chat(object, rules);
+    case Api::kResponses: return parse_responses(object, rules);
+    case Api::kMessages: return parse_messages(object, rules);
   }
   return Error::internal("an API without a case");
 }

@@ -39,14 +39,21 @@ struct Call {
   std::string instructions{};     ///< kResponses: sent back
   /// Parameters of the request that change nothing (field_lists.h).
   std::vector<std::string_view> ignored{};
+  int32_t volatile_lines = 0;  ///< of the system prompt, which were left out
 
   /// Samples of all prompts.
   size_t num_choices() const { return request.n * (1 + further.size()); }
 };
 
+/// How the operator lets a request's prompt be changed.
+struct PromptRules {
+  /// Patterns of lines that a system prompt loses (volatile_lines.h).
+  std::vector<std::string> volatile_lines{};
+};
+
 /// kProtocol if the body is not a JSON object; kInvalidArgument, kUnsupported, kUnknownField and
 /// kTooLarge name the parameter. Frees the body before it builds the request.
-Result<Call> parse_call(Api api, std::string body);
+Result<Call> parse_call(Api api, std::string body, const PromptRules& rules = {});
 
 /// POST /tokenize: `model`, `text`, `raw`, `parse_special`, like the socket's verb.
 Result<ipc::TokenizeRequest> parse_tokenize(std::string body);

@@ -41,8 +41,9 @@ int64_t take_cache_control(Members& in) {
   }
   const std::optional<int64_t> seconds = seconds_of(inner.text("ttl").value_or("5m"));
   if (!seconds) inner.invalid("ttl", "want a time such as 5m or 1h");
+  if (inner.text("scope")) inner.ignore("cache_control.scope");
   inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
   return seconds.value_or(0);
 }
 

@@ -1,6 +1,7 @@
 // POST /v1/chat/completions
 
 #include "daemon/http/requests/field_lists.h"
+#include "daemon/http/requests/volatile_lines.h"
 
 namespace hearth::http {
 namespace {
@@ -27,11 +28,11 @@ Json take_call(Members& in, Json& call, const std::string& path, size_t* value_b
     out = made_call(inner, "arguments", id, name.value_or(""),
                     arguments == nullptr ? Json("{}") : std::move(*arguments), value_bytes);
     inner.check_unknown();
-    in.take_error_of(inner);
+    in.join(inner);
   }
   from.take("index");  // a member of a stream's deltas, which clients leave in
   from.check_unknown();
-  in.take_error_of(from);
+  in.join(from);
   return out;
 }
 
@@ -92,7 +93,7 @@ void take_chat_messages(Members& in, Json& request) {
     message.only("annotations", {Json::array()});
     kept.add(take_cache_control(message), 0);
     message.check_unknown();
-    in.take_error_of(message);
+    in.join(message);
     kept.write_to(to);
     out.push_back(std::move(to));
   }
@@ -101,10 +102,11 @@ void take_chat_messages(Members& in, Json& request) {
 
 }  // namespace
 
-Result<Call> parse_chat(Json& body) {
+Result<Call> parse_chat(Json& body, const PromptRules& rules) {
   Call call{.api = Api::kChat};
   ipc::LargeJson request(new_request());
   HEARTH_TRY(rename_foreign(body, set_of(call.api)));
+  call.volatile_lines = leave_out_volatile_lines(rules, call.api, body);
   Members in(body);
   take_chat_messages(in, request);
   request["max_tokens"] = 0;
@@ -130,10 +132,11 @@ Result<Call> parse_chat(Json& body) {
   take_tools(in, ToolWords::kChat, request);
   take_retention(in, request);
   in.pass("chat_template_kwargs", request, "template_kwargs");
-  take_reasoning(in, call, request);
+  take_reasoning(in, request);
   in.only("modalities", {Json::array({"text"})});
-  take_ignored(in, call);
+  take_ignored(in, call.api);
   HEARTH_TRY(in.finish());
+  call.ignored = in.ignored();
   HEARTH_ASSIGN_OR_RETURN(call.request,
                           decode(request, {{"max_tokens", most_name},
                                            {"logprobs", "top_logprobs"},

@@ -80,13 +80,14 @@ Result<Call> parse_completions(Json& body) {
   if (call.echo && (request.contains("logprobs") || has_ids)) {
     request["prompt_logprobs"] = true;
   }
-  take_ignored(in, call);
+  take_ignored(in, call.api);
   in.only("suffix", {});
   const Json* best_of = in.take("best_of");
   if (best_of != nullptr && *best_of != (request.contains("n") ? request["n"] : Json(1))) {
     in.unsupported("best_of", "only the value of n is supported");
   }
   HEARTH_TRY(in.finish());
+  call.ignored = in.ignored();
   HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"prompt_ids", "prompt"}}));
   return call;
 }

@@ -33,6 +33,22 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
     {"timings_per_token", Accepts::kFalse, kTwo, "as it is anyway"},
     {"return_progress", Accepts::kFalse, kTwo, "as it is anyway"},
     {"anthropic_version", Accepts::kText, kMessages, "there is one version"},
+    {"anthropic_beta", Accepts::kAny, kMessages, "each feature has a parameter of its own"},
+    {"diagnostics", Accepts::kObject, kMessages, "`hearth cache why` explains misses"},
+    {"inference_geo", Accepts::kText, kMessages, "there is one place"},
+    {"speed", Accepts::kText, kMessages, "there is one speed"},
+    {"billing_policy", Accepts::kObject, kMessages, "nothing is billed"},
+});
+
+constexpr auto kNested = std::to_array<NestedField>({
+    {"cache_control.scope", "`cache_share` shares prefixes"},
+    {"thinking.display", "reasoning is always returned"},
+    {"output_config.task_budget", "one answer is made at a time"},
+    {"context_management.edits", "all reasoning is kept, as the request asks"},
+    {"include.reasoning.encrypted_content", "reasoning items contain their text"},
+    {"tools.input_examples", "templates have no place for them"},
+    {"tools.eager_input_streaming", "arguments are streamed as they are generated"},
+    {"tool_result.is_error", "templates have no place for it; the content conveys it"},
 });
 
 constexpr auto kForeign = std::to_array<ForeignField>({
@@ -42,6 +58,8 @@ constexpr auto kForeign = std::to_array<ForeignField>({
     {"stop_token_ids", "stop_ids", true, kTwo},
     {"num_predict", "max_tokens", true, kTwo},
     {"n_predict", "max_tokens", true, kTwo},
+    {"thinking_budget", "reasoning_budget", true, kAll},
+    {"thinking_token_budget", "reasoning_budget", true, kAll},
     {"guided_json", "json_schema", true, kTwo},
     {"guided_grammar", "grammar", true, kTwo},
     {"guided_regex", "use grammar, or a schema with pattern", false, kTwo},
@@ -87,6 +105,7 @@ bool accepted(const Json& value, Accepts accepts) {
 }  // namespace
 
 std::span<const IgnoredField> ignored_fields() { return kIgnored; }
+std::span<const NestedField> nested_fields() { return kNested; }
 std::span<const ForeignField> foreign_fields() { return kForeign; }
 
 std::string_view accepted_values(Accepts accepts) {
@@ -101,13 +120,13 @@ std::string_view accepted_values(Accepts accepts) {
   return "";
 }
 
-void take_ignored(Members& in, Call& call) {
+void take_ignored(Members& in, Api api) {
   for (const IgnoredField& field : kIgnored) {
-    if ((field.apis & set_of(call.api)) == 0) continue;
+    if ((field.apis & set_of(api)) == 0) continue;
     const Json* const value = in.take(field.name);
     if (value == nullptr) continue;
     if (accepted(*value, field.accepts)) {
-      call.ignored.push_back(field.name);
+      in.ignore(field.name);
     } else if (field.accepts == Accepts::kTrue || field.accepts == Accepts::kFalse) {
       in.unsupported(field.name,
                      fmt::format("only {} is supported", accepted_values(field.accepts)));

@@ -38,8 +38,15 @@ struct ForeignField {
 };
 std::span<const ForeignField> foreign_fields();
 
-/// Takes the parameters of `api` that change nothing, and records their names in `call`.
-void take_ignored(Members& in, Call& call);
+/// Members of other parameters that change nothing. The code that takes them reports them.
+struct NestedField {
+  std::string_view name;  ///< "thinking.display"
+  std::string_view why;
+};
+std::span<const NestedField> nested_fields();
+
+/// Takes the parameters of `api` that change nothing, and records their names.
+void take_ignored(Members& in, Api api);
 /// Renames the parameters of other servers that are read as ours. An error names two that mean the
 /// same, or one that has another name here.
 Result<void> rename_foreign(Json& body, ApiSet api);

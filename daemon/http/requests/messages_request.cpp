@@ -1,6 +1,7 @@
 // POST /v1/messages of the Anthropic API
 
 #include "daemon/http/requests/field_lists.h"
+#include "daemon/http/requests/volatile_lines.h"
 
 namespace hearth::http {
 namespace {
@@ -30,14 +31,14 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
       const auto id = block.text("tool_use_id");
       if (!id) block.invalid("tool_use_id", "absent, want a string");
       std::optional<std::string> result;
+      Kept mark;
       if (Json* content = block.take("content")) {
-        result = text_of(*content, {"text"}, at + ".content", in);
+        result = text_of(*content, {"text"}, at + ".content", in, &mark);
       }
-      block.flag("is_error", false);  // the content conveys it
+      if (block.flag("is_error", false)) block.ignore("tool_result.is_error");
       messages.push_back({{"role", "tool"},
                           {"tool_call_id", id.value_or("")},
                           {"content", std::move(result).value_or("")}});
-      Kept mark;
       mark.add(keep_s, 0);
       mark.write_to(messages.back());
     } else if (type == "tool_use" && role == "assistant") {
@@ -50,6 +51,8 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
       size_t value_bytes = 0;  // an object was counted with the body
       message["tool_calls"].push_back(made_call(block, "input", id.value_or(""), name.value_or(""),
                                                 std::move(arguments), &value_bytes));
+      // Called by the model itself, not by a program of the server's.
+      block.only("caller", {Json{{"type", "direct"}}});
       kept.add(keep_s, 0);
       any = true;
     } else if (type == "thinking" && role == "assistant") {
@@ -63,7 +66,7 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
       block.unsupported("type", fmt::format("'{}' is not supported here", ipc::printable(type)));
     }
     block.check_unknown();
-    in.take_error_of(block);
+    in.join(block);
   }
   if (!any) return;
   message["content"] = std::move(text);
@@ -72,12 +75,98 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
   messages.push_back(std::move(message));
 }
 
+void take_conversation(Members& in, Json& messages) {
+  Json* const list = in.take("messages");
+  if (list == nullptr || !list->is_array() || list->empty()) {
+    return in.wrong("messages", list == nullptr ? Json() : *list, "a list of messages");
+  }
+  for (size_t i = 0; i < list->size() && !in.failed(); ++i) {
+    const std::string path = fmt::format("messages[{}]", i);
+    if (!(*list)[i].is_object()) {
+      return in.wrong(path, (*list)[i], "an object");
+    }
+    Members message((*list)[i], path + ".");
+    const std::string role = message.text("role").value_or("");
+    if (role != "user" && role != "assistant" && role != "system") {
+      message.invalid("role", "want user, assistant or system");
+    }
+    Json* content = message.take("content");
+    if (content == nullptr) {
+      message.invalid("content", "absent, want a string");
+    } else if (content->is_array()) {
+      take_blocks(*content, role, path + ".content", in, messages);
+    } else if (auto text = text_of(*content, {"text"}, path + ".content", in)) {
+      messages.push_back({{"role", role}, {"content", *std::move(text)}});
+    }
+    Kept kept;
+    kept.add(take_cache_control(message), 0);
+    message.check_unknown();
+    in.join(message);
+    if (!messages.empty()) kept.write_to(messages.back());
+    if (i + 1 == list->size() && role == "assistant") {
+      in.unsupported("messages",
+                     "the last is the assistant's; going on from it is not "
+                     "supported");
+    }
+  }
+}
+
+/// Edits that a server applies to the conversation. Only one that keeps all is accepted.
+void take_context_management(Members& in) {
+  Json* const management = in.take("context_management");
+  if (management == nullptr) return;
+  if (!management->is_object()) return in.wrong("context_management", *management, "an object");
+  Members inner(*management, "context_management.");
+  Json* const edits = inner.take("edits");
+  if (edits != nullptr && !edits->is_array()) {
+    inner.wrong("edits", *edits, "a list");
+  } else if (edits != nullptr) {
+    for (size_t i = 0; i < edits->size(); ++i) {
+      const Json& edit = (*edits)[i];
+      const Json keep = edit.is_object() ? edit.value("keep", Json()) : Json();
+      const bool keeps_all = keep == "all" || keep == Json{{"type", "all"}};
+      if (keeps_all && edit.value("type", Json()) == "clear_thinking_20251015") continue;
+      inner.unsupported(fmt::format("edits[{}]", i),
+                        "of edits only clear_thinking_20251015 with keep: all is supported");
+      break;
+    }
+    if (!edits->empty()) inner.ignore("context_management.edits");
+  }
+  inner.check_unknown();
+  in.join(inner);
+}
+
+/// {"format":{"type":"json_schema","schema":{...}},"effort":"high"}
+void take_output_config(Members& in, Json& request) {
+  Json* const format = in.take("output_format");  // its older name
+  if (format != nullptr) take_format(in, "output_format", *format, false, request);
+  Json* const config = in.take("output_config");
+  if (config == nullptr) return;
+  if (!config->is_object()) return in.wrong("output_config", *config, "an object");
+  Members inner(*config, "output_config.");
+  if (Json* inner_format = inner.take("format")) {
+    take_format(in, "output_config.format", *inner_format, false, request);
+  }
+  // It applies to the whole answer, so it does not switch reasoning on or off.
+  if (const auto effort = inner.text("effort")) {
+    if (!is_effort(*effort)) {
+      inner.invalid("effort", "want low, medium, high, xhigh or max");
+    } else {
+      pass_effort(*effort, request);
+    }
+  }
+  if (inner.take("task_budget") != nullptr) inner.ignore("output_config.task_budget");
+  inner.check_unknown();
+  in.join(inner);
+}
+
 }  // namespace
 
-Result<Call> parse_messages(Json& body) {
+Result<Call> parse_messages(Json& body, const PromptRules& rules) {
   Call call{.api = Api::kMessages};
   ipc::LargeJson request(new_request());
   HEARTH_TRY(rename_foreign(body, set_of(call.api)));
+  call.volatile_lines = leave_out_volatile_lines(rules, call.api, body);
   Members in(body);
   Json messages = Json::array();
   if (Json* system = in.take("system")) {
@@ -87,41 +176,7 @@ Result<Call> parse_messages(Json& body) {
       kept.write_to(messages.back());
     }
   }
-  Json* list = in.take("messages");
-  if (list == nullptr || !list->is_array() || list->empty()) {
-    in.wrong("messages", list == nullptr ? Json() : *list, "a list of messages");
-  } else {
-    for (size_t i = 0; i < list->size() && !in.failed(); ++i) {
-      const std::string path = fmt::format("messages[{}]", i);
-      if (!(*list)[i].is_object()) {
-        in.wrong(path, (*list)[i], "an object");
-        break;
-      }
-      Members message((*list)[i], path + ".");
-      const std::string role = message.text("role").value_or("");
-      if (role != "user" && role != "assistant") {
-        message.invalid("role", "want user or assistant");
-      }
-      Json* content = message.take("content");
-      if (content == nullptr) {
-        message.invalid("content", "absent, want a string");
-      } else if (content->is_array()) {
-        take_blocks(*content, role, path + ".content", in, messages);
-      } else if (auto text = text_of(*content, {"text"}, path + ".content", in)) {
-        messages.push_back({{"role", role}, {"content", *std::move(text)}});
-      }
-      Kept kept;
-      kept.add(take_cache_control(message), 0);
-      message.check_unknown();
-      in.take_error_of(message);
-      if (!messages.empty()) kept.write_to(messages.back());
-      if (i + 1 == list->size() && role == "assistant") {
-        in.unsupported("messages",
-                       "the last is the assistant's; going on from it is not "
-                       "supported");
-      }
-    }
-  }
+  take_conversation(in, messages);
   request["messages"] = std::move(messages);
   in.pass("model", request);
   request["clip_max_tokens"] = true;
@@ -136,10 +191,15 @@ Result<Call> parse_messages(Json& body) {
   call.stream = in.flag("stream", false);
   take_tools(in, ToolWords::kMessages, request);
   if (const int64_t keep_s = take_cache_control(in); keep_s > 0) request["cache_keep_s"] = keep_s;
-  take_ignored(in, call);
-  take_reasoning(in, call, request);
+  take_output_config(in, request);
+  take_context_management(in);
+  in.only("mcp_servers", {Json::array()});
+  take_ignored(in, call.api);
+  take_reasoning(in, request);
   HEARTH_TRY(in.finish());
-  HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"stop", "stop_sequences"}}));
+  call.ignored = in.ignored();
+  HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"stop", "stop_sequences"},
+                                                         {"json_schema", "output_config"}}));
   return call;
 }
 

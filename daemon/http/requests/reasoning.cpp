@@ -1,10 +1,21 @@
 // Parses the parameters by which these APIs and those of other servers ask for reasoning, or for
 // none.
 
+#include <array>
+
 #include "daemon/http/requests/request_members.h"
 
 namespace hearth::http {
 namespace {
+
+constexpr auto kEfforts = std::to_array<Effort>({
+    {"minimal", 512},
+    {"low", 1024},
+    {"medium", 8192},
+    {"high", 24576},
+    {"xhigh", 0},
+    {"max", 0},
+});
 
 void set(Members& in, std::string_view name, std::string_view reasoning, Json& request) {
   const auto found = request.find("reasoning");
@@ -17,20 +28,29 @@ void set(Members& in, std::string_view name, std::string_view reasoning, Json& r
 /// `none` asks for no reasoning. Any other effort is passed to the template, which may know it.
 void take_effort(Members& in, std::string_view name, std::string_view effort, Json& request) {
   if (effort == "none") return set(in, name, "off", request);
-  constexpr std::string_view kEfforts[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
-  if (std::ranges::find(kEfforts, effort) == std::end(kEfforts)) {
+  if (!is_effort(effort)) {
     return in.invalid(name, "want none, minimal, low, medium, high, xhigh or max");
   }
   set(in, name, "on", request);
-  Json& members = request["template_kwargs"];
-  if (members.is_null()) members = Json::object();
-  if (members.is_object() && !members.contains("reasoning_effort")) {
-    members["reasoning_effort"] = effort;
+  pass_effort(effort, request);
+}
+
+/// A bound on reasoning, in tokens; -1 is absent.
+void take_budget(Members& in, std::string_view name, Json& request) {
+  const Json* const budget = in.take(name);
+  if (budget == nullptr || *budget == -1) return;
+  if (!budget->is_number_unsigned() || *budget == 0) {
+    return in.wrong(name, *budget, "an integer from 1");
   }
+  const auto known = request.find("reasoning_budget");
+  if (known != request.end() && *known != *budget) {
+    return in.invalid(name, "contradicts another bound on reasoning");
+  }
+  request["reasoning_budget"] = *budget;
 }
 
 /// {"type":"disabled"}, {"type":"enabled","budget_tokens":1024} or {"type":"adaptive"}.
-void take_thinking(Members& in, Json& thinking, Call& call, Json& request) {
+void take_thinking(Members& in, Json& thinking, Json& request) {
   if (!thinking.is_object()) return in.wrong("thinking", thinking, "an object");
   Members inner(thinking, "thinking.");
   const std::string type = inner.text("type").value_or("");
@@ -41,20 +61,44 @@ void take_thinking(Members& in, Json& thinking, Call& call, Json& request) {
   } else if (type != "adaptive") {
     inner.invalid("type", "want enabled, adaptive or disabled");
   }
-  if (const Json* budget = inner.take("budget_tokens")) {
-    if (!budget->is_number_unsigned() || *budget == 0) {
-      inner.wrong("budget_tokens", *budget, "an integer from 1");
-    }
-    call.ignored.push_back("thinking.budget_tokens");
-  }
-  inner.text("display");  // reasoning is always returned
+  take_budget(inner, "budget_tokens", request);
+  // Reasoning is always returned.
+  if (inner.text("display").value_or("") == "omitted") inner.ignore("thinking.display");
   inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
+}
+
+/// The bound of the effort that the template gets, unless the request has one of its own.
+void bound_by_effort(Json& request) {
+  const auto members = request.find("template_kwargs");
+  if (members == request.end() || !members->is_object() || request.contains("reasoning_budget")) {
+    return;
+  }
+  const auto effort = members->find("reasoning_effort");
+  if (effort == members->end() || !effort->is_string()) return;
+  const auto known =
+      std::ranges::find(kEfforts, effort->get_ref<const std::string&>(), &Effort::name);
+  if (known != kEfforts.end() && known->budget > 0) request["reasoning_budget"] = known->budget;
 }
 
 }  // namespace
 
-void take_reasoning(Members& in, Call& call, Json& request) {
+std::span<const Effort> efforts() { return kEfforts; }
+
+bool is_effort(std::string_view effort) {
+  return std::ranges::find(kEfforts, effort, &Effort::name) != kEfforts.end();
+}
+
+void pass_effort(std::string_view effort, Json& request) {
+  Json& members = request["template_kwargs"];
+  if (members.is_null()) members = Json::object();
+  if (members.is_object() && !members.contains("reasoning_effort")) {
+    members["reasoning_effort"] = effort;
+  }
+}
+
+void take_reasoning(Members& in, Json& request) {
+  take_budget(in, "reasoning_budget", request);
   if (const auto effort = in.text("reasoning_effort")) {
     take_effort(in, "reasoning_effort", *effort, request);
   }
@@ -62,16 +106,18 @@ void take_reasoning(Members& in, Call& call, Json& request) {
     if (!enabled->is_boolean()) return in.wrong("enable_thinking", *enabled, "true or false");
     set(in, "enable_thinking", *enabled == true ? "on" : "off", request);
   }
-  if (Json* thinking = in.take("thinking")) take_thinking(in, *thinking, call, request);
+  if (Json* thinking = in.take("thinking")) take_thinking(in, *thinking, request);
   Json* reasoning = in.take("reasoning");
-  if (reasoning == nullptr) return;
+  if (reasoning == nullptr) return bound_by_effort(request);
   if (!reasoning->is_object()) return in.wrong("reasoning", *reasoning, "an object");
   Members inner(*reasoning, "reasoning.");
+  take_budget(inner, "max_tokens", request);
   if (const auto effort = inner.text("effort"))
     take_effort(in, "reasoning.effort", *effort, request);
   for (const char* name : {"summary", "generate_summary"}) inner.text(name);  // all is returned
   inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
+  bound_by_effort(request);
 }
 
 }  // namespace hearth::http

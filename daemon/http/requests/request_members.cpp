@@ -100,7 +100,7 @@ void take_guides(Members& in, Json& request) {
       inner.unsupported(name, "is not supported; use json or grammar");
   }
   inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
 }
 
 void take_stream(Members& in, Call& call) {
@@ -116,7 +116,7 @@ void take_stream(Members& in, Call& call) {
   call.continuous_usage = inner.flag("continuous_usage_stats", false) && call.include_usage;
   inner.flag("include_obfuscation", false);  // pads chunks, and changes no text
   inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
 }
 
 std::optional<std::string> text_of(Json& content, const std::vector<std::string>& types,
@@ -147,7 +147,7 @@ std::optional<std::string> text_of(Json& content, const std::vector<std::string>
     part.only("logprobs", {Json::array()});
     part.only("citations", {Json::array()});
     part.check_unknown();
-    in.take_error_of(part);
+    in.join(part);
     if (in.failed()) return std::nullopt;
     text += *piece;
   }
@@ -185,13 +185,13 @@ void take_format(Members& in, std::string_view name, Json& format, bool nested, 
         request["json_schema"] = ipc::dump_json(*value);
       }
       schema.check_unknown();
-      in.take_error_of(schema);
+      in.join(schema);
     }
   } else if (type != "text") {
     inner.invalid("type", "want text, json_object or json_schema");
   }
   if (nested) inner.check_unknown();
-  in.take_error_of(inner);
+  in.join(inner);
 }
 
 }  // namespace hearth::http

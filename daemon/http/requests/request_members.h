@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -93,9 +94,18 @@ class Members {
   }
   std::string path_of(std::string_view name) const { return path_ + std::string(name); }
   bool failed() const { return error_.has_value(); }
-  void take_error_of(Members& inner) {
+  /// Takes over the error and the ignored parameters of an object within this one.
+  void join(Members& inner) {
     if (!error_) error_ = std::move(inner.error_);
+    for (const std::string_view name : inner.ignored_) ignore(name);
   }
+  /// Records a parameter that changes nothing; `name` is one of field_lists.h.
+  void ignore(std::string_view name) {
+    if (std::find(ignored_.begin(), ignored_.end(), name) == ignored_.end()) {
+      ignored_.push_back(name);
+    }
+  }
+  const std::vector<std::string_view>& ignored() const { return ignored_; }
   Result<void> finish() {
     check_unknown();
     if (error_) return std::move(*error_);
@@ -120,6 +130,7 @@ class Members {
   Json& object_;
   std::string path_;
   std::vector<std::string> known_;
+  std::vector<std::string_view> ignored_;
   std::optional<Error> error_;
 };
 
@@ -166,7 +177,16 @@ std::optional<std::string> text_of(Json& content, const std::vector<std::string>
 void take_format(Members& in, std::string_view name, Json& format, bool nested, Json& request);
 /// Whether the model should reason: `reasoning_effort`, `reasoning`, `thinking`, `enable_thinking`.
 /// Call it once `request` has the template's variables.
-void take_reasoning(Members& in, Call& call, Json& request);
+void take_reasoning(Members& in, Json& request);
+/// Passes an effort to the template, unless the request's own variables have one.
+void pass_effort(std::string_view effort, Json& request);
+/// An effort, and the bound on reasoning that it means; 0: none. docs/http.md lists them.
+struct Effort {
+  std::string_view name;
+  int32_t budget = 0;
+};
+std::span<const Effort> efforts();
+bool is_effort(std::string_view effort);
 /// The names under which other servers take a schema or a grammar: `json_schema`, as an object or
 /// its text, and `structured_outputs`.
 void take_guides(Members& in, Json& request);
@@ -182,8 +202,8 @@ Json made_call(Members& in, std::string_view field, const std::string& id, const
 
 // Each is defined in a file of its own.
 Result<Call> parse_completions(Json& body);
-Result<Call> parse_chat(Json& body);
-Result<Call> parse_responses(Json& body);
-Result<Call> parse_messages(Json& body);
+Result<Call> parse_chat(Json& body, const PromptRules& rules);
+Result<Call> parse_responses(Json& body, const PromptRules& rules);
+Result<Call> parse_messages(Json& body, const PromptRules& rules);
 
 }  // namespace hearth::http

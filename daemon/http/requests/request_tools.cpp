@@ -30,6 +30,17 @@ Json take_function(Members& from, std::string_view schema, bool forced, bool* re
   return out;
 }
 
+/// The members that only Anthropic's tools have.
+void take_anthropic_members(Members& from) {
+  if (const Json* examples = from.take("input_examples")) {
+    if (!examples->is_array()) from.wrong("input_examples", *examples, "a list");
+    from.ignore("tools.input_examples");
+  }
+  if (from.flag("eager_input_streaming", false)) from.ignore("tools.eager_input_streaming");
+  from.only("defer_loading", {Json(false)});
+  from.only("allowed_callers", {Json::array({"direct"})});
+}
+
 Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forced, bool* relaxed) {
   const std::string path = fmt::format("tools[{}]", index);
   if (!tool.is_object()) {
@@ -40,7 +51,11 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forc
   const std::string plain = words == ToolWords::kMessages ? "custom" : "function";
   const std::string type =
       from.text("type").value_or(words == ToolWords::kMessages ? plain : std::string());
-  if (type != plain) from.unsupported("type", "of tools only functions are supported");
+  if (type != plain) {
+    from.unsupported("type", fmt::format("met '{}'; of tools only functions of the client's own "
+                                         "are supported ({})",
+                                         ipc::printable(type), plain));
+  }
   Json function;
   Kept kept;
   if (words == ToolWords::kChat) {
@@ -51,22 +66,61 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forc
       Members members(*inner, path + ".function.");
       function = take_function(members, "parameters", forced, relaxed);
       members.check_unknown();
-      in.take_error_of(members);
+      in.join(members);
     }
   } else {
     function = take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters",
                              forced, relaxed);
     kept.add(take_cache_control(from), 0);
   }
+  if (words == ToolWords::kMessages) take_anthropic_members(from);
   from.check_unknown();
-  in.take_error_of(from);
+  in.join(from);
   Json out = {{"type", "function"}, {"function", std::move(function)}};
   kept.write_to(out);
   return out;
 }
 
-/// Returns auto, none, required or a function's name.
-std::string take_choice(Members& in, ToolWords words, bool* one_call) {
+/// {"type":"allowed_tools","mode":"auto","tools":[...]}; chat's has an object around the last two.
+/// Returns the mode, and the names of the functions that may be called.
+std::string take_allowed(Members& choice, ToolWords words, std::vector<std::string>* allowed) {
+  Json* const holder = words == ToolWords::kChat ? choice.take("allowed_tools") : nullptr;
+  if (words == ToolWords::kChat && (holder == nullptr || !holder->is_object())) {
+    choice.invalid("allowed_tools", "absent, want an object");
+    return "auto";
+  }
+  std::optional<Members> nested;
+  if (holder != nullptr) nested.emplace(*holder, choice.path_of("allowed_tools") + ".");
+  Members& from = nested ? *nested : choice;
+  const std::string mode = from.text("mode").value_or("");
+  if (mode != "auto" && mode != "required") from.invalid("mode", "want auto or required");
+  Json* const tools = from.take("tools");
+  if (tools == nullptr || !tools->is_array() || tools->empty()) {
+    from.invalid("tools", "want a list of functions");
+  } else {
+    for (size_t i = 0; i < tools->size() && !from.failed(); ++i) {
+      const Json& tool = (*tools)[i];
+      const Json function =
+          words == ToolWords::kChat && tool.is_object() ? tool.value("function", Json()) : tool;
+      const Json name = function.is_object() ? function.value("name", Json()) : Json();
+      if (!name.is_string()) {
+        from.invalid(fmt::format("tools[{}]", i), "want a function with a name");
+      } else {
+        allowed->push_back(name.get<std::string>());
+      }
+    }
+  }
+  if (nested) {
+    from.check_unknown();
+    choice.join(from);
+  }
+  return mode;
+}
+
+/// Returns auto, none, required or a function's name. `allowed`: the functions that may be called;
+/// empty: all.
+std::string take_choice(Members& in, ToolWords words, bool* one_call,
+                        std::vector<std::string>* allowed) {
   Json* choice = in.take("tool_choice");
   if (choice == nullptr) return "auto";
   const std::string want = words == ToolWords::kMessages
@@ -91,6 +145,8 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
     if (type != "auto" && type != "any" && type != "none" && type != "tool") {
       from.invalid("type", "want auto, any, none or tool");
     }
+  } else if (type == "allowed_tools") {
+    out = take_allowed(from, words, allowed);
   } else if (type == "function") {
     const Json* holder = words == ToolWords::kChat ? from.take("function") : choice;
     if (words == ToolWords::kResponses) from.take("name");
@@ -98,12 +154,31 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call) {
                        (*holder)["name"].is_string();
     out = named ? (*holder)["name"].get<std::string>() : std::string();
   } else {
-    from.unsupported("type", "only function is supported");
+    from.unsupported("type", "want function or allowed_tools");
   }
   if (out.empty()) from.invalid("name", "absent, want a string");
   from.check_unknown();
-  in.take_error_of(from);
+  in.join(from);
   return out;
+}
+
+/// Leaves the functions that may be called.
+void keep_allowed(Members& in, const std::vector<std::string>& allowed, Json& tools) {
+  Json kept = Json::array();
+  for (const std::string& name : allowed) {
+    const auto found = std::ranges::find_if(
+        tools, [&name](const Json& tool) { return tool["function"]["name"] == name; });
+    if (found == tools.end()) {
+      return in.invalid("tool_choice",
+                        fmt::format("allows '{}', which is not among tools", ipc::printable(name)));
+    }
+  }
+  for (Json& tool : tools) {
+    const Json& name = tool["function"]["name"];
+    if (std::ranges::find(allowed, name.get<std::string>()) != allowed.end())
+      kept.push_back(std::move(tool));
+  }
+  tools = std::move(kept);
 }
 
 // The bounds on a call's arguments as text are those on the same object within a body.
@@ -137,7 +212,8 @@ Json made_call(Members& in, std::string_view field, const std::string& id, const
 
 void take_tools(Members& in, ToolWords words, Json& request) {
   bool one_call = false;
-  const std::string choice = take_choice(in, words, &one_call);
+  std::vector<std::string> allowed;
+  const std::string choice = take_choice(in, words, &one_call, &allowed);
   if (words != ToolWords::kMessages) one_call = !in.flag("parallel_tool_calls", true);
   Json* tools = in.take("tools");
   if (tools != nullptr && !tools->is_array()) return in.wrong("tools", *tools, "a list");
@@ -153,6 +229,7 @@ void take_tools(Members& in, ToolWords words, Json& request) {
   for (size_t i = 0; i < tools->size() && !in.failed(); ++i) {
     list.push_back(take_tool(in, (*tools)[i], i, words, forced, &relaxed));
   }
+  if (!allowed.empty() && !in.failed()) keep_allowed(in, allowed, list);
   request["tools"] = std::move(list);
   if (relaxed) request["relax_schema"] = true;
   request["tool_choice"] = choice;

@@ -1,6 +1,7 @@
 // POST /v1/responses
 
 #include "daemon/http/requests/field_lists.h"
+#include "daemon/http/requests/volatile_lines.h"
 
 namespace hearth::http {
 namespace {
@@ -93,16 +94,33 @@ void take_input(Members& in, Json& messages) {
       item.unsupported("type", "want message, function_call, function_call_output or reasoning");
     }
     item.check_unknown();
-    in.take_error_of(item);
+    in.join(item);
+  }
+}
+
+/// What an answer contains in addition. Its reasoning items have their text, so that the next
+/// request can contain them without any encryption.
+void take_include(Members& in) {
+  const Json* const include = in.take("include");
+  if (include == nullptr) return;
+  if (!include->is_array()) return in.wrong("include", *include, "a list");
+  for (size_t i = 0; i < include->size(); ++i) {
+    if ((*include)[i] != "reasoning.encrypted_content") {
+      return in.unsupported(fmt::format("include[{}]", i),
+                            fmt::format("met {}; only reasoning.encrypted_content is supported",
+                                        describe((*include)[i])));
+    }
+    in.ignore("include.reasoning.encrypted_content");
   }
 }
 
 }  // namespace
 
-Result<Call> parse_responses(Json& body) {
+Result<Call> parse_responses(Json& body, const PromptRules& rules) {
   Call call{.api = Api::kResponses};
   ipc::LargeJson request(new_request());
   HEARTH_TRY(rename_foreign(body, set_of(call.api)));
+  call.volatile_lines = leave_out_volatile_lines(rules, call.api, body);
   Members in(body);
   Json messages = Json::array();
   if (auto instructions = in.text("instructions")) {
@@ -128,17 +146,18 @@ Result<Call> parse_responses(Json& body) {
       }
       inner.text("verbosity");  // models here have no such switch
       inner.check_unknown();
-      in.take_error_of(inner);
+      in.join(inner);
     }
   }
   take_tools(in, ToolWords::kResponses, request);
-  take_reasoning(in, call, request);
-  take_ignored(in, call);
+  take_reasoning(in, request);
+  take_ignored(in, call.api);
   take_retention(in, request);
   in.only("truncation", {"disabled"});
-  in.only("include", {Json::array()});
+  take_include(in);
   in.only("top_logprobs", {Json(0)});
   HEARTH_TRY(in.finish());
+  call.ignored = in.ignored();
   HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"max_tokens", "max_output_tokens"},
                                                          {"messages", "input"},
                                                          {"json_schema", "text"}}));

@@ -189,6 +189,7 @@ void FrontDoor::on_broker() {
         [this](const BrokerControl& control) {
           switch (control.control) {
             case ipc::WorkerControl::kCancel: return on_cancel(control.number);
+            case ipc::WorkerControl::kEndReasoning: return on_end_reasoning(control.number);
             case ipc::WorkerControl::kDrain: return begin_draining();
             case ipc::WorkerControl::kStop: state_ = State::kEnded; return;
           }
@@ -221,6 +222,13 @@ void FrontDoor::on_cancel(uint64_t number) {
   } else {
     stream->cancelled = true;
   }
+}
+
+void FrontDoor::on_end_reasoning(uint64_t number) {
+  Stream* stream = find(number);
+  if (stream == nullptr) return;  // it ended while this message was on its way
+  stream->ends_reasoning = true;
+  if (stream->in_engine) engine_->commands->post(engine::EndReasoning{number});
 }
 
 void FrontDoor::begin_draining() {
@@ -348,6 +356,7 @@ void FrontDoor::begin(uint64_t number, Stream& stream, PreparedRequest prepared)
     if (i < stream.asked.resume.size()) sample.text.replay(stream.asked.resume[i]);
     stream.samples.push_back(std::move(sample));
   }
+  request.end_reasoning = request.end_reasoning || stream.ends_reasoning;
   engine::EngineCommand command = std::move(request);
   if (!engine_->commands->try_post(command)) {
     link_.send_error(number, Error::busy("the engine's inbox is full"));

@@ -26,8 +26,9 @@ struct Stream {
   Asked asked{};            ///< set once prepared
   int64_t received_us = 0;  ///< time of receipt here; once prepared, by the broker, on our clock
   bool in_engine = false;
-  bool cancelled = false;  ///< cancelled before it reached the engine
-  bool embeds = false;     ///< an embedding request, handled by EmbedJobs
+  bool cancelled = false;       ///< cancelled before it reached the engine
+  bool ends_reasoning = false;  ///< as its client asked
+  bool embeds = false;          ///< an embedding request, handled by EmbedJobs
   int32_t prompt_tokens = 0;
   int32_t max_tokens = 0;  ///< of each sample
   std::vector<std::string> relaxed{};
@@ -76,6 +77,7 @@ class FrontDoor {
 
   void on_request(RequestText request);
   void on_cancel(uint64_t number);
+  void on_end_reasoning(uint64_t number);
   void begin_draining();
   void leave();
   void heartbeat();

@@ -297,6 +297,10 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
         prompt.reading ? model.chat->end_ids(*prompt.reading, model.end_ids) : model.end_ids;
     to.stop_ids.insert(to.stop_ids.end(), ends.begin(), ends.end());
   }
+  if (prompt.reading) {
+    to.reasoning = model.chat->reasoning_bound(*prompt.reading, generate.reasoning_budget);
+    to.end_reasoning = request.end_reasoning;
+  }
   to.sampling = sampling_of(generate, model.sampling);
   if (prompt.banned) to.sampling.logit_bias.emplace_back(*prompt.banned, kBan);
   to.speculate = generate.speculate;
@@ -344,6 +348,7 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
     conversation.messages = request.messages;
     conversation.tools = request.tools;
     conversation.template_kwargs = request.template_kwargs;
+    conversation.reasoning = request.reasoning;
     HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation, pause));
     reply.ids = std::move(prompt.ids);
   } else {

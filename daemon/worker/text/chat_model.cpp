@@ -241,6 +241,38 @@ std::shared_ptr<const AnswerReading> ChatModel::reading(const ChatRequest& reque
   return out;
 }
 
+// Some tokenizers add a space to a text's beginning. A line break is always a token of its own
+// there, so what follows one is encoded as within a text.
+std::vector<int32_t> ChatModel::tokens_within(const std::string& text) const {
+  const models::EncodeOptions options{.add_bos = false, .parse_special = true};
+  if (tokenizer_.adds_space_prefix()) {
+    std::vector<int32_t> ids = tokenizer_.encode("\n" + text, options);
+    const auto line = std::ranges::find_if(
+        ids, [this](int32_t id) { return tokenizer_.piece(id).ends_with('\n'); });
+    if (line != ids.end() && line + 1 != ids.end()) return {line + 1, ids.end()};
+  }
+  return tokenizer_.encode(text, options);
+}
+
+std::shared_ptr<const engine::ReasoningBound> ChatModel::reasoning_bound(
+    const AnswerReading& reading, int32_t max_tokens) const {
+  const models::AnswerShape& shape = reading.shape;
+  if (!shape.channels && shape.reasoning.empty()) return nullptr;
+  auto out = std::make_shared<engine::ReasoningBound>();
+  out->begin = shape.channels ? "<|channel|>analysis<|message|>" : shape.reasoning.begin;
+  out->end = shape.channels ? "<|end|>" : shape.reasoning.end;
+  out->open = shape.reasoning_open;
+  out->max_tokens = max_tokens > 0 ? max_tokens : INT32_MAX;
+  // A channel is followed by that of the answer. A call that must be made chooses its own.
+  std::string closing = out->end;
+  if (shape.channels && !shape.must_call)
+    closing += "<|start|>assistant<|channel|>final<|message|>";
+  out->closing = tokens_within(closing);
+  out->marks.assign(reading.marks.begin(), reading.marks.end());
+  out->tokenizer = &tokenizer_;
+  return out;
+}
+
 std::vector<int32_t> ChatModel::end_ids(const AnswerReading& reading,
                                         std::vector<int32_t> own) const {
   std::erase_if(own, [&reading](int32_t id) { return reading.marks.contains(id); });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/grammar/call_grammar.h"
+#include "engine/request.h"
 #include "ipc/schema/requests.h"
 #include "kernels/base/result.h"
 #include "models/answer/answer_format.h"
@@ -51,12 +52,19 @@ class ChatModel {
                                                const std::string& prompt_text,
                                                const std::vector<int32_t>& prompt, uint64_t seed);
 
+  /// The reasoning of such an answer, with a bound of `max_tokens`; 0: without one, but it can be
+  /// ended. Null: the answer has no reasoning that is known.
+  std::shared_ptr<const engine::ReasoningBound> reasoning_bound(const AnswerReading& reading,
+                                                                int32_t max_tokens) const;
+
   /// Tokens that end such an answer: the model's own, except those that serve as marks, and
   /// additional ones.
   std::vector<int32_t> end_ids(const AnswerReading& reading, std::vector<int32_t> own) const;
 
  private:
   const models::AnswerFormat& format(bool with_tools);
+  /// The tokens of `text` where other text precedes it.
+  std::vector<int32_t> tokens_within(const std::string& text) const;
   std::optional<int32_t> control_token(const std::string& mark) const;
   /// Members for the template that switch reasoning, each followed by a comma.
   Result<std::string> reasoning_members(const std::string& reasoning,

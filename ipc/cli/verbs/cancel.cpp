@@ -1,4 +1,4 @@
-// hearth cancel: ends one of the caller's requests.
+// hearth cancel: ends one of the caller's requests, or only its reasoning.
 
 #include <fmt/core.h>
 
@@ -8,11 +8,14 @@
 
 namespace hearth::cli {
 
-int cancel(const std::string& request_id) {
+int cancel(const std::string& request_id, bool only_reasoning) {
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
-  return show(client->cancel(request_id), false, [](const ipc::CancelReply& reply) {
-    write_stdout(terminal_safe(fmt::format("cancelled {}\n", reply.id)));
+  const auto reply =
+      only_reasoning ? client->end_reasoning(request_id) : client->cancel(request_id);
+  return show(reply, false, [&](const ipc::CancelReply& done) {
+    write_stdout(terminal_safe(
+        fmt::format("{} {}\n", only_reasoning ? "ended the reasoning of" : "cancelled", done.id)));
   });
 }
 

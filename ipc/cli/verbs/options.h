@@ -65,9 +65,10 @@ struct EmbedOptions {
 
 struct Options {
   std::string verb;
-  bool json = false;        ///< models, ps, stats, ping, doctor, load, unload, swap
-  int wait_ms = 0;          ///< ping: keep trying for this long
-  std::string request_id;   ///< cancel
+  bool json = false;       ///< models, ps, stats, ping, doctor, load, unload, swap
+  int wait_ms = 0;         ///< ping: keep trying for this long
+  std::string request_id;  ///< cancel
+  bool only_reasoning = false;
   std::string role;         ///< swap
   std::string model;        ///< load, unload, swap
   std::string key_file;     ///< keygen

@@ -38,7 +38,7 @@ int top(bool once);
 /// The screen of `hearth top`: at most `rows` lines of `width` characters.
 std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows,
                      size_t width = 0);
-int cancel(const std::string& request_id);
+int cancel(const std::string& request_id, bool only_reasoning);
 int attach(const AttachOptions& options);
 int fork_request(const AttachOptions& options);
 int embed(const EmbedOptions& options);

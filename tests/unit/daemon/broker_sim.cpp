@@ -122,6 +122,16 @@ void FakeWorker::send_request(uint64_t number, std::string json) {
   CHECK(live_.emplace(number, std::move(live)).second);
 }
 
+size_t FakeWorker::num_end_reasoning() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      live_, [](const auto& live) { return live.second.request.end_reasoning; }));
+}
+
+void FakeWorker::send_end_reasoning(uint64_t number) {
+  if (const auto it = live_.find(number); it != live_.end())
+    it->second.request.end_reasoning = true;
+}
+
 void FakeWorker::send_cancel(uint64_t number) {
   if (const auto it = live_.find(number); it != live_.end()) it->second.cancelled = true;
 }

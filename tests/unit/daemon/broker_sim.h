@@ -43,6 +43,8 @@ class FakeWorker final : public Worker {
 
   const std::string& model() const { return model_; }
   size_t num_live() const { return live_.size(); }
+  /// Of these, requests whose reasoning is to end.
+  size_t num_end_reasoning() const;
   /// May destroy it.
   void step();
   /// As the kernel would: the broker notices at the next step.
@@ -52,6 +54,7 @@ class FakeWorker final : public Worker {
 
   void send_request(uint64_t number, std::string json) override;
   void send_cancel(uint64_t number) override;
+  void send_end_reasoning(uint64_t number) override;
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;

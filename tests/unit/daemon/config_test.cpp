@@ -39,6 +39,8 @@ listen = "127.0.0.1:1"
 keys_file = "/k"
 allowed_hosts = ["h:1"]
 allowed_origins = ["http://o"]
+leave_out_volatile_lines = true
+volatile_lines = ["now: *"]
 max_connections = 9
 header_timeout_ms = 201
 body_timeout_ms = 202
@@ -102,6 +104,8 @@ n = 9
   CHECK(config.http.keys_file == "/k");
   CHECK(config.http.allowed_hosts == std::vector<std::string>{"h:1"});
   CHECK(config.http.allowed_origins == std::vector<std::string>{"http://o"});
+  CHECK(config.http.leave_out_volatile_lines);
+  CHECK(config.http.volatile_lines == std::vector<std::string>{"now: *"});
   CHECK(config.http.max_connections == 9);
   CHECK(config.http.header_timeout_ms == 201);
   CHECK(config.http.body_timeout_ms == 202);
@@ -355,7 +359,9 @@ TEST_CASE("whatever hearthd refuses at start, --check refuses") {
        {"http.listen=0.0.0.0:8080", "http.listen=localhost:8080", "http.listen=:8080",
         "http.listen=8080", "http.listen=127.0.0.1:99999", "server.tcp=:7117",
         "server.tcp=127.0.0.1", "server.tcp=127.0.0.1:7117", "http.allowed_origins=[\"*\"]",
-        "http.allowed_origins=[\"localhost:3000\"]", "http.allowed_origins=[\"http://a/b\"]"}) {
+        "http.allowed_origins=[\"localhost:3000\"]", "http.allowed_origins=[\"http://a/b\"]",
+        "http.volatile_lines=[\"*\"]", "http.volatile_lines=[\"a*b*c\"]",
+        "http.volatile_lines=[\"two\\nlines\"]"}) {
     CAPTURE(wrong);
     CHECK_FALSE(check(wrong).ok());
   }

@@ -271,7 +271,7 @@ TEST_CASE("requests are routed, or refused with the right status") {
             },
             &found) == 200);
   CHECK(found.action == Action::kModel);
-  CHECK(found.model == "a b.c");
+  CHECK(found.name == "a b.c");
   CHECK(status([](Head& h) {
           h.method = "GET";
           h.target = "/v1/models/a%2";

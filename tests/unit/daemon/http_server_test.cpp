@@ -59,6 +59,11 @@ class FakeBackend final : public Backend {
     answer.json = json;
     CHECK(server->deliver(from.number, answer) == ipc::SendOutcome::kSent);
   }
+  Result<void> end_reasoning(uint32_t uid, const std::string& id) override {
+    CHECK(uid == ::geteuid());
+    if (id == "a-1") return {};
+    return Error::not_found("none", "id");
+  }
   void gone(const Exchanger&) override {}
   void writable(const Exchanger&) override {}
   size_t backlog_bytes(const Exchanger&) const override { return 0; }

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -86,6 +87,22 @@ TEST_CASE("parameters that change nothing are accepted and reported") {
             .ignored == std::vector<std::string_view>{"store"});
 }
 
+TEST_CASE("reasoning items are carried by their text, whatever a client wants included") {
+  const Call call = accepted(
+      Api::kResponses, R"({"input":"a","store":false,"include":["reasoning.encrypted_content"]})");
+  CHECK(call.ignored ==
+        std::vector<std::string_view>{"store", "include.reasoning.encrypted_content"});
+  CHECK(accepted(Api::kResponses, R"({"input":"a","include":[]})").ignored.empty());
+  CHECK(refusal(Api::kResponses, R"({"input":"a","include":["file_search_call.results"]})").field ==
+        "include[0]");
+  CHECK(refusal(Api::kResponses, R"({"input":"a","include":[7]})").field == "include[0]");
+  CHECK(refusal(Api::kResponses, R"({"input":"a","include":7})").field == "include");
+  // An item of another server, which alone can read it.
+  CHECK(refusal(Api::kResponses, R"({"input":[{"type":"reasoning","id":"rs_1","summary":[],
+      "encrypted_content":"gAAA"},{"role":"user","content":"a"}]})")
+            .field == "input[0].encrypted_content");
+}
+
 TEST_CASE("the page about HTTP lists exactly these parameters") {
   std::ifstream in(HEARTH_SOURCE_DIR "/docs/http.md");
   const std::string page{std::istreambuf_iterator<char>(in), {}};
@@ -95,11 +112,22 @@ TEST_CASE("the page about HTTP lists exactly these parameters") {
         fmt::format("| `{}` | {} | {} |\n", field.name, accepted_values(field.accepts), field.why);
   }
   CHECK_MESSAGE(page.find(ignored + "\n") != std::string::npos, ignored);
+  std::string nested = "\n| member | why it changes nothing |\n|---|---|\n";
+  for (const NestedField& field : nested_fields()) {
+    nested += fmt::format("| `{}` | {} |\n", field.name, field.why);
+  }
+  CHECK_MESSAGE(page.find(nested + "\n") != std::string::npos, nested);
   std::string renamed = "\n| parameter | read as |\n|---|---|\n";
   for (const ForeignField& field : foreign_fields()) {
     if (field.renamed) renamed += fmt::format("| `{}` | `{}` |\n", field.theirs, field.ours);
   }
   CHECK_MESSAGE(page.find(renamed + "\n") != std::string::npos, renamed);
+  std::string efforts_table = "\n| effort | tokens of reasoning |\n|---|---|\n";
+  for (const Effort& effort : efforts()) {
+    efforts_table += fmt::format("| `{}` | {} |\n", effort.name,
+                                 effort.budget > 0 ? fmt::format("{}", effort.budget) : "no bound");
+  }
+  CHECK_MESSAGE(page.find(efforts_table + "\n") != std::string::npos, efforts_table);
 }
 
 TEST_CASE("parameters of other servers are read as ours, or refused with our name") {
@@ -168,7 +196,32 @@ TEST_CASE("reasoning is asked for, or for none, in the words of each API") {
   const Call thinks = accepted(Api::kMessages, R"({"max_tokens":9,"thinking":{"type":"enabled",
       "budget_tokens":1024},"messages":[{"role":"user","content":"a"}]})");
   CHECK(thinks.request.reasoning == "on");
-  CHECK(thinks.ignored == std::vector<std::string_view>{"thinking.budget_tokens"});
+  CHECK(thinks.ignored.empty());
+  CHECK(thinks.request.reasoning_budget == 1024);
+  const std::pair<const char*, int32_t> budgets[] = {
+      {R"("reasoning_effort":"low")", 1024},
+      {R"("reasoning_effort":"max")", 0},
+      {R"("reasoning":{"effort":"medium"})", 8192},
+      {R"("reasoning":{"max_tokens":7})", 7},
+      {R"("reasoning_budget":5,"reasoning_effort":"high")", 5},
+      {R"("reasoning_budget":-1)", 0},
+      {R"("thinking_budget":6)", 6},
+      {R"("chat_template_kwargs":{"reasoning_effort":"low"})", 1024},
+      {R"("chat_template_kwargs":{"reasoning_effort":["low"]})", 0},
+      {R"("thinking":{"type":"disabled"})", 0},
+  };
+  for (const auto& [members, wanted] : budgets) {
+    CHECK_MESSAGE(accepted(Api::kChat, chat(members)).request.reasoning_budget == wanted, members);
+  }
+  CHECK(accepted(Api::kMessages, R"({"max_tokens":9,"output_config":{"effort":"low"},
+      "messages":[{"role":"user","content":"a"}]})")
+            .request.reasoning_budget == 1024);
+  for (const char* wrong : {"0", "-2", "1.5", "\"5\"", "2000000"}) {
+    const Error error = refusal(Api::kChat, chat("\"reasoning_budget\":" + std::string(wrong)));
+    CHECK_MESSAGE(error.field == "reasoning_budget", wrong);
+  }
+  CHECK(refusal(Api::kChat, chat(R"("reasoning_budget":5,"reasoning":{"max_tokens":6})")).field ==
+        "reasoning.max_tokens");
   CHECK(refusal(Api::kChat, chat(R"("reasoning_effort":"huge")")).field == "reasoning_effort");
   CHECK(refusal(Api::kChat, chat(R"("reasoning_effort":"none","enable_thinking":true)")).field ==
         "enable_thinking");
@@ -257,6 +310,38 @@ TEST_CASE("several prompts are answered one after another, as choices of one ans
   CHECK(answer["usage"]["completion_tokens"] == 8);
 }
 
+TEST_CASE("several prompts in a stream: each choice has its index and its end") {
+  const Call call = accepted(Api::kCompletions,
+                             R"({"prompt":[[1,2],[3]],"n":2,"stream":true,
+                                 "stream_options":{"include_usage":true}})");
+  CHECK(call.request.prompt_ids == std::vector<int32_t>{1, 2});
+  const auto writer = make_answer_writer(call, "1", 5);
+  std::string out;
+  ipc::DoneEvent done;
+  done.finish_reasons = {"stop", "length"};
+  done.usage = {2, 1, 4, 0, 0};
+  for (int prompt = 0; prompt < 2; ++prompt) {
+    writer->started({"m", 2, 1, 0}, &out);
+    for (int32_t sample = 0; sample < 2; ++sample) {
+      writer->delta(sample, fmt::format("{}{}", prompt, sample), {}, &out);
+      writer->sample_done({sample, sample == 0 ? "stop" : "length", 2, ""}, &out);
+    }
+    if (prompt == 0) writer->next_prompt(done);
+  }
+  writer->done(done, &out);
+  std::map<int, std::string> texts, ends;
+  for (const auto& event : tests::sse_objects(out)) {
+    for (const auto& choice : event["choices"]) {
+      const int index = choice["index"].get<int>();
+      texts[index] += choice["text"].get<std::string>();
+      if (choice["finish_reason"].is_string()) ends[index] = choice["finish_reason"];
+    }
+  }
+  CHECK(texts == std::map<int, std::string>{{0, "00"}, {1, "01"}, {2, "10"}, {3, "11"}});
+  CHECK(ends == std::map<int, std::string>{{0, "stop"}, {1, "length"}, {2, "stop"}, {3, "length"}});
+  CHECK(tests::sse_objects(out).back()["usage"]["completion_tokens"] == 8);
+}
+
 TEST_CASE("a stream that was cancelled or came too late has no finish reason") {
   for (const char* reason : {"cancelled", "deadline"}) {
     for (const char* body : {R"({"prompt":"x","stream":true})"}) {
@@ -331,7 +416,8 @@ TEST_CASE("paths as clients write them") {
     Route out;
     const auto refused = route(rules, head, &out);
     if (refused) return fmt::format("{} {}", refused->status, refused->message);
-    if (out.action == Action::kModel) return "model " + out.model;
+    if (out.action == Action::kModel) return "model " + out.name;
+    if (out.action == Action::kEndReasoning) return "end " + out.name;
     if (out.action == Action::kModels) return "models";
     return out.action == Action::kGenerate ? fmt::format("{}", to_underlying(out.api)) : "other";
   };
@@ -343,6 +429,11 @@ TEST_CASE("paths as clients write them") {
   CHECK(found("GET", "/v1/models/?limit=20") == "models");
   CHECK(found("HEAD", "/models") == "models");
   CHECK(found("GET", "/models/a%2Fb/") == "model a/b");
+  CHECK(found("POST", "/v1/requests/msg_a-1/end_reasoning") == "end msg_a-1");
+  CHECK(found("POST", "/requests/a%2Fb/end_reasoning/") == "end a/b");
+  CHECK(found("GET", "/v1/requests/a/end_reasoning").starts_with("405"));
+  CHECK(found("POST", "/v1/requests//end_reasoning").starts_with("404"));
+  CHECK(found("POST", "/v1/requests/a").starts_with("404"));
   CHECK(found("GET", "/v1/health") == "other");
   CHECK(found("GET", "/v1/models?beta=true&x=1").starts_with("400 the parameter 'x'"));
   CHECK(found("GET", "/v1").find("/v1/chat/completions") != std::string::npos);

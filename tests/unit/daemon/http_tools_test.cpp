@@ -87,6 +87,22 @@ TEST_CASE("tools are converted into one form from every API") {
             .request.tools.empty());
 }
 
+TEST_CASE("of the tools only those that a choice allows are offered") {
+  const std::string two = R"("tools":[{"type":"function","function":{"name":"f"}},
+      {"type":"function","function":{"name":"g"}}])";
+  const Call call =
+      good(Api::kChat, "{" + kHi + "," + two + R"(,"tool_choice":{"type":"allowed_tools",
+      "allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}}})");
+  CHECK(call.request.tool_choice == "required");
+  const Json tools = Json::parse(call.request.tools.text);
+  REQUIRE(tools.size() == 1);
+  CHECK(tools[0]["function"]["name"] == "g");
+  const Call flat = good(Api::kResponses, response(R"(,"tool_choice":{"type":"allowed_tools",
+      "mode":"auto","tools":[{"type":"function","name":"f"}]})"));
+  CHECK(flat.request.tool_choice == "auto");
+  CHECK(Json::parse(flat.request.tools.text).size() == 1);
+}
+
 TEST_CASE("unsupported tool options are refused by name") {
   struct Case {
     Api api;
@@ -108,7 +124,21 @@ TEST_CASE("unsupported tool options are refused by name") {
       {Api::kChat, hi + R"(,"tools":[{"type":"function","function":{"name":"f","parameters":7}}]})",
        "tools[0].function.parameters"},
       {Api::kChat, chat(R"(,"tool_choice":"any")"), "tool_choice"},
-      {Api::kChat, chat(R"(,"tool_choice":{"type":"allowed_tools"})"), "tool_choice.type"},
+      {Api::kChat, chat(R"(,"tool_choice":{"type":"custom"})"), "tool_choice.type"},
+      {Api::kChat, chat(R"(,"tool_choice":{"type":"allowed_tools"})"), "tool_choice.allowed_tools"},
+      {Api::kChat,
+       chat(R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"none"}})"),
+       "tool_choice.allowed_tools.mode"},
+      {Api::kResponses,
+       response(R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]})"),
+       "tool_choice.tools"},
+      {Api::kResponses,
+       response(R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":7}]})"),
+       "tool_choice.tools[0]"},
+      {Api::kResponses,
+       response(R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"g"}]})"),
+       "tool_choice"},
+      {Api::kMessages, message(R"(,"tool_choice":{"type":"allowed_tools"})"), "tool_choice.type"},
       {Api::kChat, chat(R"(,"tool_choice":{"type":"function"})"), "tool_choice.name"},
       {Api::kChat, hi + R"(,"functions":[]})", "functions"},
       {Api::kResponses, R"({"input":"a","tools":[{"type":"web_search"}]})", "tools[0].type"},

@@ -65,6 +65,39 @@ TEST_CASE("reasoning is switched off, or refused") {
   CHECK(std::holds_alternative<PreparedRequest>(prepared("<think>")));
 }
 
+TEST_CASE("reasoning has a bound, and can be ended where there is none") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("");
+  in.generate().messages.text = R"([{"role":"user","content":"the"}])";
+  const auto bound = [&](const std::string& opening) {
+    const Conversing c(f,
+                       "{% for m in messages %}{{ m.content }}{% endfor %}" + opening +
+                           "{# <tool> </think> <think> #}",
+                       200);
+    const auto outcome = prepare(c.model, in).outcome;
+    return std::get<PreparedRequest>(outcome).request.reasoning;
+  };
+  const auto without = bound("");
+  REQUIRE(without != nullptr);
+  CHECK(without->max_tokens == INT32_MAX);
+  CHECK_FALSE(without->open);
+  CHECK(without->begin == "<think>");
+  CHECK(without->end == "</think>");
+  std::string closing;
+  for (const int32_t id : without->closing) closing += f.tokenizer->piece(id);
+  CHECK(closing == "</think>");
+  in.generate().reasoning_budget = 5;
+  CHECK(bound("<think>")->max_tokens == 5);
+  CHECK(bound("<think>")->open);
+  CHECK(bound("{# <|start|>assistant<|channel|>analysis<|message|> #}")->begin ==
+        "<|channel|>analysis<|message|>");
+  CHECK(bound("{# <|start|>assistant<|channel|>analysis<|message|> #}")->end == "<|end|>");
+  in.end_reasoning = true;
+  CHECK(f.good(Fixture::request("the")).reasoning == nullptr);  // no conversation
+  in.generate().json_schema = R"({"type":"boolean"})";          // such an answer has none
+  CHECK(bound("<think>") == nullptr);
+}
+
 TEST_CASE("max_tokens beyond the context's room is lowered if the request allows it") {
   const Fixture f;
   ipc::WorkerRequest in = Fixture::request("the abc", 1000);

@@ -97,6 +97,31 @@ TEST_CASE("while suspects are tried, new requests wait with a reported reason") 
   CHECK(sim.answer(BrokerSim::user(1001).peer, "old").ids.size() == 400);
 }
 
+TEST_CASE("that reasoning is to end is known to every worker that has the request") {
+  BrokerSim sim({{"m", {}}}, settings());
+  sim.generate(BrokerSim::user(1000), "early", "m", 400, 1);
+  sim.generate(BrokerSim::user(1000), "late", "m", 400, 2);
+  sim.generate(BrokerSim::user(1000), "never", "m", 400, 3);
+  // Before a worker is there, after it has the request, and after it has died.
+  CHECK(sim.dispatcher.end_reasoning(BrokerSim::user(1000), "early").ok());
+  REQUIRE(sim.run_until([&] { return sim.worker("m") && sim.worker("m")->num_live() == 3; }));
+  CHECK(sim.worker("m")->num_end_reasoning() == 1);
+  sim.dispatcher.cancel(BrokerSim::user(1000), "c", {.id = "late", .reasoning = true});
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "c").as<ipc::CancelReply>() != nullptr);
+  CHECK(sim.worker("m")->num_end_reasoning() == 2);
+  CHECK(sim.dispatcher.end_reasoning(BrokerSim::user(1001), "never").error().code ==
+        ErrorCode::kNotFound);
+  CHECK(sim.dispatcher.end_reasoning(BrokerSim::admin(), "never").ok());
+  CHECK(sim.worker("m")->num_end_reasoning() == 3);
+  sim.worker("m")->die();
+  REQUIRE(sim.run_until(
+      [&] { return sim.starts == 2 && sim.worker("m") && sim.worker("m")->num_live() == 3; }));
+  CHECK(sim.worker("m")->num_end_reasoning() == 3);
+  REQUIRE(sim.run_until([&] { return sim.dispatcher.requests().size() == 0; }));
+  CHECK(sim.answer(BrokerSim::user(1000).peer, "late").ids.size() == 400);
+  CHECK_FALSE(sim.dispatcher.end_reasoning(BrokerSim::user(1000), "late").ok());
+}
+
 TEST_CASE("a text does not continue after its model's file was changed") {
   BrokerSim sim({{"m", {}}}, settings());
   sim.fingerprints["m"] = "one";
