@@ -11,6 +11,8 @@ namespace hearth::kernels {
 void check_args(const ShortConvArgs& args);
 void check_args(const HeadScanArgs& args);
 void check_args(const ChannelScanArgs& args);
+/// Checks what the states' steps ask for; the index must be in host memory.
+void check_state_steps(const BatchIndex& batch);
 
 /// The number of the step's sequences: the exact count if the index holds one.
 int32_t num_seqs(const BatchIndex& batch);

@@ -25,6 +25,11 @@ void check_state_part(const BatchIndex& batch, const StatePart& state, int64_t v
   HEARTH_CHECK(state.base != nullptr && batch.states != nullptr);
   HEARTH_CHECK(state.offset >= 0 && state.offset + 4 * values <= state.block_bytes,
                "state at {}+{} of {}", state.offset, 4 * values, state.block_bytes);
+}
+
+}  // namespace
+
+void check_state_steps(const BatchIndex& batch) {
   for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {
     const StateStep& step = batch.states[seq];
     const int32_t rows = batch.query_start[seq + 1] - batch.query_start[seq];
@@ -37,8 +42,6 @@ void check_state_part(const BatchIndex& batch, const StatePart& state, int64_t v
                                     step.saved_after <= step.replay + step.advance));
   }
 }
-
-}  // namespace
 
 int32_t num_seqs(const BatchIndex& batch) {
   if (batch.counts == nullptr) return batch.num_seqs;

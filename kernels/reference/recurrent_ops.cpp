@@ -51,6 +51,7 @@ void conv_row(const ShortConvArgs& args, float* past, const std::vector<float>& 
 
 void short_conv(void*, const ShortConvArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   const BatchIndex& batch = *args.batch;
   const int64_t channels = args.x.cols;
   std::vector<float> z(channels);
@@ -105,6 +106,7 @@ void scan_head(const HeadScanArgs& args, int32_t head, const HeadRow& row, const
 
 void head_scan(void*, const HeadScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   const BatchIndex& batch = *args.batch;
   const int64_t values = int64_t{args.k_dim} * args.v_dim;
   for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {
@@ -146,6 +148,7 @@ void scan_channels(const ChannelScanArgs& args, const ChannelRow& row, const flo
 
 void channel_scan(void*, const ChannelScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   const BatchIndex& batch = *args.batch;
   for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {
     const StateStep& step = batch.states[seq];

@@ -63,11 +63,12 @@ class Steps {
 
   void step(const std::vector<Part>& parts) {
     std::vector<StateStep> states;
-    std::vector<int32_t> query_start = {0};
+    std::vector<int32_t> query_start = {0}, seq_idx;
     int32_t rows = 0;
     for (const Part& part : parts) {
       states.push_back(part.state);
       rows += part.count;
+      seq_idx.resize(rows, static_cast<int32_t>(states.size()) - 1);
       query_start.push_back(rows);
     }
     Matrix in(rows, problem_.in_width, 1, 3);
@@ -83,6 +84,9 @@ class Steps {
     BatchIndex batch;
     batch.num_tokens = rows;
     batch.num_seqs = static_cast<int32_t>(parts.size());
+    const int32_t counts[] = {rows, batch.num_seqs, 0};
+    batch.counts = counts;
+    batch.seq_idx = seq_idx.data();
     batch.query_start = query_start.data();
     batch.states = states.data();
     problem_.run(table_, batch, {memory_.data(), block_bytes_, kOffset}, in.view(), kept_.view(),
@@ -245,9 +249,12 @@ std::vector<Problem> problems() {
           heads(3, 3, 5, 16, true, false),
           heads(4, 1, 16, 32, false, false),
           heads(2, 2, 128, 80, false, false),
+          heads(2, 1, 200, 16, true, false),
+          heads(1, 1, 300, 32, true, false),
           channels_of(64, 16),
           channels_of(16, 1),
-          channels_of(176, 5)};
+          channels_of(176, 5),
+          channels_of(32, 40)};
 }
 
 std::vector<Matrix> texts_of(const Problem& problem, int32_t rows) {

@@ -112,6 +112,7 @@ void conv_channels(const StateKernels& kernels, const ShortConvArgs& args, int32
 
 void short_conv(void* state, const ShortConvArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   CpuState& s = state_of(state);
   const int64_t channels = args.x.cols;
   const int64_t tiles = (channels + kConvTile - 1) / kConvTile;
@@ -177,6 +178,7 @@ void scale_key(const HeadScanArgs& args, const float* key, double scale, float* 
 
 void head_scan(void* state, const HeadScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   CpuState& s = state_of(state);
   const BatchIndex& batch = *args.batch;
   const int64_t v_dim = args.v_dim;
@@ -215,6 +217,7 @@ void head_scan(void* state, const HeadScanArgs& args) {
 
 void channel_scan(void* state, const ChannelScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   CpuState& s = state_of(state);
   const BatchIndex& batch = *args.batch;
   const int64_t channels = args.x.cols, d_state = args.b.cols;

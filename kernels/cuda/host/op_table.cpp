@@ -8,6 +8,7 @@
 #include "kernels/cuda/host/state.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
+#include "kernels/ops/recurrent_kernels.h"
 
 namespace hearth::kernels {
 namespace {
@@ -33,7 +34,12 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::gelu, GeluArgs>,
                                     checked<cuda::attention_to_all, AttentionArgs>,
                                     checked<cuda::scale_by_position, ScaleByPositionArgs>,
-                                    checked<cuda::sigmoid_gate, SigmoidGateArgs>};
+                                    checked<cuda::sigmoid_gate, SigmoidGateArgs>,
+                                    checked<cuda::relu_squared, ReluSquaredArgs>};
+
+constexpr RecurrentOps kRecurrentOps = {checked<cuda::short_conv, ShortConvArgs>,
+                                        checked<cuda::head_scan, HeadScanArgs>,
+                                        checked<cuda::channel_scan, ChannelScanArgs>};
 
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
                               checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};
@@ -153,6 +159,9 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.soft_cap = checked<cuda::soft_cap, SoftCapArgs>;
   table.rope_table = checked<cuda::rope_table, RopeTableArgs>;
   table.rope = checked<cuda::rope, RopeArgs>;
+  table.copy_heads = checked<cuda::copy_heads, CopyHeadsArgs>;
+  table.times_rms = checked<cuda::times_rms, TimesRmsArgs>;
+  table.keep_peaks = checked<cuda::keep_peaks, KeepPeaksArgs>;
   table.kv_store = checked<cuda::kv_store, KvStoreArgs>;
   table.attention = checked<cuda::attention, AttentionArgs>;
   table.gated_activation = checked<cuda::gated_activation, GatedActivationArgs>;
@@ -161,6 +170,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.moe_route = checked<cuda::moe_route, MoeRouteArgs>;
   table.moe_matmul = checked<cuda::moe_matmul, MoeMatmulArgs>;
   table.encoder = &kEncoderOps;
+  table.recurrent = &kRecurrentOps;
   table.moe_combine = checked<cuda::moe_combine, MoeCombineArgs>;
   table.set_num_threads = set_num_threads;
   return table;
