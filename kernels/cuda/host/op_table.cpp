@@ -134,6 +134,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   if (state->fast.products != nullptr) {  // the bits depend on the library version
     table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
   }
+  table.any_kv_shape = true;
   table.state = std::move(state);
   table.allocate = cuda::allocate;
   table.release = cuda::release;
