@@ -199,11 +199,14 @@ void head_scan(void* state, const HeadScanArgs& args) {
       float q_unit[kMaxKeyDim];
       scale_key(args, row.k + key, 1.0, k_unit);
       if (q != nullptr) scale_key(args, q + key, args.q_scale, q_unit);
-      const HeadGates gates =
-          head_gates(args, head, row.dt[head], row.beta == nullptr ? nullptr : row.beta + head);
+      float decays[kMaxKeyDim];
+      for (int32_t i = 0; i < (args.row_decays ? args.k_dim : 1); ++i) {
+        decays[i] = head_decay(args, head, row.dt, i);
+      }
       s.states.head_row(at, v_dim, args.k_dim, columns.count, k_unit,
-                        q == nullptr ? nullptr : q_unit, row.v + value, gates.decay, gates.weight,
-                        row.beta != nullptr, skip, out == nullptr ? nullptr : out + value);
+                        q == nullptr ? nullptr : q_unit, row.v + value, decays, args.row_decays,
+                        head_weight(args, head, row.dt, row.beta), row.beta != nullptr, skip,
+                        out == nullptr ? nullptr : out + value);
     };
     walk_columns(
         batch, seq, columns, s.thread_scratch[thread],

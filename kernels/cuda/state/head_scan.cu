@@ -26,6 +26,7 @@ struct HeadScanParams {
   RowsView v;
   RowsView dt;
   RowsView beta;  ///< data null: no delta rule
+  bool row_decays;
   const float* dt_bias;
   const float* a;
   const float* skip;  ///< null: none
@@ -44,6 +45,10 @@ struct HeadInputs {
   const float* dt;
   const float* beta;
 };
+/// HeadScanArgs::dt_width on the device.
+__device__ int64_t dt_width(const HeadScanParams& p) {
+  return int64_t{p.num_heads} * (p.row_decays ? p.k_dim : 1);
+}
 __device__ HeadInputs inputs_of(const HeadScanParams& p, const Walk& walk, int i) {
   const int64_t row = walk.row(i);
   if (!walk.replayed(i)) {
@@ -53,7 +58,7 @@ __device__ HeadInputs inputs_of(const HeadScanParams& p, const Walk& walk, int i
   const float* k = row_of(p.kept, row);
   const float* v = k + int64_t{p.num_k_heads} * p.k_dim;
   const float* dt = v + int64_t{p.num_heads} * p.v_dim;
-  return {k, v, dt, p.beta.data == nullptr ? nullptr : dt + p.num_heads};
+  return {k, v, dt, p.beta.data == nullptr ? nullptr : dt + dt_width(p)};
 }
 
 /// Loads a key or query, padded with zeros to `padded` values, and divides it by its length if
@@ -76,12 +81,14 @@ __device__ void load_key(const HeadScanParams& p, const float* from, float scale
   for (int i = lane; i < padded; i += kWarp) to[i] *= scale;
 }
 
-template <int kPer, int kParts>
+/// kRowDecays: each row of a state has a decay of its own.
+template <int kPer, int kParts, bool kRowDecays>
 struct ScanShape {
   static constexpr int kRows = kPer * kParts;  ///< most rows of a state
+  static constexpr int kDecays = kRowDecays ? kRows : 1;
   static constexpr int kWarpColumns = kWarp / kParts;
   static constexpr int kColumns = kScanWarps * kWarpColumns;
-  static constexpr int kChunk = kRows <= 128 ? 16 : kRows <= 256 ? 8 : 4;
+  static constexpr int kChunk = kRows <= 128 ? 16 : kRows <= 256 ? 8 : kRowDecays ? 2 : 4;
 };
 
 template <typename Shape>
@@ -89,7 +96,7 @@ struct ScanChunk {
   float k[Shape::kChunk][Shape::kRows];
   float q[Shape::kChunk][Shape::kRows];
   float v[Shape::kChunk][Shape::kColumns];
-  float decay[Shape::kChunk];
+  float decay[Shape::kChunk][Shape::kDecays];
   float weight[Shape::kChunk];
 };
 
@@ -111,14 +118,19 @@ __device__ void load_chunk(const HeadScanParams& p, const Walk& walk, int head, 
     chunk.v[n / Shape::kColumns][n % Shape::kColumns] =
         inputs_of(p, walk, first + n / Shape::kColumns).v[int64_t{head} * p.v_dim + column];
   }
-  if (thread < count) {
-    const HeadInputs in = inputs_of(p, walk, first + thread);
-    const double d =
-        softplus_of(static_cast<double>(in.dt[head]) + static_cast<double>(p.dt_bias[head]));
-    chunk.decay[thread] = static_cast<float>(exp(static_cast<double>(p.a[head]) * d));
+  for (int n = thread; n < count * Shape::kDecays; n += kThreads) {
+    const int r = n / Shape::kDecays, i = n % Shape::kDecays;
+    const HeadInputs in = inputs_of(p, walk, first + r);
+    const int64_t at = Shape::kDecays > 1 ? int64_t{head} * p.k_dim + i : head;
+    double d = 0;
+    if (Shape::kDecays == 1 || i < p.k_dim) {
+      d = softplus_of(static_cast<double>(in.dt[at]) + static_cast<double>(p.dt_bias[at]));
+    }
+    chunk.decay[r][i] = static_cast<float>(exp(static_cast<double>(p.a[head]) * d));
+    if (i != 0) continue;
     const double weight =
         in.beta == nullptr ? d : 1.0 / (1.0 + exp(-static_cast<double>(in.beta[head])));
-    chunk.weight[thread] = static_cast<float>(weight);
+    chunk.weight[r] = static_cast<float>(weight);
   }
 }
 
@@ -137,10 +149,12 @@ __device__ void keep_row(const HeadScanParams& p, const Walk& walk, int i, int h
     v[at] = in.v[at];
   }
   if (first_column != 0) return;
-  if (thread == 0) {
-    dt[head] = in.dt[head];
-    if (in.beta != nullptr) dt[p.num_heads + head] = in.beta[head];
+  const int decays = p.row_decays ? p.k_dim : 1;
+  for (int n = thread; n < decays; n += kThreads) {
+    const int64_t at = int64_t{head} * decays + n;
+    dt[at] = in.dt[at];
   }
+  if (thread == 0 && in.beta != nullptr) dt[dt_width(p) + head] = in.beta[head];
   const bool first_of_key =
       p.tiled ? head < p.num_k_heads : head % (p.num_heads / p.num_k_heads) == 0;
   if (!first_of_key) return;
@@ -158,9 +172,9 @@ __device__ float sum_of_parts(float value) {
   return value;
 }
 
-template <int kPer, int kParts>
+template <int kPer, int kParts, bool kRowDecays>
 __global__ void __launch_bounds__(kThreads) head_scan_kernel(HeadScanParams p) {
-  using Shape = ScanShape<kPer, kParts>;
+  using Shape = ScanShape<kPer, kParts, kRowDecays>;
   const int seq = block_y();
   if (seq >= p.rows.counts[1]) return;
   const Walk walk = walk_of(p.rows, seq);
@@ -203,11 +217,11 @@ __global__ void __launch_bounds__(kThreads) head_scan_kernel(HeadScanParams p) {
       const int i = first + r;
       const float* k = chunk.k[r] + part;
       const float v = there ? chunk.v[r][in_tile] : 0.0f;
-      const float decay = chunk.decay[r];
+      const float* decay = chunk.decay[r] + (kRowDecays ? part : 0);
       float sum = 0;
 #pragma unroll
       for (int j = 0; j < kPer; ++j) {
-        s[j] *= decay;
+        s[j] *= decay[kRowDecays ? j * kParts : 0];
         sum = fmaf(s[j], k[j * kParts], sum);
       }
       const float expected = p.beta.data == nullptr ? 0.0f : sum_of_parts<kParts>(sum);
@@ -234,10 +248,14 @@ __global__ void __launch_bounds__(kThreads) head_scan_kernel(HeadScanParams p) {
 
 template <int kPer, int kParts>
 void launch_scan(cudaStream_t stream, HeadScanParams params, int num_seqs) {
-  constexpr int kColumns = ScanShape<kPer, kParts>::kColumns;
+  constexpr int kColumns = ScanShape<kPer, kParts, false>::kColumns;
   params.tiles = (params.v_dim + kColumns - 1) / kColumns;
-  HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts>),
-                grid2(int64_t{params.num_heads} * params.tiles, num_seqs), kThreads, 0, params);
+  const dim3 grid = grid2(int64_t{params.num_heads} * params.tiles, num_seqs);
+  if (params.row_decays) {
+    HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts, true>), grid, kThreads, 0, params);
+  } else {
+    HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts, false>), grid, kThreads, 0, params);
+  }
 }
 
 }  // namespace
@@ -245,32 +263,23 @@ void launch_scan(cudaStream_t stream, HeadScanParams params, int num_seqs) {
 void cuda::head_scan(void* state, const HeadScanArgs& args) {
   const BatchIndex& batch = *args.batch;
   if (batch.num_tokens == 0) return;
-  const HeadScanParams params{state_rows(batch),
-                              args.num_heads,
-                              args.num_k_heads,
-                              args.k_dim,
-                              args.v_dim,
-                              0,
-                              args.tiled,
-                              rows_view(args.q),
-                              rows_view(args.k),
-                              rows_view(args.v),
-                              rows_view(args.dt),
-                              args.beta == nullptr ? RowsView{} : rows_view(*args.beta),
-                              args.dt_bias->vector,
-                              args.a->vector,
-                              args.skip == nullptr ? nullptr : args.skip->vector,
-                              args.unit_keys,
-                              args.eps,
-                              args.q_scale,
-                              args.state,
-                              rows_view(args.kept),
-                              rows_view(args.out)};
+  const HeadScanParams params{
+      state_rows(batch),    args.num_heads,
+      args.num_k_heads,     args.k_dim,
+      args.v_dim,           0,
+      args.tiled,           rows_view(args.q),
+      rows_view(args.k),    rows_view(args.v),
+      rows_view(args.dt),   args.beta == nullptr ? RowsView{} : rows_view(*args.beta),
+      args.row_decays,      args.dt_bias->vector,
+      args.a->vector,       args.skip == nullptr ? nullptr : args.skip->vector,
+      args.unit_keys,       args.eps,
+      args.q_scale,         args.state,
+      rows_view(args.kept), rows_view(args.out)};
   cudaStream_t stream = cuda_state(state).stream.get();
   if (args.k_dim <= 32) return launch_scan<8, 4>(stream, params, batch.num_seqs);
   if (args.k_dim <= 128) return launch_scan<32, 4>(stream, params, batch.num_seqs);
   if (args.k_dim <= 256) return launch_scan<32, 8>(stream, params, batch.num_seqs);
-  static_assert(ScanShape<64, 16>::kRows == kMaxKeyDim);
+  static_assert(ScanShape<64, 16, false>::kRows == kMaxKeyDim);
   launch_scan<64, 16>(stream, params, batch.num_seqs);
 }
 
