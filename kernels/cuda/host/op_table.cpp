@@ -44,6 +44,30 @@ constexpr RecurrentOps kRecurrentOps = {checked<cuda::short_conv, ShortConvArgs>
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
                               checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};
 
+void set_ops(OpTable& table) {
+  table.embed = checked<cuda::embed, EmbedArgs>;
+  table.rms_norm = checked<cuda::rms_norm, RmsNormArgs>;
+  table.matmul = checked<cuda::matmul, MatmulArgs>;
+  table.add_bias = checked<cuda::add_bias, AddBiasArgs>;
+  table.add_scaled = checked<cuda::add_scaled, AddScaledArgs>;
+  table.soft_cap = checked<cuda::soft_cap, SoftCapArgs>;
+  table.rope_table = checked<cuda::rope_table, RopeTableArgs>;
+  table.rope = checked<cuda::rope, RopeArgs>;
+  table.copy_heads = checked<cuda::copy_heads, CopyHeadsArgs>;
+  table.times_rms = checked<cuda::times_rms, TimesRmsArgs>;
+  table.keep_peaks = checked<cuda::keep_peaks, KeepPeaksArgs>;
+  table.kv_store = checked<cuda::kv_store, KvStoreArgs>;
+  table.attention = checked<cuda::attention, AttentionArgs>;
+  table.gated_activation = checked<cuda::gated_activation, GatedActivationArgs>;
+  table.gather_rows = checked<cuda::gather_rows, GatherRowsArgs>;
+  table.copy_blocks = checked_copy_blocks;
+  table.moe_route = checked<cuda::moe_route, MoeRouteArgs>;
+  table.moe_matmul = checked<cuda::moe_matmul, MoeMatmulArgs>;
+  table.encoder = &kEncoderOps;
+  table.recurrent = &kRecurrentOps;
+  table.moe_combine = checked<cuda::moe_combine, MoeCombineArgs>;
+}
+
 /// The device uses no CPU threads that could be given up.
 void set_num_threads(void*, int32_t num_threads) {
   HEARTH_CHECK(num_threads == 1, "{}", num_threads);
@@ -152,27 +176,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.end_capture = cuda::end_capture;
   table.replay = cuda::replay;
   table.pack_weights = cuda::pack_weights;
-  table.embed = checked<cuda::embed, EmbedArgs>;
-  table.rms_norm = checked<cuda::rms_norm, RmsNormArgs>;
-  table.matmul = checked<cuda::matmul, MatmulArgs>;
-  table.add_bias = checked<cuda::add_bias, AddBiasArgs>;
-  table.add_scaled = checked<cuda::add_scaled, AddScaledArgs>;
-  table.soft_cap = checked<cuda::soft_cap, SoftCapArgs>;
-  table.rope_table = checked<cuda::rope_table, RopeTableArgs>;
-  table.rope = checked<cuda::rope, RopeArgs>;
-  table.copy_heads = checked<cuda::copy_heads, CopyHeadsArgs>;
-  table.times_rms = checked<cuda::times_rms, TimesRmsArgs>;
-  table.keep_peaks = checked<cuda::keep_peaks, KeepPeaksArgs>;
-  table.kv_store = checked<cuda::kv_store, KvStoreArgs>;
-  table.attention = checked<cuda::attention, AttentionArgs>;
-  table.gated_activation = checked<cuda::gated_activation, GatedActivationArgs>;
-  table.gather_rows = checked<cuda::gather_rows, GatherRowsArgs>;
-  table.copy_blocks = checked_copy_blocks;
-  table.moe_route = checked<cuda::moe_route, MoeRouteArgs>;
-  table.moe_matmul = checked<cuda::moe_matmul, MoeMatmulArgs>;
-  table.encoder = &kEncoderOps;
-  table.recurrent = &kRecurrentOps;
-  table.moe_combine = checked<cuda::moe_combine, MoeCombineArgs>;
+  set_ops(table);
   table.set_num_threads = set_num_threads;
   return table;
 }

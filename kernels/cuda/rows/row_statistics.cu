@@ -28,12 +28,12 @@ __global__ void __launch_bounds__(kThreads)
   const float* from = like.data + row * like.stride;
   double sum = 0;
   for (int64_t c = thread_x(); c < like_cols; c += kThreads) {
-    sum += static_cast<double>(from[c]) * static_cast<double>(from[c]);
+    sum += double{from[c]} * double{from[c]};
   }
   const double rms = sqrt(block_sum(sum, sums) / static_cast<double>(like_cols) + eps);
   float* to = x.data + row * x.stride;
   for (int64_t c = thread_x(); c < cols; c += kThreads) {
-    to[c] = static_cast<float>(static_cast<double>(to[c]) * rms);
+    to[c] = static_cast<float>(double{to[c]} * rms);
   }
 }
 
@@ -45,16 +45,16 @@ __global__ void __launch_bounds__(kThreads)
   float* to = x.data + row * x.stride;
   const auto width = static_cast<double>(cols);
   double sum = 0;
-  for (int64_t c = thread_x(); c < cols; c += kThreads) sum += static_cast<double>(to[c]);
+  for (int64_t c = thread_x(); c < cols; c += kThreads) sum += double{to[c]};
   const double mean = block_sum(sum, sums[0]) / width;
   sum = 0;
   for (int64_t c = thread_x(); c < cols; c += kThreads) {
-    const double off = static_cast<double>(to[c]) - mean;
+    const double off = double{to[c]} - mean;
     sum += off * off;
   }
   const double cutoff = mean + deviations * sqrt(block_sum(sum, sums[1]) / width);
   for (int64_t c = thread_x(); c < cols; c += kThreads) {
-    to[c] = static_cast<float>(fmax(0.0, static_cast<double>(to[c]) - cutoff));
+    to[c] = static_cast<float>(fmax(0.0, double{to[c]} - cutoff));
   }
 }
 
@@ -65,15 +65,15 @@ void cuda::times_rms(void* state, const TimesRmsArgs& args) {
   if (rows == 0) return;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), times_rms_kernel, rows, kThreads, 0,
                 row_count(*args.batch, Rows::kTokens), rows_view(args.like), args.like.cols,
-                static_cast<double>(args.eps), rows_view(args.x), args.x.cols);
+                double{args.eps}, rows_view(args.x), args.x.cols);
 }
 
 void cuda::keep_peaks(void* state, const KeepPeaksArgs& args) {
   const int32_t rows = row_bound(*args.batch, Rows::kTokens);
   if (rows == 0) return;
   HEARTH_LAUNCH(cuda_state(state).stream.get(), keep_peaks_kernel, rows, kThreads, 0,
-                row_count(*args.batch, Rows::kTokens), static_cast<double>(args.deviations),
-                rows_view(args.x), args.x.cols);
+                row_count(*args.batch, Rows::kTokens), double{args.deviations}, rows_view(args.x),
+                args.x.cols);
 }
 
 }  // namespace hearth::kernels

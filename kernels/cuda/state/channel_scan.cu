@@ -100,8 +100,7 @@ __device__ void walk_part(const ChannelScanParams& p, const Walk& walk, const Ch
       if (first + r >= walk.total) break;
       const ChannelInputs in = inputs_of(p, walk, first + r);
       x[r] = in.x[channel];
-      d[r] = static_cast<float>(
-          softplus_of(static_cast<double>(in.dt[channel]) + static_cast<double>(dt_bias)));
+      d[r] = static_cast<float>(softplus_of(double{in.dt[channel]} + double{dt_bias}));
     }
 #pragma unroll
     for (int r = 0; r < kChunk; ++r) {

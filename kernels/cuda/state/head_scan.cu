@@ -69,14 +69,13 @@ __device__ void load_key(const HeadScanParams& p, const float* from, float scale
   double squares = 0;
   for (int i = lane; i < padded; i += kWarp) {
     to[i] = i < p.k_dim ? from[i] : 0.0f;
-    squares += static_cast<double>(to[i]) * static_cast<double>(to[i]);
+    squares += double{to[i]} * double{to[i]};
   }
   if (p.unit_keys) {
     for (int offset = 16; offset > 0; offset /= 2) {
       squares += __shfl_xor_sync(kAllLanes, squares, offset);
     }
-    scale =
-        static_cast<float>(static_cast<double>(scale) / sqrt(squares + static_cast<double>(p.eps)));
+    scale = static_cast<float>(double{scale} / sqrt(squares + double{p.eps}));
   }
   for (int i = lane; i < padded; i += kWarp) to[i] *= scale;
 }
@@ -124,12 +123,11 @@ __device__ void load_chunk(const HeadScanParams& p, const Walk& walk, int head, 
     const int64_t at = Shape::kDecays > 1 ? int64_t{head} * p.k_dim + i : head;
     double d = 0;
     if (Shape::kDecays == 1 || i < p.k_dim) {
-      d = softplus_of(static_cast<double>(in.dt[at]) + static_cast<double>(p.dt_bias[at]));
+      d = softplus_of(double{in.dt[at]} + double{p.dt_bias[at]});
     }
-    chunk.decay[r][i] = static_cast<float>(exp(static_cast<double>(p.a[head]) * d));
+    chunk.decay[r][i] = static_cast<float>(exp(double{p.a[head]} * d));
     if (i != 0) continue;
-    const double weight =
-        in.beta == nullptr ? d : 1.0 / (1.0 + exp(-static_cast<double>(in.beta[head])));
+    const double weight = in.beta == nullptr ? d : 1.0 / (1.0 + exp(-double{in.beta[head]}));
     chunk.weight[r] = static_cast<float>(weight);
   }
 }
