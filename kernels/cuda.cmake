@@ -54,16 +54,22 @@ set(HEARTH_CUDA_KERNELS
   cuda/matmul/quantize.cu
   cuda/rows/add_bias.cu
   cuda/rows/add_scaled.cu
+  cuda/rows/copy_heads.cu
   cuda/rows/draw.cu
   cuda/rows/embed.cu
   cuda/rows/gated_activation.cu
   cuda/rows/gather_rows.cu
   cuda/rows/gelu.cu
   cuda/rows/layer_norm.cu
+  cuda/rows/relu_squared.cu
   cuda/rows/row_factors.cu
+  cuda/rows/row_statistics.cu
   cuda/rows/rms_norm.cu
   cuda/rows/rope.cu
-  cuda/rows/soft_cap.cu)
+  cuda/rows/soft_cap.cu
+  cuda/state/channel_scan.cu
+  cuda/state/head_scan.cu
+  cuda/state/short_conv.cu)
 set(HEARTH_CUDA_HOST
   cuda/host/ceilings.cpp
   cuda/host/check.cpp

@@ -63,6 +63,7 @@ constexpr std::array kFamilies = {
     Family{"nemotron_h", load_nemotron_h},
     Family{"nemotron_h_moe", load_nemotron_h_moe},
     Family{"plamo2", load_plamo2},
+    Family{"kimi-linear", load_kimi_linear},
     Family{"bert", load_bert},
     Family{"nomic-bert", load_nomic_bert},
 };

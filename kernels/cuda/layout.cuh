@@ -19,10 +19,10 @@
 //
 // KV, per layer and block: K then V, each half of the bytes. kernels/cuda/attention/kv_tiles.cuh
 // describes f16, bf16 and q8_0 with a head_dim of whole tiles. Otherwise:
-//   K: [kv head][share of head_dim][position][share elements]: the 16 positions of a tile are
-//      adjacent, so a warp reads 512 consecutive bytes. If head_dim is not a multiple of the
+//   K: [kv head][share of k_dim][position][share elements]: the 16 positions of a tile are
+//      adjacent, so a warp reads 512 consecutive bytes. If k_dim is not a multiple of the
 //      16-byte share, the share is one element.
-//   V: [kv head][position][head_dim]
+//   V: [kv head][position][v_dim], unless it is the front of K
 // In q8_0 the elements are int8, and the f16 scales follow those of all heads, as kv_layout.h
 // defines them; K: [kv head][32 dims][position], V: [kv head][position][32 dims].
 

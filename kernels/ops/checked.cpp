@@ -14,6 +14,7 @@
 #include "kernels/ops.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/half.h"
+#include "kernels/ops/recurrent_kernels.h"
 
 namespace hearth::kernels {
 namespace {
@@ -266,11 +267,71 @@ void set_moe_ops(OpTable& table) {
   };
 }
 
+// ---- Ops with a state -------------------------------------------------------------------------
+
+/// The output, the states that the step writes, and the rows that it keeps of drafts.
+template <typename Args>
+std::vector<Region> written_by(const Args& args, int64_t state_values) {
+  const BatchIndex& batch = *args.batch;
+  std::vector<Region> regions = rows_of(args.out, tokens_of(&batch));
+  const auto add = [&regions](float* data, int64_t count) {
+    regions.push_back({reinterpret_cast<std::byte*>(data), DType::kF32, count});
+  };
+  for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {
+    const StateStep& step = batch.states[seq];
+    add(args.state.of(step.to), state_values);
+    if (step.saved >= 0) add(args.state.of(step.saved), state_values);
+    const int32_t rows = batch.query_start[seq + 1] - batch.query_start[seq];
+    for (int32_t draft = 0; draft < rows - step.advance; ++draft) {
+      add(args.kept.template row<float>(step.keep_first + draft), args.kept.cols);
+    }
+  }
+  return regions;
+}
+
+/// `weights`: the members of the args that point to weights.
+template <typename Args>
+void run_state_op(std::string_view name, void* state_pointer, const Args& args,
+                  std::initializer_list<const Weight * Args::*> weights, int64_t state_values,
+                  void (*RecurrentOps::*op)(void*, const Args&)) {
+  const auto& state = *static_cast<const CheckedState*>(state_pointer);
+  Args for_a = args;
+  Args for_b = args;
+  for (const Weight* Args::*weight : weights) {
+    for_a.*weight = side(args.*weight, &CheckedWeight::a);
+    for_b.*weight = side(args.*weight, &CheckedWeight::b);
+  }
+  run_both(
+      name, state, written_by(args, state_values),
+      [&] { (state.a.recurrent->*op)(state.a.state.get(), for_a); },
+      [&] { (state.b.recurrent->*op)(state.b.state.get(), for_b); });
+}
+
+constexpr RecurrentOps kCheckedRecurrentOps = {
+    .short_conv =
+        [](void* s, const ShortConvArgs& args) {
+          run_state_op("short_conv", s, args, {&ShortConvArgs::weight, &ShortConvArgs::bias},
+                       (args.taps - 1) * args.x.cols, &RecurrentOps::short_conv);
+        },
+    .head_scan =
+        [](void* s, const HeadScanArgs& args) {
+          run_state_op("head_scan", s, args,
+                       {&HeadScanArgs::dt_bias, &HeadScanArgs::a, &HeadScanArgs::skip},
+                       int64_t{args.num_heads} * args.k_dim * args.v_dim, &RecurrentOps::head_scan);
+        },
+    .channel_scan =
+        [](void* s, const ChannelScanArgs& args) {
+          run_state_op("channel_scan", s, args,
+                       {&ChannelScanArgs::dt_bias, &ChannelScanArgs::a, &ChannelScanArgs::skip},
+                       args.b.cols * args.x.cols, &RecurrentOps::channel_scan);
+        }};
+
 }  // namespace
 
 OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
   OpTable table;
   const bool has_moe = a.moe_route != nullptr && b.moe_route != nullptr;
+  const bool has_states = a.recurrent != nullptr && b.recurrent != nullptr;
   table.device = a.device;
   table.device.variant = fmt::format("{} checked by {}", a.device.variant, b.device.variant);
   table.numerics_id = a.numerics_id;
@@ -301,6 +362,7 @@ OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
   table.pack_weights = pack_both;
   set_ops(table);
   if (has_moe) set_moe_ops(table);
+  if (has_states) table.recurrent = &kCheckedRecurrentOps;
   return table;
 }
 

@@ -39,6 +39,7 @@ void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
 void scale_by_position(void*, const ScaleByPositionArgs&);
 void sigmoid_gate(void*, const SigmoidGateArgs&);
+void relu_squared(void*, const ReluSquaredArgs&);
 }  // namespace cuda
 
 }  // namespace hearth::kernels

@@ -11,6 +11,8 @@ namespace hearth::kernels {
 void check_args(const ShortConvArgs& args);
 void check_args(const HeadScanArgs& args);
 void check_args(const ChannelScanArgs& args);
+/// Checks what the states' steps ask for; the index must be in host memory.
+void check_state_steps(const BatchIndex& batch);
 
 /// The number of the step's sequences: the exact count if the index holds one.
 int32_t num_seqs(const BatchIndex& batch);
@@ -18,19 +20,23 @@ int32_t num_seqs(const BatchIndex& batch);
 inline double softplus(double x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-/// What one row does to the states of a head.
-struct HeadGates {
-  float decay;   ///< of S
-  float weight;  ///< of v, or of its difference from S^T k
-};
-inline HeadGates head_gates(const HeadScanArgs& args, int32_t head, float dt, const float* beta) {
-  const double d = softplus(double{dt} + double{args.dt_bias->vector[head]});
-  const double decay = std::exp(double{args.a->vector[head]} * d);
-  return {static_cast<float>(decay), static_cast<float>(beta == nullptr ? d : sigmoid(*beta))};
-}
 /// The head of q and k that belongs to `head`.
 inline int32_t key_head(const HeadScanArgs& args, int32_t head) {
   return args.tiled ? head % args.num_k_heads : head / (args.num_heads / args.num_k_heads);
+}
+/// d of a head, and of its state's row `i` if each has one.
+inline double head_step(const HeadScanArgs& args, int32_t head, const float* dt, int32_t i) {
+  const int64_t at = args.row_decays ? int64_t{head} * args.k_dim + i : head;
+  return softplus(double{dt[at]} + double{args.dt_bias->vector[at]});
+}
+/// What S, or row `i` of it, is multiplied by.
+inline float head_decay(const HeadScanArgs& args, int32_t head, const float* dt, int32_t i) {
+  return static_cast<float>(std::exp(double{args.a->vector[head]} * head_step(args, head, dt, i)));
+}
+/// What v, or its difference from S^T k, is multiplied by.
+inline float head_weight(const HeadScanArgs& args, int32_t head, const float* dt,
+                         const float* beta) {
+  return static_cast<float>(beta == nullptr ? head_step(args, head, dt, 0) : sigmoid(beta[head]));
 }
 /// What q or k of one head is multiplied by.
 double key_scale(const HeadScanArgs& args, const float* key, double scale);

@@ -25,6 +25,11 @@ void check_state_part(const BatchIndex& batch, const StatePart& state, int64_t v
   HEARTH_CHECK(state.base != nullptr && batch.states != nullptr);
   HEARTH_CHECK(state.offset >= 0 && state.offset + 4 * values <= state.block_bytes,
                "state at {}+{} of {}", state.offset, 4 * values, state.block_bytes);
+}
+
+}  // namespace
+
+void check_state_steps(const BatchIndex& batch) {
   for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {
     const StateStep& step = batch.states[seq];
     const int32_t rows = batch.query_start[seq + 1] - batch.query_start[seq];
@@ -37,8 +42,6 @@ void check_state_part(const BatchIndex& batch, const StatePart& state, int64_t v
                                     step.saved_after <= step.replay + step.advance));
   }
 }
-
-}  // namespace
 
 int32_t num_seqs(const BatchIndex& batch) {
   if (batch.counts == nullptr) return batch.num_seqs;
@@ -73,14 +76,15 @@ void check_args(const HeadScanArgs& args) {
   check_state_rows(args.q, rows, k_heads * args.k_dim, "head_scan q");
   check_state_rows(args.k, rows, k_heads * args.k_dim, "head_scan k");
   check_state_rows(args.v, rows, heads * args.v_dim, "head_scan v");
-  check_state_rows(args.dt, rows, heads, "head_scan dt");
+  check_state_rows(args.dt, rows, args.dt_width(), "head_scan dt");
   check_state_rows(args.out, rows, heads * args.v_dim, "head_scan out");
   if (args.beta != nullptr) check_state_rows(*args.beta, rows, heads, "head_scan beta");
-  check_state_vector(args.dt_bias, heads, "head_scan dt_bias");
+  check_state_vector(args.dt_bias, args.dt_width(), "head_scan dt_bias");
+  HEARTH_CHECK(!args.row_decays || args.beta != nullptr);
   check_state_vector(args.a, heads, "head_scan a");
   if (args.skip != nullptr) check_state_vector(args.skip, heads, "head_scan skip");
-  const int64_t width =
-      HeadScanArgs::kept_width(args.num_heads, args.num_k_heads, args.k_dim, args.v_dim);
+  const int64_t width = HeadScanArgs::kept_width(args.num_heads, args.num_k_heads, args.k_dim,
+                                                 args.v_dim, args.row_decays);
   check_state_rows(args.kept, 2 * kKeptRows, width, "head_scan kept");
   check_state_part(*args.batch, args.state, heads * args.k_dim * args.v_dim);
 }
@@ -118,7 +122,7 @@ HeadRow kept_head_row(const HeadScanArgs& args, int64_t kept) {
   const float* k = args.kept.row<float>(kept);
   const float* v = k + int64_t{args.num_k_heads} * args.k_dim;
   const float* dt = v + int64_t{args.num_heads} * args.v_dim;
-  return {k, v, dt, args.beta == nullptr ? nullptr : dt + args.num_heads};
+  return {k, v, dt, args.beta == nullptr ? nullptr : dt + args.dt_width()};
 }
 
 void keep_head_row(const HeadScanArgs& args, int64_t row, int64_t kept) {
@@ -126,7 +130,7 @@ void keep_head_row(const HeadScanArgs& args, int64_t row, int64_t kept) {
   float* at = args.kept.row<float>(kept);
   at = std::copy_n(from.k, args.k.cols, at);
   at = std::copy_n(from.v, args.v.cols, at);
-  at = std::copy_n(from.dt, args.num_heads, at);
+  at = std::copy_n(from.dt, args.dt_width(), at);
   if (from.beta != nullptr) std::copy_n(from.beta, args.num_heads, at);
 }
 

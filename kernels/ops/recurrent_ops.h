@@ -54,15 +54,17 @@ struct ShortConvArgs {
 };
 inline constexpr int32_t kMaxTaps = 8;
 
-/// A state S of (k_dim, v_dim) for each head, with one decay per head. Head h of each row:
+/// A state S of (k_dim, v_dim) for each head, with one decay per head or, with `row_decays`, one
+/// for each row of S. Head h of each row:
 ///   d = softplus(dt[h] + dt_bias[h]);   S = exp(a[h] * d) * S
+///   row_decays:  d[i] = softplus(dt[h][i] + dt_bias[h][i]);   S[i] = exp(a[h] * d[i]) * S[i]
 ///   delta rule:  w = sigmoid(beta[h]) * (v_h - S^T k_g);   else:  w = d * v_h
 ///   S = S + k_g w^T;   out_h = S^T q_g + skip[h] * v_h
 /// with g the head of q and k that belongs to h. With `unit_keys`, q and k are first divided by
 /// sqrt(their sum of squares + eps); q is then multiplied by q_scale.
 /// State: (num_heads, k_dim, v_dim).
 /// Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks), equation 10; Dao and Gu 2024
-/// (Mamba-2), section 2.
+/// (Mamba-2), section 2; Kimi Team 2025 (Kimi Linear), equation 1 (row decays).
 struct HeadScanArgs {
   const BatchIndex* batch;
   int32_t num_heads;
@@ -74,9 +76,10 @@ struct HeadScanArgs {
   TensorView q;                      ///< (num_tokens, num_k_heads * k_dim)
   TensorView k;                      ///< likewise
   TensorView v;                      ///< (num_tokens, num_heads * v_dim)
-  TensorView dt;                     ///< (num_tokens, num_heads)
-  const Weight* dt_bias;             ///< kVector of num_heads
+  TensorView dt;                     ///< (num_tokens, dt_width())
+  const Weight* dt_bias;             ///< kVector of dt_width()
   const Weight* a;                   ///< kVector of num_heads, negative
+  bool row_decays = false;           ///< only by the delta rule
   const TensorView* beta = nullptr;  ///< (num_tokens, num_heads); null: no delta rule
   const Weight* skip = nullptr;      ///< kVector of num_heads; null: none
   bool unit_keys = false;
@@ -86,8 +89,11 @@ struct HeadScanArgs {
   TensorView kept;  ///< (2 * kKeptRows, kept_width()): k, v, dt, beta
   TensorView out;   ///< (num_tokens, num_heads * v_dim)
 
-  static int64_t kept_width(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_dim) {
-    return int64_t{num_k_heads} * k_dim + int64_t{num_heads} * (v_dim + 2);
+  int64_t dt_width() const { return int64_t{num_heads} * (row_decays ? k_dim : 1); }
+  static int64_t kept_width(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_dim,
+                            bool row_decays = false) {
+    return int64_t{num_k_heads} * k_dim +
+           int64_t{num_heads} * (v_dim + (row_decays ? k_dim : 1) + 1);
   }
 };
 

@@ -51,6 +51,7 @@ void conv_row(const ShortConvArgs& args, float* past, const std::vector<float>& 
 
 void short_conv(void*, const ShortConvArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   const BatchIndex& batch = *args.batch;
   const int64_t channels = args.x.cols;
   std::vector<float> z(channels);
@@ -80,17 +81,19 @@ void short_conv(void*, const ShortConvArgs& args) {
 void scan_head(const HeadScanArgs& args, int32_t head, const HeadRow& row, const float* q,
                float* state, float* out) {
   const int32_t k_dim = args.k_dim, v_dim = args.v_dim;
-  const HeadGates gates =
-      head_gates(args, head, row.dt[head], row.beta == nullptr ? nullptr : row.beta + head);
+  const float weight = head_weight(args, head, row.dt, row.beta);
   const int64_t key = int64_t{key_head(args, head)} * k_dim;
   const float* k = row.k + key;
   const float* v = row.v + int64_t{head} * v_dim;
   const double k_scale = key_scale(args, k, 1.0);
-  for (int32_t i = 0; i < k_dim * v_dim; ++i) state[i] *= gates.decay;
+  for (int32_t i = 0; i < k_dim; ++i) {
+    const float decay = head_decay(args, head, row.dt, i);
+    for (int32_t c = 0; c < v_dim; ++c) state[i * v_dim + c] *= decay;
+  }
   for (int32_t c = 0; c < v_dim; ++c) {
     double expected = 0;
     for (int32_t i = 0; i < k_dim; ++i) expected += state[i * v_dim + c] * (k[i] * k_scale);
-    const double w = gates.weight * (row.beta == nullptr ? v[c] : v[c] - expected);
+    const double w = weight * (row.beta == nullptr ? v[c] : v[c] - expected);
     for (int32_t i = 0; i < k_dim; ++i) {
       float& value = state[i * v_dim + c];
       value = static_cast<float>(value + k[i] * k_scale * w);
@@ -105,6 +108,7 @@ void scan_head(const HeadScanArgs& args, int32_t head, const HeadRow& row, const
 
 void head_scan(void*, const HeadScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   const BatchIndex& batch = *args.batch;
   const int64_t values = int64_t{args.k_dim} * args.v_dim;
   for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {
@@ -146,6 +150,7 @@ void scan_channels(const ChannelScanArgs& args, const ChannelRow& row, const flo
 
 void channel_scan(void*, const ChannelScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   const BatchIndex& batch = *args.batch;
   for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {
     const StateStep& step = batch.states[seq];

@@ -41,7 +41,7 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     if (e.shared_gate) experts.shared_gate = place(tokens, 1);
   }
   if (const LatentAttention& a = c.latent; a.kv_rank > 0) {
-    const int64_t heads = c.layers.front().num_heads;
+    const int64_t heads = c.most([](const LayerSpec& layer) { return layer.num_heads; });
     if (a.q_rank > 0) latent.q_a = place(tokens, a.q_rank);
     latent.q = place(tokens, heads * a.head_dim());
     latent.full = place(tokens, heads * (a.kv_rank + a.rotated));
@@ -71,6 +71,7 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
       recurrent.low = place(tokens, r.dt_rank + 2 * int64_t{r.d_state});
       recurrent.dt = place(tokens, r.num_heads > 0 ? r.num_heads : r.inner);
     }
+    if (r.kind == RecurrentConfig::Kind::kKimiDelta) recurrent.dt = place(tokens, r.inner);
     recurrent.out = place(tokens, r.inner);
     recurrent.conv_kept = place(kept, r.conv_channels());
     if (r.kept_width() > 0) recurrent.scan_kept = place(kept, r.kept_width());

@@ -51,7 +51,7 @@ struct Activations {
     kernels::TensorView conv;       ///< (tokens, recurrent.conv_channels())
     kernels::TensorView gates;      ///< (tokens, 2 num_heads), if recurrent.joined_gates
     kernels::TensorView low;        ///< (tokens, dt_rank + 2 d_state), of kMamba and kPlamo
-    kernels::TensorView dt;         ///< (tokens, inner), or num_heads, likewise
+    kernels::TensorView dt;         ///< (tokens, inner), or num_heads, likewise; of kKimiDelta
     kernels::TensorView out;        ///< (tokens, inner)
     kernels::TensorView conv_kept;  ///< (layers * 2 kKeptRows, conv_channels)
     kernels::TensorView scan_kept;  ///< (layers * 2 kKeptRows, kept_width)

@@ -61,7 +61,7 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
   HEARTH_TRY(want(interleaved, copies || ops.embed == nullptr, "rows with the parts of each head"));
   // A table without `embed` only measures.
   const bool more = c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.gate_in_q ||
-                    c.position_scale > 0;
+                    c.position_scale > 0 || c.recurrent.kind == RecurrentConfig::Kind::kKimiDelta;
   HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
                   "layer norms, gelu, or factors of rows"));
   const bool scales = c.logit_scale != 1 || c.logit_soft_cap > 0 || c.altup.streams > 0 ||
@@ -452,8 +452,13 @@ void ParallelDecoder::layer(const LayerStep& s) {
 
 void LatentDecoder::layer(const LayerStep& s) {
   norm(s, act().x, s.weights.attn_norm, act().normed);
-  latent_attention(s, act().normed);
-  add_product(s, act().latent.out, s.weights.attn_out, s.weights.attn_bias);
+  if (s.spec.recurrent) {
+    recurrent(s, act().normed);
+    add_product(s, act().recurrent.out, s.weights.recurrent.out, {});
+  } else {
+    latent_attention(s, act().normed);
+    add_product(s, act().latent.out, s.weights.attn_out, s.weights.attn_bias);
+  }
   norm(s, act().x, s.weights.ffn_norm, act().normed, first_of_feed_forward(s));
   add_feed_forward(s, act().normed);
 }

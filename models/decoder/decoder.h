@@ -137,6 +137,7 @@ class Decoder : public Model {
   /// act().recurrent.out = silu(gate) * y, `gate_and_y` being both, side by side.
   void gate_rows(const LayerStep& s, const kernels::TensorView& gate_and_y);
   void gated_delta(const LayerStep& s, const kernels::TensorView& in);
+  void kimi_delta(const LayerStep& s, const kernels::TensorView& in);
   void mamba(const LayerStep& s, const kernels::TensorView& in);
   void mamba2(const LayerStep& s, const kernels::TensorView& in);
   void plamo(const LayerStep& s, const kernels::TensorView& in);
@@ -162,7 +163,7 @@ class Decoder : public Model {
   Activations act_;
 };
 
-/// x += latent_attention(norm(x)) W_out;  x += feed_forward(norm(x))
+/// x += latent_attention(norm(x)) W_out, or a recurrence;  x += feed_forward(norm(x))
 class LatentDecoder final : public Decoder {
  public:
   using Decoder::Decoder;

@@ -68,6 +68,7 @@ class LayerFinder {
       HEARTH_ASSIGN_OR_RETURN(out.out, want("shortconv.out_proj.weight", {inner, width}));
       return {};
     }
+    if (r.kind == RecurrentConfig::Kind::kKimiDelta) return find_kimi_delta(out);
     HEARTH_ASSIGN_OR_RETURN(out.conv, want("ssm_conv1d.weight", {r.taps, channels}));
     HEARTH_ASSIGN_OR_RETURN(out.conv_bias, want_if(r.kind == RecurrentConfig::Kind::kMamba ||
                                                        r.kind == RecurrentConfig::Kind::kMamba2,
@@ -79,6 +80,7 @@ class LayerFinder {
       case RecurrentConfig::Kind::kMamba2: return find_mamba2(out);
       case RecurrentConfig::Kind::kPlamo: return find_plamo(out);
       case RecurrentConfig::Kind::kNone:
+      case RecurrentConfig::Kind::kKimiDelta:
       case RecurrentConfig::Kind::kShortConv: break;
     }
     return {};
@@ -99,6 +101,27 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(out.dt_bias, want("ssm_dt.bias", {r.num_heads}));
     HEARTH_ASSIGN_OR_RETURN(out.a, want("ssm_a", {r.num_heads}));
     HEARTH_ASSIGN_OR_RETURN(out.norm, want("ssm_norm.weight", {r.v_dim}));
+    return {};
+  }
+
+  Result<void> find_kimi_delta(LayerTensors::Recurrent& out) {
+    const RecurrentConfig& r = c_.recurrent;
+    const int64_t width = c_.width, inner = r.inner, low = r.k_dim;
+    HEARTH_ASSIGN_OR_RETURN(out.in[0], want("attn_q.weight", {width, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.in[1], want("attn_k.weight", {width, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.in[2], want("attn_v.weight", {width, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.in[3], want("ssm_f_a.weight", {width, low}));
+    HEARTH_ASSIGN_OR_RETURN(out.in[4], want("ssm_g_a.weight", {width, low}));
+    HEARTH_ASSIGN_OR_RETURN(out.in[5], want("ssm_beta.weight", {width, r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.conv, want("ssm_conv1d_q.weight", {r.taps, 1, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.conv_k, want("ssm_conv1d_k.weight", {r.taps, 1, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.conv_v, want("ssm_conv1d_v.weight", {r.taps, 1, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt, want("ssm_f_b.weight", {low, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.dt_bias, want("ssm_dt.bias", {inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.a, want("ssm_a", {1, r.num_heads}));
+    HEARTH_ASSIGN_OR_RETURN(out.gate, want("ssm_g_b.weight", {low, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.norm, want("ssm_norm.weight", {r.v_dim}));
+    HEARTH_ASSIGN_OR_RETURN(out.out, want("attn_output.weight", {inner, width}));
     return {};
   }
 

@@ -35,10 +35,12 @@ struct LayerTensors {
   const GgufTensor *altup_router_norm, *altup_router, *altup_predict, *altup_correct, *altup_scale;
   const GgufTensor *laurel_in, *laurel_out, *laurel_post_norm;
   struct Recurrent {
-    const GgufTensor* in[4];  ///< joined in this order, up to the first null
+    const GgufTensor* in[6];  ///< joined in this order, up to the first null
     const GgufTensor *conv, *conv_bias;
+    const GgufTensor *conv_k, *conv_v;  ///< kKimiDelta: `conv` is that of q
     const GgufTensor *x, *dt, *dt_bias, *a, *skip;
     const GgufTensor *norm, *dt_norm, *b_norm, *c_norm;
+    const GgufTensor* gate;
     const GgufTensor* out;
   } recurrent;
 };

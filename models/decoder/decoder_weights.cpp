@@ -53,9 +53,15 @@ Result<void> pack_experts(WeightPacker& packer, const LayerTensors& t, DecoderWe
   return {};
 }
 
-/// A matrix of few columns as one vector, column after column.
-Result<WeightHandle> pack_transposed(WeightPacker& packer, const GgufTensor& tensor) {
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> values, f32_values(tensor));
+/// A matrix of few columns as one vector, column after column. `more`: further rows, or null.
+Result<WeightHandle> pack_transposed(WeightPacker& packer, const GgufTensor& tensor,
+                                     std::initializer_list<const GgufTensor*> more = {}) {
+  HEARTH_ASSIGN_OR_RETURN(std::vector<float> values, f32_values(tensor));
+  for (const GgufTensor* next : more) {
+    if (next == nullptr) continue;
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<float> added, f32_values(*next));
+    values.insert(values.end(), added.begin(), added.end());
+  }
   const size_t cols = tensor.dims[0], rows = values.size() / cols;
   std::vector<float> out(values.size());
   for (size_t r = 0; r < rows; ++r) {
@@ -83,17 +89,21 @@ Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent&
   constexpr WeightRole kMatmul = WeightRole::kMatmul;
   constexpr WeightRole kVector = WeightRole::kVector;
   if (t.conv == nullptr) return {};
-  if (t.in[3] != nullptr) {
+  if (t.in[5] != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(
+        w.in, packer.pack({t.in[0], t.in[1], t.in[2], t.in[3], t.in[4], t.in[5]}, kMatmul));
+  } else if (t.in[3] != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0], t.in[1], t.in[2], t.in[3]}, kMatmul));
   } else if (t.in[2] != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0], t.in[1], t.in[2]}, kMatmul));
   } else {
     HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0]}, kMatmul));
   }
-  HEARTH_ASSIGN_OR_RETURN(w.conv, pack_transposed(packer, *t.conv));
+  HEARTH_ASSIGN_OR_RETURN(w.conv, pack_transposed(packer, *t.conv, {t.conv_k, t.conv_v}));
   HEARTH_ASSIGN_OR_RETURN(w.conv_bias, packer.pack({t.conv_bias}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.x, packer.pack({t.x}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.dt, packer.pack({t.dt}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.gate, packer.pack({t.gate}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.dt_bias, packer.pack({t.dt_bias}, kVector));
   if (c.kind == RecurrentConfig::Kind::kMamba) {
     HEARTH_ASSIGN_OR_RETURN(w.a, pack_transposed(packer, *t.a));

@@ -74,7 +74,8 @@ struct DecoderWeights {
       WeightHandle conv;                     ///< vector of (taps, conv_channels)
       WeightHandle conv_bias;                ///< vector of conv_channels
       WeightHandle x;                        ///< (dt_rank + 2 d_state, inner)
-      WeightHandle dt;                       ///< (inner, dt_rank)
+      WeightHandle dt;                       ///< (inner, dt_rank), or (inner, k_dim)
+      WeightHandle gate;                     ///< (inner, k_dim)
       WeightHandle dt_bias;                  ///< vector of num_heads, or of inner
       WeightHandle a;                        ///< vector of num_heads, or of (d_state, inner)
       WeightHandle skip;                     ///< like dt_bias

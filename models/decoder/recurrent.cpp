@@ -6,6 +6,11 @@
 //   y = scan by the delta rule of (q, k, v, dt, beta), q and k of length 1
 //   out = (norm_head(y) * silu(z)) W_out
 //
+// Kimi delta attention:
+//   [q, k, v] = conv(h [W_q, W_k, W_v]);  beta = h W_beta;  dt = h W_fa W_fb;  z = h W_ga W_gb
+//   y = scan by the delta rule of (q, k, v, dt, beta), each row of a state with a decay of its own
+//   out = (norm_head(y) * sigmoid(z)) W_out
+//
 // Mamba-2:
 //   [z, xBC, dt] = h W_in;  [x, B, C] = conv(xBC)
 //   y = scan of (q = C, k = B, v = x, dt), plus D x
@@ -25,10 +30,12 @@
 //   [b, c, x] = h W_in;  out = (c * conv(b * x)) W_out
 //
 // Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks); Qwen Team 2025 (Qwen3-Next), the
-// published code; Dao and Gu 2024 (Mamba-2); Gu and Dao 2023 (Mamba); Liquid AI 2025 (LFM2).
+// published code; Kimi Team 2025 (Kimi Linear); Dao and Gu 2024 (Mamba-2); Gu and Dao 2023 (Mamba);
+// Liquid AI 2025 (LFM2).
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
+#include "kernels/ops/encoder_ops.h"
 #include "models/decoder/decoder.h"
 
 namespace hearth::models {
@@ -113,6 +120,27 @@ void Decoder::gated_delta(const LayerStep& s, const TensorView& in) {
   gate_rows(s, gate_and_y);
 }
 
+void Decoder::kimi_delta(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const DecoderWeights::Layer::Recurrent& w = s.weights.recurrent;
+  const Activations::Recurrent& a = act_.recurrent;
+  const int64_t channels = c.conv_channels(), low = c.k_dim;
+  product(s, in, w.in, {}, a.row.columns(0, c.in_width()));
+  product(s, a.row.columns(channels, low), w.dt, {}, a.dt);
+  convolve(s, {a.row.columns(0, channels), a.conv, nullptr, nullptr});
+  const TensorView beta = a.row.columns(channels + 2 * low, c.num_heads);
+  scan_heads(s, {.q = a.conv.columns(0, c.inner),
+                 .k = a.conv.columns(c.inner, c.inner),
+                 .v = a.conv.columns(2 * int64_t{c.inner}, c.inner),
+                 .dt = a.dt,
+                 .beta = &beta,
+                 .out = a.out});
+  norm(s, a.out, w.norms.front(), a.out);
+  const TensorView gate = a.conv.columns(0, c.inner);  // in place of q
+  product(s, a.row.columns(channels + low, low), w.gate, {}, gate);
+  ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = a.out, .gate = gate});
+}
+
 void Decoder::scan_heads(const LayerStep& s, const ScanParts& parts) {
   const RecurrentConfig& c = config_.recurrent;
   const bool delta = parts.beta != nullptr;
@@ -131,6 +159,7 @@ void Decoder::scan_heads(const LayerStep& s, const ScanParts& parts) {
                              .dt = parts.dt,
                              .dt_bias = s.weights.recurrent.dt_bias.get(),
                              .a = s.weights.recurrent.a.get(),
+                             .row_decays = c.kind == Kind::kKimiDelta,
                              .beta = parts.beta,
                              .skip = s.weights.recurrent.skip.get(),
                              .unit_keys = delta,
@@ -242,6 +271,7 @@ void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
   switch (c.kind) {
     case Kind::kNone: break;
     case Kind::kGatedDelta: return gated_delta(s, in);
+    case Kind::kKimiDelta: return kimi_delta(s, in);
     case Kind::kMamba: return mamba(s, in);
     case Kind::kMamba2: return mamba2(s, in);
     case Kind::kPlamo: return plamo(s, in);

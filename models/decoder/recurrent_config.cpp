@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/numbers.h"
 #include "models/decoder/metadata.h"
 
 namespace hearth::models {
@@ -67,6 +68,7 @@ int64_t RecurrentConfig::conv_channels() const {
   switch (kind) {
     case Kind::kNone: return 0;
     case Kind::kGatedDelta:
+    case Kind::kKimiDelta:
     case Kind::kMamba2: return inner + 2 * k_width();
     case Kind::kMamba:
     case Kind::kPlamo:
@@ -80,6 +82,7 @@ int64_t RecurrentConfig::scan_values() const {
     case Kind::kNone:
     case Kind::kShortConv: return 0;
     case Kind::kGatedDelta:
+    case Kind::kKimiDelta:
     case Kind::kPlamo:
     case Kind::kMamba2: return int64_t{inner} * k_dim;
     case Kind::kMamba: return int64_t{inner} * d_state;
@@ -91,6 +94,7 @@ int64_t RecurrentConfig::in_width() const {
   switch (kind) {
     case Kind::kNone: return 0;
     case Kind::kGatedDelta: return conv_channels() + 2 * int64_t{num_heads} + inner;
+    case Kind::kKimiDelta: return conv_channels() + 2 * int64_t{k_dim} + num_heads;
     case Kind::kPlamo:
     case Kind::kMamba: return 2 * int64_t{inner};
     case Kind::kMamba2: return inner + conv_channels() + num_heads;
@@ -102,6 +106,7 @@ int64_t RecurrentConfig::in_width() const {
 int64_t RecurrentConfig::row_width() const {
   switch (kind) {
     case Kind::kNone:
+    case Kind::kKimiDelta:
     case Kind::kMamba2:
     case Kind::kShortConv: return in_width();
     case Kind::kGatedDelta:
@@ -116,9 +121,11 @@ int64_t RecurrentConfig::kept_width() const {
     case Kind::kNone:
     case Kind::kShortConv: return 0;
     case Kind::kGatedDelta:
+    case Kind::kKimiDelta:
     case Kind::kPlamo:
     case Kind::kMamba2:
-      return kernels::HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim);
+      return kernels::HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim,
+                                               kind == Kind::kKimiDelta);
     case Kind::kMamba: return 2 * int64_t{inner} + d_state;
   }
   return 0;
@@ -132,6 +139,26 @@ Result<RecurrentConfig> RecurrentConfig::load_gated_delta(Metadata& m) {
   if (c.v_dim == c.k_dim) return c;
   return m.unsupported("ssm.inner_size",
                        fmt::format("heads of {} values with keys of {}", c.v_dim, c.k_dim));
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_kimi_delta(Metadata& m, int32_t num_heads) {
+  constexpr std::string_view kKey = "kda.head_dim";
+  RecurrentConfig c;
+  c.kind = Kind::kKimiDelta;
+  HEARTH_ASSIGN_OR_RETURN(c.taps, load_taps(m, "ssm.conv_kernel"));
+  HEARTH_ASSIGN_OR_RETURN(c.k_dim, m.number(kKey, kernels::kMaxKeyDim));
+  if (c.k_dim % kStateLanes != 0) {
+    return m.unsupported(kKey, fmt::format("{}, want a multiple of {}", c.k_dim, kStateLanes));
+  }
+  const int64_t inner = int64_t{num_heads} * c.k_dim;
+  if (inner > kMaxWidth || inner * c.k_dim > kMaxStateValues) {
+    return m.unsupported(kKey, fmt::format("{} in each of {} heads", c.k_dim, num_heads));
+  }
+  c.v_dim = c.k_dim;
+  c.num_heads = c.num_k_heads = num_heads;
+  c.inner = narrow<int32_t>(inner);
+  c.norm = true;
+  return c;
 }
 
 Result<RecurrentConfig> RecurrentConfig::load_mamba2(Metadata& m) {

@@ -15,6 +15,7 @@ struct RecurrentConfig {
   enum class Kind {
     kNone,
     kGatedDelta,  ///< gated delta net
+    kKimiDelta,   ///< the same with a decay for each row of a head's state
     kMamba,       ///< a state for each channel
     kMamba2,      ///< a state for each head
     kPlamo,       ///< the same, with dt, B and C made as in kMamba
@@ -23,7 +24,7 @@ struct RecurrentConfig {
   Kind kind = Kind::kNone;
   int32_t taps = 0;   ///< rows that the convolution reads
   int32_t inner = 0;  ///< values of a token before the output projection
-  // ---- kGatedDelta, kMamba2, kPlamo: heads of a state of (k_dim, v_dim) ----
+  // ---- kGatedDelta, kKimiDelta, kMamba2, kPlamo: heads of a state of (k_dim, v_dim) ----
   int32_t num_heads = 0;
   int32_t num_k_heads = 0;  ///< heads of q and k; Mamba-2 calls them groups of C and B
   int32_t k_dim = 0;
@@ -51,6 +52,8 @@ struct RecurrentConfig {
 
   /// Reads the keys ssm.*. kCorrupt, kUnsupported as of Metadata.
   static Result<RecurrentConfig> load_gated_delta(Metadata& metadata);
+  /// Reads kda.head_dim, too.
+  static Result<RecurrentConfig> load_kimi_delta(Metadata& metadata, int32_t num_heads);
   static Result<RecurrentConfig> load_mamba(Metadata& metadata);
   static Result<RecurrentConfig> load_mamba2(Metadata& metadata);
   static Result<RecurrentConfig> load_plamo(Metadata& metadata, int32_t width);

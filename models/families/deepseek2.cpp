@@ -4,6 +4,7 @@
 
 #include "models/decoder/decoder.h"
 #include "models/families/families.h"
+#include "models/families/latent.h"
 
 // DeepSeek V2 and V3, and what follows them (GLM-4.7-Flash, Kimi K2, Mistral Large 3, Mistral 4):
 // multi-head latent attention (decoder/latent_attention.cpp), rotated pairs are neighbours; after
@@ -22,6 +23,8 @@ namespace {
 
 constexpr int32_t kMaxExpertGroups = 1 << 12;
 
+}  // namespace
+
 Result<void> load_latent(Metadata& m, DecoderConfig& c) {
   LatentAttention& a = c.latent;
   if (m.has("attention.q_lora_rank")) {
@@ -37,13 +40,14 @@ Result<void> load_latent(Metadata& m, DecoderConfig& c) {
   }
   a.plain = head_dim - a.rotated;
   const kernels::KvShape stored{1, a.kv_rank + a.rotated, a.kv_rank, true};
+  const int32_t most = c.most([](const LayerSpec& layer) { return layer.num_heads; });
   for (LayerSpec& layer : c.layers) {
     if (layer.kv.k_dim != stored.k_dim || layer.kv.v_dim != stored.v_dim) {
       return m.corrupt("attention.key_length",
                        fmt::format("{} with values of {}, want {} and {}", layer.kv.k_dim,
                                    layer.kv.v_dim, stored.k_dim, stored.v_dim));
     }
-    if (layer.num_heads != c.layers.front().num_heads) {
+    if (layer.num_heads > 0 && layer.num_heads != most) {
       return m.unsupported("attention.head_count", "layers that differ");
     }
     layer.kv = stored;
@@ -61,8 +65,8 @@ Result<void> load_latent(Metadata& m, DecoderConfig& c) {
   return {};
 }
 
-Result<void> load_routing(Metadata& m, DecoderConfig& c) {
-  HEARTH_TRY(c.load_experts(m, false));
+Result<void> load_routing(Metadata& m, DecoderConfig& c, bool normalize) {
+  HEARTH_TRY(c.load_experts(m, normalize));
   ExpertConfig& e = c.experts;
   HEARTH_ASSIGN_OR_RETURN(e.num_groups, m.number_or("expert_group_count", kMaxExpertGroups, 1));
   HEARTH_ASSIGN_OR_RETURN(e.groups_used,
@@ -77,13 +81,15 @@ Result<void> load_routing(Metadata& m, DecoderConfig& c) {
   return {};
 }
 
+namespace {
+
 Result<std::unique_ptr<Model>> load_as(std::string_view architecture, const GgufFile& file,
                                        const kernels::OpTable& ops,
                                        const LoadProgressFn& progress) {
   Metadata m(file, architecture);
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(load_latent(m, c));
-  HEARTH_TRY(load_routing(m, c));
+  HEARTH_TRY(load_routing(m, c, false));
   HEARTH_TRY(c.load_position_scale(m, "attention.temperature_length"));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;

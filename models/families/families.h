@@ -59,6 +59,7 @@ FamilyLoader load_granitehybrid;
 FamilyLoader load_nemotron_h;
 FamilyLoader load_nemotron_h_moe;
 FamilyLoader load_plamo2;
+FamilyLoader load_kimi_linear;
 FamilyLoader load_bert;
 FamilyLoader load_nomic_bert;
 

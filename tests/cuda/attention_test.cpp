@@ -23,6 +23,13 @@ struct Case {
   bool to_all = false;  ///< as in encoders
   int32_t block_size = 16;
   float q_factor = 1;  ///< of the queries, whose scores are divided by it
+  int32_t v_dim = 0;   ///< 0: as head_dim, the size of K
+  bool v_in_k = false;
+
+  kernels::KvShape shape() const {
+    return {kv_heads, head_dim, v_dim > 0 ? v_dim : head_dim, v_in_k};
+  }
+  bool even() const { return shape() == kernels::KvShape::even(kv_heads, head_dim); }
 };
 
 /// Output rows by (sequence, position).
@@ -54,7 +61,7 @@ class Pool {
       tables_.emplace_back(static_cast<size_t>(blocks));
       num_blocks += blocks;
     }
-    const auto shape = kernels::KvShape::even(c.kv_heads, c.head_dim);
+    const kernels::KvShape shape = c.shape();
     const int64_t layer = kernels::kv_layer_bytes(c.kv_type, c.block_size, shape);
     std::vector<unsigned char> nan(static_cast<size_t>(num_blocks * 2 * layer), 0xff);
     memory_ = upload(ops, nan);
@@ -77,9 +84,9 @@ class Pool {
 
   void store(const std::vector<SeqPart>& parts) {
     const Step step(ops_, parts, tables_, c_.block_size);
-    const int64_t cols = int64_t{c_.kv_heads} * c_.head_dim;
-    const DeviceRows k(ops_, step.bound(), cols, token_rows(parts, Stream::kKey, cols));
-    const DeviceRows v(ops_, step.bound(), cols, token_rows(parts, Stream::kValue, cols));
+    const int64_t k_cols = c_.shape().k_width(), v_cols = c_.shape().v_width();
+    const DeviceRows k(ops_, step.bound(), k_cols, token_rows(parts, Stream::kKey, k_cols));
+    const DeviceRows v(ops_, step.bound(), v_cols, token_rows(parts, Stream::kValue, v_cols));
     ops_.kv_store(ops_.state.get(), {&step.batch(), 0, k.view(), v.view(), kv_});
     ops_.synchronize(ops_.state.get());
   }
@@ -96,10 +103,11 @@ class Pool {
 void attend(const OpTable& ops, const Case& c, const Pool& pool, const std::vector<SeqPart>& parts,
             Outputs* outputs) {
   const Step step(ops, parts, pool.tables(), c.block_size);
-  const int64_t cols = int64_t{c.heads} * c.head_dim;
-  std::vector<float> queries = token_rows(parts, Stream::kQuery, cols);
+  const int64_t q_cols = int64_t{c.heads} * c.head_dim;
+  const int64_t cols = int64_t{c.heads} * c.shape().v_dim;
+  std::vector<float> queries = token_rows(parts, Stream::kQuery, q_cols);
   for (float& value : queries) value *= c.q_factor;
-  const DeviceRows q(ops, step.bound(), cols, queries);
+  const DeviceRows q(ops, step.bound(), q_cols, queries);
   const DeviceRows out(ops, step.bound(), cols);
   const auto sinks = pack(ops, {random_tensor(50, DType::kF32, 1, c.heads)}, WeightRole::kVector);
   kernels::AttentionArgs args{};
@@ -146,7 +154,7 @@ std::vector<float> flat(const Outputs& outputs) {
 /// on the tensor cores also that of rounded weights, with bf16 that of rounded scores, and with
 /// q8_0 that of V rounded to f16.
 double tolerance(const Case& c) {
-  if (c.head_dim % 16 != 0 || c.head_dim > 256) return 3e-6;
+  if (c.head_dim % 16 != 0 || c.head_dim > 256 || !c.even()) return 3e-6;
   if (c.kv_type == DType::kF16 || c.kv_type == DType::kQ8_0) return 4e-4;
   return c.kv_type == DType::kBF16 ? 1e-4 : 3e-6;
 }
@@ -163,6 +171,31 @@ void same_as_reference(const OpTable& ops, const Case& c, const std::vector<SeqP
 const std::vector<SeqPart> kMixed = {{1, 40, 1}, {2, 17, 6}, {3, 0, 19}, {4, 0, 1}};
 
 }  // namespace
+
+TEST_CASE("attention: values of another size than keys, and values that lie in the keys") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    same_as_reference(ops, {.kv_type = type, .head_dim = 64, .v_dim = 32}, kMixed);
+    same_as_reference(ops, {.kv_type = type, .head_dim = 20, .sinks = true, .v_dim = 48}, kMixed);
+    same_as_reference(ops,
+                      {.kv_type = type,
+                       .kv_heads = 1,
+                       .heads = 10,
+                       .head_dim = 576,
+                       .v_dim = 512,
+                       .v_in_k = true},
+                      kMixed);
+    same_as_reference(ops,
+                      {.kv_type = type,
+                       .kv_heads = 1,
+                       .heads = 3,
+                       .head_dim = 40,
+                       .window = 10,
+                       .v_dim = 23,
+                       .v_in_k = true},
+                      {{1, 300, 2}, {2, 0, 5}});
+  }
+}
 
 TEST_CASE("attention: head sizes and KV types") {
   HEARTH_CUDA_TABLE(ops);

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/op_table.h"
 #include "kernels/ops/encoder_ops.h"
+#include "kernels/ops/recurrent_ops.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {
@@ -37,7 +38,19 @@ constexpr EncoderOps kWaitingEncoderOps = {
     encoder_waited<&EncoderOps::gelu, GeluArgs>,
     encoder_waited<&EncoderOps::attention_to_all, AttentionArgs>,
     encoder_waited<&EncoderOps::scale_by_position, ScaleByPositionArgs>,
-    encoder_waited<&EncoderOps::sigmoid_gate, SigmoidGateArgs>};
+    encoder_waited<&EncoderOps::sigmoid_gate, SigmoidGateArgs>,
+    encoder_waited<&EncoderOps::relu_squared, ReluSquaredArgs>};
+
+/// And of layers with a state.
+template <auto member, typename Args>
+void recurrent_waited(void* state, const Args& args) {
+  (shim_table().recurrent->*member)(state, args);
+  shim_table().synchronize(state);
+}
+constexpr RecurrentOps kWaitingRecurrentOps = {
+    recurrent_waited<&RecurrentOps::short_conv, ShortConvArgs>,
+    recurrent_waited<&RecurrentOps::head_scan, HeadScanArgs>,
+    recurrent_waited<&RecurrentOps::channel_scan, ChannelScanArgs>};
 
 OpTable waiting_table() {
   OpTable table = shim_table();
@@ -50,12 +63,16 @@ OpTable waiting_table() {
   table.soft_cap = waited<&OpTable::soft_cap, SoftCapArgs>;
   table.rope_table = waited<&OpTable::rope_table, RopeTableArgs>;
   table.rope = waited<&OpTable::rope, RopeArgs>;
+  table.copy_heads = waited<&OpTable::copy_heads, CopyHeadsArgs>;
+  table.times_rms = waited<&OpTable::times_rms, TimesRmsArgs>;
+  table.keep_peaks = waited<&OpTable::keep_peaks, KeepPeaksArgs>;
   table.kv_store = waited<&OpTable::kv_store, KvStoreArgs>;
   table.attention = waited<&OpTable::attention, AttentionArgs>;
   table.gated_activation = waited<&OpTable::gated_activation, GatedActivationArgs>;
   table.gather_rows = waited<&OpTable::gather_rows, GatherRowsArgs>;
   table.copy_blocks = waited<&OpTable::copy_blocks, CopyBlocksArgs>;
   table.encoder = &kWaitingEncoderOps;
+  table.recurrent = &kWaitingRecurrentOps;
   table.moe_route = waited<&OpTable::moe_route, MoeRouteArgs>;
   table.moe_matmul = waited<&OpTable::moe_matmul, MoeMatmulArgs>;
   table.moe_combine = waited<&OpTable::moe_combine, MoeCombineArgs>;

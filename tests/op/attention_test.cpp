@@ -209,9 +209,7 @@ TEST_CASE("attention: every variant against the reference, over a pool of NaN") 
     const Data data(c, seed);
     const Matrix want = attend(reference(), c, data, seed);
     std::optional<Matrix> fused;
-    const bool even = c.shape() == KvShape::even(c.kv_heads, c.head_dim);
     for (const NamedTable& table : cpu_tables(2)) {
-      if (!even && !table.ops.any_kv_shape) continue;  // such a table is refused when a model loads
       const Matrix got = attend(table.ops, c, data, seed);
       const std::string error = worst(got, want, constant(bound_of(c, table)));
       CHECK_MESSAGE(error.empty(),
@@ -243,7 +241,6 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
       const Data data(whole, seed);
       for (const NamedTable& table : cpu_tables(3)) {
         if (table.case_step(2) > 1) continue;  // tests/cuda/attention_test.cpp has similar cases
-        if (v_in_k && !table.ops.any_kv_shape) continue;
         CAPTURE(table.name);
         const Matrix all = attend(table.ops, whole, data, seed);
         // Chunks of the first sequence that end at `context`, alone or with the others.

@@ -63,11 +63,12 @@ class Steps {
 
   void step(const std::vector<Part>& parts) {
     std::vector<StateStep> states;
-    std::vector<int32_t> query_start = {0};
+    std::vector<int32_t> query_start = {0}, seq_idx;
     int32_t rows = 0;
     for (const Part& part : parts) {
       states.push_back(part.state);
       rows += part.count;
+      seq_idx.resize(rows, static_cast<int32_t>(states.size()) - 1);
       query_start.push_back(rows);
     }
     Matrix in(rows, problem_.in_width, 1, 3);
@@ -83,6 +84,9 @@ class Steps {
     BatchIndex batch;
     batch.num_tokens = rows;
     batch.num_seqs = static_cast<int32_t>(parts.size());
+    const int32_t counts[] = {rows, batch.num_seqs, 0};
+    batch.counts = counts;
+    batch.seq_idx = seq_idx.data();
     batch.query_start = query_start.data();
     batch.states = states.data();
     problem_.run(table_, batch, {memory_.data(), block_bytes_, kOffset}, in.view(), kept_.view(),
@@ -161,16 +165,17 @@ Problem conv(int32_t taps, int64_t channels, bool silu, bool gated, bool biased)
 }
 
 Problem heads(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_dim, bool delta,
-              bool tiled) {
+              bool tiled, bool row_decays = false) {
   Problem p;
-  p.name = fmt::format("head_scan {} heads of ({}, {}), {} of keys, delta {} tiled {}", num_heads,
-                       k_dim, v_dim, num_k_heads, delta, tiled);
+  p.name = fmt::format("head_scan {} heads of ({}, {}), {} of keys, delta {} tiled {} rows {}",
+                       num_heads, k_dim, v_dim, num_k_heads, delta, tiled, row_decays);
   const int64_t keys = int64_t{num_k_heads} * k_dim, values = int64_t{num_heads} * v_dim;
-  p.in_width = 2 * keys + values + 2 * num_heads;
+  const int64_t decays = int64_t{num_heads} * (row_decays ? k_dim : 1);
+  p.in_width = 2 * keys + values + decays + num_heads;
   p.out_width = values;
-  p.kept_width = HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim);
+  p.kept_width = HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim, row_decays);
   p.state_values = values * k_dim;
-  p.weights = {vector_of(3, num_heads, -1, 1), vector_of(4, num_heads, -1.5f, -0.1f),
+  p.weights = {vector_of(3, decays, -1, 1), vector_of(4, num_heads, -1.5f, -0.1f),
                vector_of(5, num_heads, 0, 2)};
   p.run = [=, weights = p.weights](const OpTable& table, const BatchIndex& batch,
                                    const StatePart& state, const TensorView& in,
@@ -178,7 +183,7 @@ Problem heads(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_d
     const auto dt_bias = pack(table, {weights[0]}, WeightRole::kVector);
     const auto a = pack(table, {weights[1]}, WeightRole::kVector);
     const auto skip = pack(table, {weights[2]}, WeightRole::kVector);
-    const TensorView beta = in.columns(2 * keys + values + num_heads, num_heads);
+    const TensorView beta = in.columns(2 * keys + values + decays, num_heads);
     table.recurrent->head_scan(table.state.get(), {.batch = &batch,
                                                    .num_heads = num_heads,
                                                    .num_k_heads = num_k_heads,
@@ -188,9 +193,10 @@ Problem heads(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_d
                                                    .q = in.columns(0, keys),
                                                    .k = in.columns(keys, keys),
                                                    .v = in.columns(2 * keys, values),
-                                                   .dt = in.columns(2 * keys + values, num_heads),
+                                                   .dt = in.columns(2 * keys + values, decays),
                                                    .dt_bias = dt_bias.get(),
                                                    .a = a.get(),
+                                                   .row_decays = row_decays,
                                                    .beta = delta ? &beta : nullptr,
                                                    .skip = delta ? nullptr : skip.get(),
                                                    .unit_keys = delta,
@@ -245,9 +251,16 @@ std::vector<Problem> problems() {
           heads(3, 3, 5, 16, true, false),
           heads(4, 1, 16, 32, false, false),
           heads(2, 2, 128, 80, false, false),
+          heads(2, 1, 200, 16, true, false),
+          heads(1, 1, 300, 32, true, false),
+          heads(2, 2, 32, 32, true, false, true),
+          heads(4, 2, 21, 16, true, true, true),
+          heads(1, 1, 130, 80, true, false, true),
+          heads(1, 1, 300, 16, true, false, true),
           channels_of(64, 16),
           channels_of(16, 1),
-          channels_of(176, 5)};
+          channels_of(176, 5),
+          channels_of(32, 40)};
 }
 
 std::vector<Matrix> texts_of(const Problem& problem, int32_t rows) {

@@ -25,10 +25,11 @@ void product(const float* x, const float* gate, int64_t n, float* out) {
 }
 
 /// kRegs registers of columns at once: so many chains hide the latency of fma.
-template <int kRegs>
+template <int kRegs, bool kRowDecays>
 void head_columns(float* s, int64_t stride, int32_t k_dim, const float* k, const float* q,
-                  const float* v, float decay, float weight, bool delta, float skip, float* out) {
-  const F keep = set1(decay);
+                  const float* v, const float* decays, float weight, bool delta, float skip,
+                  float* out) {
+  F keep = set1(decays[0]);
   F sums[kRegs];
   for (F& sum : sums) sum = zero();
   F w[kRegs];
@@ -36,6 +37,7 @@ void head_columns(float* s, int64_t stride, int32_t k_dim, const float* k, const
   if (delta) {
     for (int32_t i = 0; i < k_dim; ++i) {
       const F key = set1(k[i]);
+      if constexpr (kRowDecays) keep = set1(decays[i]);
       float* row = s + i * stride;
       for (int r = 0; r < kRegs; ++r) {
         const F value = mul(load(row + r * kLanes), keep);
@@ -71,16 +73,28 @@ void head_columns(float* s, int64_t stride, int32_t k_dim, const float* k, const
 
 constexpr int kHeadRegs = kLanes >= 8 ? 4 : 2;
 
-void head_row(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* k, const float* q,
-              const float* v, float decay, float weight, bool delta, float skip, float* out) {
+template <bool kRowDecays>
+void head_row_by(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* k, const float* q,
+                 const float* v, const float* decays, float weight, bool delta, float skip,
+                 float* out) {
   int64_t c = 0;
   for (; c + kHeadRegs * kLanes <= n; c += kHeadRegs * kLanes) {
-    head_columns<kHeadRegs>(s + c, stride, k_dim, k, q, v + c, decay, weight, delta, skip,
-                            q == nullptr ? nullptr : out + c);
+    head_columns<kHeadRegs, kRowDecays>(s + c, stride, k_dim, k, q, v + c, decays, weight, delta,
+                                        skip, q == nullptr ? nullptr : out + c);
   }
   for (; c < n; c += kLanes) {
-    head_columns<1>(s + c, stride, k_dim, k, q, v + c, decay, weight, delta, skip,
-                    q == nullptr ? nullptr : out + c);
+    head_columns<1, kRowDecays>(s + c, stride, k_dim, k, q, v + c, decays, weight, delta, skip,
+                                q == nullptr ? nullptr : out + c);
+  }
+}
+
+void head_row(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* k, const float* q,
+              const float* v, const float* decays, bool row_decays, float weight, bool delta,
+              float skip, float* out) {
+  if (row_decays) {
+    head_row_by<true>(s, stride, k_dim, n, k, q, v, decays, weight, delta, skip, out);
+  } else {
+    head_row_by<false>(s, stride, k_dim, n, k, q, v, decays, weight, delta, skip, out);
   }
 }
 

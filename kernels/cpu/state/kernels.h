@@ -19,11 +19,11 @@ struct StateKernels {
   void (*product)(const float* x, const float* gate, int64_t n, float* out);
   /// One row of one head, `n` columns (a multiple of 16, at most kStateTile) of its state: rows of
   /// `stride` values. q null: a replayed row, without output.
-  ///   s = decay * s;  w = delta ? weight * (v - s^T k) : weight * v;  s += k w^T;
-  ///   out = s^T q + skip * v
+  ///   s[i] = decays[i] * s[i], or decays[0] * s[i] without row_decays
+  ///   w = delta ? weight * (v - s^T k) : weight * v;  s += k w^T;  out = s^T q + skip * v
   void (*head_row)(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* k,
-                   const float* q, const float* v, float decay, float weight, bool delta,
-                   float skip, float* out);
+                   const float* q, const float* v, const float* decays, bool row_decays,
+                   float weight, bool delta, float skip, float* out);
   /// One row of `n` channels (as above): s and a are (d_state, stride). c null: no output.
   ///   s[i] = exp(d * a[i]) * s[i] + (d * x) * b[i];  out = sum_i c[i] * s[i] + skip * x
   void (*channel_row)(float* s, int64_t stride, int64_t d_state, int64_t n, const float* a,

@@ -112,6 +112,7 @@ void conv_channels(const StateKernels& kernels, const ShortConvArgs& args, int32
 
 void short_conv(void* state, const ShortConvArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   CpuState& s = state_of(state);
   const int64_t channels = args.x.cols;
   const int64_t tiles = (channels + kConvTile - 1) / kConvTile;
@@ -177,6 +178,7 @@ void scale_key(const HeadScanArgs& args, const float* key, double scale, float* 
 
 void head_scan(void* state, const HeadScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   CpuState& s = state_of(state);
   const BatchIndex& batch = *args.batch;
   const int64_t v_dim = args.v_dim;
@@ -197,11 +199,14 @@ void head_scan(void* state, const HeadScanArgs& args) {
       float q_unit[kMaxKeyDim];
       scale_key(args, row.k + key, 1.0, k_unit);
       if (q != nullptr) scale_key(args, q + key, args.q_scale, q_unit);
-      const HeadGates gates =
-          head_gates(args, head, row.dt[head], row.beta == nullptr ? nullptr : row.beta + head);
+      float decays[kMaxKeyDim];
+      for (int32_t i = 0; i < (args.row_decays ? args.k_dim : 1); ++i) {
+        decays[i] = head_decay(args, head, row.dt, i);
+      }
       s.states.head_row(at, v_dim, args.k_dim, columns.count, k_unit,
-                        q == nullptr ? nullptr : q_unit, row.v + value, gates.decay, gates.weight,
-                        row.beta != nullptr, skip, out == nullptr ? nullptr : out + value);
+                        q == nullptr ? nullptr : q_unit, row.v + value, decays, args.row_decays,
+                        head_weight(args, head, row.dt, row.beta), row.beta != nullptr, skip,
+                        out == nullptr ? nullptr : out + value);
     };
     walk_columns(
         batch, seq, columns, s.thread_scratch[thread],
@@ -215,6 +220,7 @@ void head_scan(void* state, const HeadScanArgs& args) {
 
 void channel_scan(void* state, const ChannelScanArgs& args) {
   check_args(args);
+  check_state_steps(*args.batch);
   CpuState& s = state_of(state);
   const BatchIndex& batch = *args.batch;
   const int64_t channels = args.x.cols, d_state = args.b.cols;

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a)
   const int first = seen.begin / kSplit;
   const int num_splits = (seen.end - 1) / kSplit - first + 1;
   const int thread = thread_x();
-  const int head_dim = a.kv.head_dim;
+  const int head_dim = a.kv.v_dim;
   const int stride = head_dim + 2;
   const float* partial = partial_of(a, row, head, first);
 
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a)
 }
 
 void attend(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows, bool whole) {
-  if (dtype != DType::kF32 && tiled_head(params.kv.head_dim)) {
+  if (dtype != DType::kF32 && tiled_heads(params.kv)) {
     return attend_tiles(stream, dtype, params, rows, whole);
   }
   switch (dtype) {
@@ -92,7 +92,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   cudaStream_t stream = state.stream.get();
   const GroupIndex& group = batch.groups[args.group];
   const KvShape& shape = args.kv.shape;
-  HEARTH_EXPECT(shape.v_dim <= kMaxHeadDim, shape.v_dim);
+  HEARTH_EXPECT(shape.k_dim <= kMaxKeyDims && shape.v_dim <= kMaxHeadDim, shape.k_dim);
   AttentionParams params{};
   params.count = row_count(batch, Rows::kTokens);
   params.positions = batch.positions;

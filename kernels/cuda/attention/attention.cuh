@@ -26,8 +26,10 @@ inline constexpr int kSplitTiles = kSplit / kAttentionTile;
 static_assert(2 * kAttentionTile == kWarp, "step 1 has two lanes per position");
 /// Most heads that share K and V in one block.
 inline constexpr int kMaxHeads = 8;
-/// Largest head dimension: one or two values per thread.
+/// Most values of V per head: one or two per thread.
 inline constexpr int kMaxHeadDim = 2 * kAttentionThreads;
+/// Most of K per head: those of kMaxHeads queries are in shared memory.
+inline constexpr int kMaxKeyDims = 640;
 
 struct AttentionParams {
   const int32_t* count;
@@ -48,7 +50,7 @@ struct AttentionParams {
   int32_t window;
   const float* sinks;
   int32_t max_splits;
-  float* partial;  ///< (rows, heads, max_splits, head_dim + 2): values, maximum, sum
+  float* partial;  ///< (rows, heads, max_splits, v_dim + 2): values, maximum, sum
 };
 
 /// The positions that a row attends to: begin .. end - 1.
@@ -64,7 +66,7 @@ __device__ inline Seen seen_by(const AttentionParams& a, int row) {
 __device__ inline float* partial_of(const AttentionParams& a, int64_t row, int head, int split) {
   const int64_t heads = int64_t{a.kv.num_kv_heads} * a.heads_per_kv;
   return a.partial +
-         (((row - a.first_row) * heads + head) * a.max_splits + split) * (a.kv.head_dim + 2);
+         (((row - a.first_row) * heads + head) * a.max_splits + split) * (a.kv.v_dim + 2);
 }
 
 /// One step of the online softmax: the factor of the old result is `keep`, that of the new one

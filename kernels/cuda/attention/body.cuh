@@ -21,9 +21,9 @@ __device__ void half_dots(const AttentionParams& a, const float* q, int kv_head,
                           int offset, int half, float (&sum)[kHeads]) {
   const KvView& kv = a.kv;
   const T* key = keys<const T>(kv, block);
-  for (int share = half; share < kv.head_dim / kShare; share += 2) {
+  for (int share = half; share < kv.k_dim / kShare; share += 2) {
     const int first = share * kShare;
-    const T* at = key + key_element(kv_head, offset, first, kv.head_dim, kv.block_size, kShare);
+    const T* at = key + key_element(kv_head, offset, first, kv.k_dim, kv.block_size, kShare);
     float k[kShare];
     if constexpr (kShare > 1) {
       const Share<T> stored = load_as<Share<T>>(at);
@@ -33,14 +33,14 @@ __device__ void half_dots(const AttentionParams& a, const float* q, int kv_head,
       k[0] = to_float(*at);
     }
     if constexpr (kScaled<T>) {
-      const float d = to_float(scales_of(kv, key)[key_scale(kv, kv_head, offset, first)]);
+      const float d = to_float(scales_of(kv, key, kv.k_dim)[key_scale(kv, kv_head, offset, first)]);
 #pragma unroll
       for (int i = 0; i < kShare; ++i) k[i] *= d;  // exact
     }
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-      for (int i = 0; i < kShare; ++i) sum[h] = fmaf(q[h * kv.head_dim + first + i], k[i], sum[h]);
+      for (int i = 0; i < kShare; ++i) sum[h] = fmaf(q[h * kv.k_dim + first + i], k[i], sum[h]);
     }
   }
 }
@@ -105,13 +105,18 @@ __device__ void add_values(const AttentionParams& a, const int32_t* table, int k
     if (end > to) end = to;
     const T* value = values<const T>(kv, table[begin / kv.block_size]);
     const int offset = begin % kv.block_size;
-    const T* at = value + value_element(kv_head, offset, d, kv.head_dim, kv.block_size);
+    const T* at = value + (kv.v_in_k ? key_element(kv_head, offset, d, kv.k_dim, kv.block_size,
+                                                   key_share(kv.k_dim, sizeof(T)))
+                                     : value_element(kv_head, offset, d, kv.v_dim, kv.block_size));
+    const int64_t step = kv.v_in_k ? key_share(kv.k_dim, sizeof(T)) : kv.v_dim;
     const auto count = end - begin;
 #pragma unroll 8
     for (int i = 0; i < count; ++i) {
-      float v = to_float(at[int64_t{i} * kv.head_dim]);
+      float v = to_float(at[i * step]);
       if constexpr (kScaled<T>) {
-        v *= to_float(scales_of(kv, value)[value_scale(kv, kv_head, offset + i, d)]);  // exact
+        const int64_t scale = kv.v_in_k ? key_scale(kv, kv_head, offset + i, d)
+                                        : value_scale(kv, kv_head, offset + i, d);
+        v *= to_float(scales_of(kv, value, kv.v_in_k ? kv.k_dim : kv.v_dim)[scale]);  // exact
       }
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
@@ -147,25 +152,25 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   if (split_index < first_split || split_index > last_split) return;
 
   const int thread = thread_x();
-  const int head_dim = a.kv.head_dim;
+  const int k_dim = a.kv.k_dim;
+  const int v_dim = a.kv.v_dim;
   const int kv_head = block_y() / a.head_groups;
   const int in_group = block_y() % a.head_groups * kHeads;
   const int first_head = kv_head * a.heads_per_kv + in_group;
   const int num_heads = a.heads_per_kv - in_group < kHeads ? a.heads_per_kv - in_group : kHeads;
   const int32_t* table = a.block_table + int64_t{a.seq_idx[row]} * a.max_blocks;
 
-  HEARTH_DYN_SHARED(float, q);  // (kHeads, head_dim); then the runs' sums, (runs, kHeads, width)
-  float* run_sums = q + kHeads * head_dim;
+  HEARTH_DYN_SHARED(float, q);  // (kHeads, k_dim); then the runs' sums, (runs, kHeads, width)
+  float* run_sums = q + kHeads * k_dim;
   __shared__ SplitScores<kHeads> split;
-  for (int i = thread; i < kHeads * head_dim; i += kAttentionThreads) {
+  for (int i = thread; i < kHeads * k_dim; i += kAttentionThreads) {
     // Heads past the group's last are zero; their results are dropped.
-    q[i] = i / head_dim < num_heads
-               ? a.q.data[row * a.q.stride + int64_t{first_head} * head_dim + i]
-               : 0.0f;
+    q[i] =
+        i / k_dim < num_heads ? a.q.data[row * a.q.stride + int64_t{first_head} * k_dim + i] : 0.0f;
   }
   __syncthreads();
 
-  const ValueThreads shape = value_threads(head_dim);
+  const ValueThreads shape = value_threads(v_dim);
   const int run = thread / shape.width;
   const int own_dim = thread % shape.width;
   [[maybe_unused]] float total_max[kHeads];  // these three are used only with kWhole
@@ -193,7 +198,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
 #pragma unroll
     for (int i = 0; i < kDims; ++i) {
       const int d = own_dim + i * kAttentionThreads;
-      if (run >= shape.runs || d >= head_dim) continue;
+      if (run >= shape.runs || d >= v_dim) continue;
       const int run_begin = start + run * (kSplit / shape.runs);
       const int run_end = run_begin + kSplit / shape.runs;
       add_values<T, kHeads>(a, table, kv_head, d, here.begin > run_begin ? here.begin : run_begin,
@@ -222,11 +227,11 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
 #pragma unroll
         for (int i = 0; i < kDims; ++i) {
           const int d = own_dim + i * kAttentionThreads;
-          if (run == 0 && d < head_dim) to[d] = part[i][h];
+          if (run == 0 && d < v_dim) to[d] = part[i][h];
         }
         if (thread == 0) {
-          to[head_dim] = split.maximum[h];
-          to[head_dim + 1] = split.sum[h];
+          to[v_dim] = split.maximum[h];
+          to[v_dim + 1] = split.sum[h];
         }
       }
       more = false;
@@ -249,11 +254,11 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   if constexpr (kWhole) {
     for (int h = 0; h < num_heads; ++h) {
       const int head = first_head + h;
-      float* out = a.out.data + row * a.out.stride + int64_t{head} * head_dim;
+      float* out = a.out.data + row * a.out.stride + int64_t{head} * v_dim;
 #pragma unroll
       for (int i = 0; i < kDims; ++i) {
         const int d = own_dim + i * kAttentionThreads;
-        if (run != 0 || d >= head_dim) continue;
+        if (run != 0 || d >= v_dim) continue;
         out[d] = finished(total[i][h], total_max[h], total_sum[h],
                           a.sinks == nullptr ? nullptr : a.sinks + head);
       }
@@ -264,9 +269,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
 template <typename T, int kShare, int kHeads>
 void launch_heads(cudaStream_t stream, AttentionParams params, int rows, bool whole) {
   params.head_groups = (params.heads_per_kv + kHeads - 1) / kHeads;
-  const ValueThreads shape = value_threads(params.kv.head_dim);
+  const ValueThreads shape = value_threads(params.kv.v_dim);
   const size_t shared =
-      sizeof(float) * kHeads * static_cast<size_t>(params.kv.head_dim + shape.runs * shape.width);
+      sizeof(float) * kHeads * static_cast<size_t>(params.kv.k_dim + shape.runs * shape.width);
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>(params.kv.num_kv_heads * params.head_groups),
                   static_cast<unsigned>(whole ? 1 : params.max_splits));
@@ -282,7 +287,7 @@ void launch_heads(cudaStream_t stream, AttentionParams params, int rows, bool wh
 template <typename T>
 void launch_attention(cudaStream_t stream, const AttentionParams& params, int rows, bool whole) {
   constexpr int kShare = Share<T>::kCount;
-  if (key_share(params.kv.head_dim, sizeof(T)) != kShare) {
+  if (key_share(params.kv.k_dim, sizeof(T)) != kShare) {
     launch_heads<T, 1, 1>(stream, params, rows, whole);
   } else if (params.heads_per_kv == 1) {
     launch_heads<T, kShare, 1>(stream, params, rows, whole);

@@ -11,19 +11,20 @@ struct KvView {
   std::byte* base;
   int64_t block_bytes;
   int64_t layer_offset;
-  int64_t value_offset;  ///< bytes from the layer's start to V
+  int64_t value_offset;  ///< bytes from the layer's start to V; 0 if V lies in K
   int32_t block_size;
   int32_t num_kv_heads;
-  int32_t head_dim;
+  int32_t k_dim;
+  int32_t v_dim;
+  bool v_in_k;  ///< V is the front of K, which is then laid out as K alone
 };
 
 inline KvView kv_view(const PagedKv& kv) {
   const KvShape& shape = kv.shape;
-  HEARTH_EXPECT(shape.k_dim == shape.v_dim && !shape.v_in_k, shape.v_dim);
-  return {kv.base,         kv.block_bytes,
-          kv.layer_offset, kv_layer_bytes(kv.dtype, kv.block_size, shape) / 2,
-          kv.block_size,   shape.num_kv_heads,
-          shape.k_dim};
+  const int64_t k_bytes = shape.num_kv_heads * kv_head_bytes(kv.dtype, kv.block_size, shape.k_dim);
+  return {kv.base,       kv.block_bytes,     kv.layer_offset, shape.v_in_k ? 0 : k_bytes,
+          kv.block_size, shape.num_kv_heads, shape.k_dim,     shape.v_dim,
+          shape.v_in_k};
 }
 
 template <typename T>
@@ -41,19 +42,18 @@ inline constexpr bool kScaled = sizeof(T) == 1;
 /// Index of the scale of 32 dimensions. For K, scales of neighbouring positions are adjacent; for
 /// V, those of one position.
 __device__ inline int64_t key_scale(const KvView& kv, int kv_head, int position, int d) {
-  const int64_t line = int64_t{kv_head} * kv_scales(kv.head_dim) + d / kKvScaleDims;
+  const int64_t line = int64_t{kv_head} * kv_scales(kv.k_dim) + d / kKvScaleDims;
   return line * kv.block_size + position;
 }
 __device__ inline int64_t value_scale(const KvView& kv, int kv_head, int position, int d) {
   const int64_t line = int64_t{kv_head} * kv.block_size + position;
-  return line * kv_scales(kv.head_dim) + d / kKvScaleDims;
+  return line * kv_scales(kv.v_dim) + d / kKvScaleDims;
 }
-/// The scales of K or of V, whose integers begin at `integers`.
+/// The scales of K or of V, whose integers begin at `integers`, with `dims` of each head.
 template <typename Byte>
-__device__ auto scales_of(const KvView& kv, Byte* integers) {
+__device__ auto scales_of(const KvView& kv, Byte* integers, int dims) {
   using ScaleOf = std::conditional_t<std::is_const_v<Byte>, const Half, Half>;
-  return reinterpret_cast<ScaleOf*>(integers +
-                                    int64_t{kv.num_kv_heads} * kv.block_size * kv.head_dim);
+  return reinterpret_cast<ScaleOf*>(integers + int64_t{kv.num_kv_heads} * kv.block_size * dims);
 }
 
 }  // namespace hearth::kernels

@@ -21,18 +21,23 @@ __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
   const int slot = p.slot_mapping[row];
   if (slot < 0) return;
   const int position = slot % kv.block_size;
-  const int share = key_share(kv.head_dim, sizeof(T));
+  const int share = key_share(kv.k_dim, sizeof(T));
+  const bool tiled = kTileable<T> && tiled_heads(kv);
   T* key = keys<T>(kv, slot / kv.block_size);
-  T* value = values<T>(kv, slot / kv.block_size);
-  for (int c = thread_x(); c < kv.num_kv_heads * kv.head_dim; c += kThreads) {
-    const int head = c / kv.head_dim;
-    const int d = c % kv.head_dim;
-    const bool tiled = kTileable<T> && tiled_head(kv.head_dim);
-    const int64_t k = tiled ? tiled_key(head, position, d, kv.head_dim, kv.block_size)
-                            : key_element(head, position, d, kv.head_dim, kv.block_size, share);
-    const int64_t v = tiled ? tiled_value(head, position, d, kv.head_dim, kv.block_size)
-                            : value_element(head, position, d, kv.head_dim, kv.block_size);
+  for (int c = thread_x(); c < kv.num_kv_heads * kv.k_dim; c += kThreads) {
+    const int head = c / kv.k_dim;
+    const int d = c % kv.k_dim;
+    const int64_t k = tiled ? tiled_key(head, position, d, kv.k_dim, kv.block_size)
+                            : key_element(head, position, d, kv.k_dim, kv.block_size, share);
     from_float(p.k.data[row * p.k.stride + c], key + k);
+  }
+  if (kv.v_in_k) return;
+  T* value = values<T>(kv, slot / kv.block_size);
+  for (int c = thread_x(); c < kv.num_kv_heads * kv.v_dim; c += kThreads) {
+    const int head = c / kv.v_dim;
+    const int d = c % kv.v_dim;
+    const int64_t v = tiled ? tiled_value(head, position, d, kv.v_dim, kv.block_size)
+                            : value_element(head, position, d, kv.v_dim, kv.block_size);
     from_float(p.v.data[row * p.v.stride + c], value + v);
   }
 }
@@ -55,37 +60,50 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
   const int slot = p.slot_mapping[row];
   if (slot < 0) return;
   const int position = slot % kv.block_size;
-  const int share = key_share(kv.head_dim, 1);
-  const bool tiled = tiled_head(kv.head_dim);
+  const int share = key_share(kv.k_dim, 1);
+  const bool tiled = tiled_heads(kv);
+  const int lane = thread_x() % kWarp;
   auto* key = keys<int8_t>(kv, slot / kv.block_size);
-  auto* value = values<int8_t>(kv, slot / kv.block_size);
-  const auto lane = thread_x() % kWarp;
-  const int per_head = kv_scales(kv.head_dim);
-  for (int i = thread_x() / kWarp; i < kv.num_kv_heads * per_head; i += kThreads / kWarp) {
-    const int head = i / per_head;
-    const int first = i % per_head * kKvScaleDims;
+  const int k_scales = kv_scales(kv.k_dim);
+  for (int i = thread_x() / kWarp; i < kv.num_kv_heads * k_scales; i += kThreads / kWarp) {
+    const int head = i / k_scales;
+    const int first = i % k_scales * kKvScaleDims;
     const int d = first + lane;
-    const bool there = d < kv.head_dim;
-    const int64_t c = int64_t{head} * kv.head_dim + d;
+    const bool there = d < kv.k_dim;
+    const int64_t c = int64_t{head} * kv.k_dim + d;
     Half scale;
     const int8_t k = quantize_lane(there ? p.k.data[row * p.k.stride + c] : 0.0f, &scale);
     if (there) {
-      key[tiled ? tiled_q8_key(head, position, d, kv.head_dim, kv.block_size)
-                : key_element(head, position, d, kv.head_dim, kv.block_size, share)] = k;
+      key[tiled ? tiled_q8_key(head, position, d, kv.k_dim, kv.block_size)
+                : key_element(head, position, d, kv.k_dim, kv.block_size, share)] = k;
     }
-    const int64_t scales = tile_scales(head, position, first, kv.head_dim, kv.block_size);
     if (lane == 0) {
-      scales_of(kv, key)[tiled ? scales + key_scale_in_tile(position)
-                               : key_scale(kv, head, position, first)] = scale;
+      scales_of(kv, key,
+                kv.k_dim)[tiled ? tile_scales(head, position, first, kv.k_dim, kv.block_size) +
+                                      key_scale_in_tile(position)
+                                : key_scale(kv, head, position, first)] = scale;
     }
+  }
+  if (kv.v_in_k) return;
+  auto* value = values<int8_t>(kv, slot / kv.block_size);
+  const int v_scales = kv_scales(kv.v_dim);
+  for (int i = thread_x() / kWarp; i < kv.num_kv_heads * v_scales; i += kThreads / kWarp) {
+    const int head = i / v_scales;
+    const int first = i % v_scales * kKvScaleDims;
+    const int d = first + lane;
+    const bool there = d < kv.v_dim;
+    const int64_t c = int64_t{head} * kv.v_dim + d;
+    Half scale;
     const int8_t v = quantize_lane(there ? p.v.data[row * p.v.stride + c] : 0.0f, &scale);
     if (there) {
-      value[tiled ? tiled_value(head, position, d, kv.head_dim, kv.block_size)
-                  : value_element(head, position, d, kv.head_dim, kv.block_size)] = v;
+      value[tiled ? tiled_value(head, position, d, kv.v_dim, kv.block_size)
+                  : value_element(head, position, d, kv.v_dim, kv.block_size)] = v;
     }
     if (lane == 0) {
-      scales_of(kv, value)[tiled ? scales + value_scale_in_tile(position)
-                                 : value_scale(kv, head, position, first)] = scale;
+      scales_of(kv, value,
+                kv.v_dim)[tiled ? tile_scales(head, position, first, kv.v_dim, kv.block_size) +
+                                      value_scale_in_tile(position)
+                                : value_scale(kv, head, position, first)] = scale;
     }
   }
 }
@@ -96,7 +114,8 @@ void cuda::kv_store(void* state, const KvStoreArgs& args) {
   const BatchIndex& batch = *args.batch;
   if (batch.num_tokens == 0) return;
   const StoreParams params{row_count(batch, Rows::kTokens), batch.groups[args.group].slot_mapping,
-                           rows_view(args.k), rows_view(args.v), kv_view(args.kv)};
+                           rows_view(args.k), args.kv.shape.v_in_k ? RowsView{} : rows_view(args.v),
+                           kv_view(args.kv)};
   cudaStream_t stream = cuda_state(state).stream.get();
   const int rows = batch.num_tokens;
   switch (args.kv.dtype) {

@@ -1,5 +1,6 @@
 #pragma once
-// KV of f16, bf16 and q8_0 whose head_dim is a multiple of 16 is stored in tiles of 16 positions
+// KV of f16, bf16 and q8_0, with equal head_dims of K and V that are multiples of 16, is stored in
+// tiles of 16 positions
 // and 16 dimensions, each in the order of the tensor cores' operand A (kernels/cuda/mma.cuh): a
 // warp reads a tile as 512 consecutive bytes. Within a layer's K, or V, of one block:
 //   [kv head][16 positions][16 dimensions][lane: 32][register: 4][2 elements]
@@ -27,8 +28,9 @@ inline constexpr int kMaxTiledHeadDim = 256;
 template <typename T>
 inline constexpr bool kTileable = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-__host__ __device__ constexpr bool tiled_head(int head_dim) {
-  return head_dim % kKvTile == 0 && head_dim <= kMaxTiledHeadDim;
+__host__ __device__ constexpr bool tiled_heads(const KvView& kv) {
+  return kv.k_dim == kv.v_dim && !kv.v_in_k && kv.k_dim % kKvTile == 0 &&
+         kv.k_dim <= kMaxTiledHeadDim;
 }
 
 __host__ __device__ constexpr int tile_element(int row, int column) {

@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   const int lane = thread % kWarp;
   const int warp = thread / kWarp;
   const KvView& kv = a.kv;
-  const int head_dim = kv.head_dim;
+  const int head_dim = kv.k_dim;
   const int kv_head = block_y() / a.head_groups;
   const int in_group = block_y() % a.head_groups * block_heads;
   const int group_heads =
@@ -347,7 +347,7 @@ void launch_tiles(cudaStream_t stream, AttentionParams params, int rows, bool wh
   params.head_groups = (params.heads_per_kv + heads - 1) / heads;
   const size_t shared =
       sizeof(uint32_t) *
-      static_cast<size_t>(kColumns * kColumnStride + Tiles<T>::query_words(params.kv.head_dim));
+      static_cast<size_t>(kColumns * kColumnStride + Tiles<T>::query_words(params.kv.k_dim));
   const dim3 grid(static_cast<unsigned>(rows),
                   static_cast<unsigned>(params.kv.num_kv_heads * params.head_groups),
                   static_cast<unsigned>(whole ? 1 : params.max_splits));

@@ -26,7 +26,7 @@ struct Column {
 /// The query of a column; null for an unused one.
 __device__ inline const float* query_of(const AttentionParams& a, const Column& c) {
   if (c.row < 0) return nullptr;
-  return a.q.data + c.row * a.q.stride + int64_t{c.head} * a.kv.head_dim;
+  return a.q.data + c.row * a.q.stride + int64_t{c.head} * a.kv.k_dim;
 }
 /// The largest magnitude of a warp's query, as the bits of a float.
 __device__ inline uint32_t largest(const float* q, int head_dim) {
@@ -59,7 +59,7 @@ struct Tiles {
                                      uint32_t* words) {
     auto* operand = reinterpret_cast<uint16_t*>(words);
     const int lane = thread_x() % kWarp;
-    const int head_dim = a.kv.head_dim;
+    const int head_dim = a.kv.k_dim;
     const float* q = query_of(a, columns[column]);
     float scale = 1.0f;
     float unscale = 1.0f;
@@ -86,9 +86,9 @@ struct Tiles {
                               int column_tiles, const uint32_t* query,
                               float (&c)[kColumnTiles][4]) {
     const int lane = thread_x() % kWarp;
-    const int steps = kv.head_dim / kKvTile;
+    const int steps = kv.k_dim / kKvTile;
     const T* tiles =
-        keys<const T>(kv, block) + kv_tile(kv_head, offset, 0, kv.head_dim, kv.block_size);
+        keys<const T>(kv, block) + kv_tile(kv_head, offset, 0, kv.k_dim, kv.block_size);
 #pragma unroll kAhead
     for (int step = 0; step < steps; ++step) {
       const auto k = load_as<uint4>(tiles + step * kKvTileElements + lane * 8);
@@ -112,7 +112,7 @@ struct Tiles {
     __device__ void load(const KvView& kv, int64_t block, int kv_head, int offset, int dim) {
       const int lane = thread_x() % kWarp;
       stored = load_as<uint4>(values<const T>(kv, block) +
-                              kv_tile(kv_head, offset, dim, kv.head_dim, kv.block_size) + lane * 8);
+                              kv_tile(kv_head, offset, dim, kv.k_dim, kv.block_size) + lane * 8);
     }
     __device__ void operand(uint32_t (&v)[4]) const {
       v[0] = stored.x;

@@ -33,7 +33,7 @@ struct Tiles<int8_t> {
                                      uint32_t* words) {
     auto* operand = reinterpret_cast<int8_t*>(words);
     const int lane = thread_x() % kWarp;
-    const int head_dim = a.kv.head_dim;
+    const int head_dim = a.kv.k_dim;
     const int steps = kv_scales(head_dim);
     const float* q = query_of(a, columns[column]);
     const uint32_t most = largest(q, head_dim);
@@ -60,15 +60,15 @@ struct Tiles<int8_t> {
                               int column_tiles, const uint32_t* query,
                               float (&c)[kColumnTiles][4]) {
     const int lane = thread_x() % kWarp;
-    const int steps = kv_scales(kv.head_dim);
+    const int steps = kv_scales(kv.k_dim);
     const auto* key = keys<const int8_t>(kv, block);
-    const int8_t* tiles = key + kv_tile(kv_head, offset, 0, kv.head_dim, kv.block_size);
+    const int8_t* tiles = key + kv_tile(kv_head, offset, 0, kv.k_dim, kv.block_size);
     const Half* scales =
-        scales_of(kv, key) + tile_scales(kv_head, offset, 0, kv.head_dim, kv.block_size);
+        scales_of(kv, key, kv.k_dim) + tile_scales(kv_head, offset, 0, kv.k_dim, kv.block_size);
 #pragma unroll kAhead
     for (int step = 0; step < steps; ++step) {
       uint32_t k[4] = {};
-      if (kv.head_dim - step * kKvScaleDims >= kKvScaleDims) {
+      if (kv.k_dim - step * kKvScaleDims >= kKvScaleDims) {
         const auto stored = load_as<uint4>(tiles + step * 2 * kKvTileElements + lane * 16);
         k[0] = stored.x;
         k[1] = stored.y;
@@ -114,11 +114,11 @@ struct Tiles<int8_t> {
     __device__ void load(const KvView& kv, int64_t block, int kv_head, int offset, int dim) {
       const int lane = thread_x() % kWarp;
       const auto* value = values<const int8_t>(kv, block);
-      stored = load_as<uint2>(value + kv_tile(kv_head, offset, dim, kv.head_dim, kv.block_size) +
-                              lane * 8);
-      scales = load_as<uint2>(scales_of(kv, value) +
-                              tile_scales(kv_head, offset, dim, kv.head_dim, kv.block_size) +
-                              lane % 4 * 4);
+      stored =
+          load_as<uint2>(value + kv_tile(kv_head, offset, dim, kv.k_dim, kv.block_size) + lane * 8);
+      scales =
+          load_as<uint2>(scales_of(kv, value, kv.v_dim) +
+                         tile_scales(kv_head, offset, dim, kv.k_dim, kv.block_size) + lane % 4 * 4);
     }
     __device__ void operand(uint32_t (&v)[4]) const {
       halves_of(stored.x, &v[0], &v[1]);

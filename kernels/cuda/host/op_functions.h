@@ -7,6 +7,7 @@
 #include "kernels/ops.h"
 #include "kernels/ops/device_clock.h"
 #include "kernels/ops/draw.h"
+#include "kernels/ops/recurrent_ops.h"
 #include "kernels/ops/side_copies.h"
 
 namespace hearth::kernels::cuda {
@@ -36,6 +37,9 @@ void add_scaled(void* state, const AddScaledArgs& args);
 void soft_cap(void* state, const SoftCapArgs& args);
 void rope_table(void* state, const RopeTableArgs& args);
 void rope(void* state, const RopeArgs& args);
+void copy_heads(void* state, const CopyHeadsArgs& args);
+void times_rms(void* state, const TimesRmsArgs& args);
+void keep_peaks(void* state, const KeepPeaksArgs& args);
 void kv_store(void* state, const KvStoreArgs& args);
 void attention(void* state, const AttentionArgs& args);
 void gated_activation(void* state, const GatedActivationArgs& args);
@@ -47,5 +51,8 @@ void feed(void* state, const FeedArgs& args);
 void moe_route(void* state, const MoeRouteArgs& args);
 void moe_matmul(void* state, const MoeMatmulArgs& args);
 void moe_combine(void* state, const MoeCombineArgs& args);
+void short_conv(void* state, const ShortConvArgs& args);
+void head_scan(void* state, const HeadScanArgs& args);
+void channel_scan(void* state, const ChannelScanArgs& args);
 
 }  // namespace hearth::kernels::cuda

@@ -8,6 +8,7 @@
 #include "kernels/cuda/host/state.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
+#include "kernels/ops/recurrent_kernels.h"
 
 namespace hearth::kernels {
 namespace {
@@ -33,10 +34,39 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::gelu, GeluArgs>,
                                     checked<cuda::attention_to_all, AttentionArgs>,
                                     checked<cuda::scale_by_position, ScaleByPositionArgs>,
-                                    checked<cuda::sigmoid_gate, SigmoidGateArgs>};
+                                    checked<cuda::sigmoid_gate, SigmoidGateArgs>,
+                                    checked<cuda::relu_squared, ReluSquaredArgs>};
+
+constexpr RecurrentOps kRecurrentOps = {checked<cuda::short_conv, ShortConvArgs>,
+                                        checked<cuda::head_scan, HeadScanArgs>,
+                                        checked<cuda::channel_scan, ChannelScanArgs>};
 
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
                               checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};
+
+void set_ops(OpTable& table) {
+  table.embed = checked<cuda::embed, EmbedArgs>;
+  table.rms_norm = checked<cuda::rms_norm, RmsNormArgs>;
+  table.matmul = checked<cuda::matmul, MatmulArgs>;
+  table.add_bias = checked<cuda::add_bias, AddBiasArgs>;
+  table.add_scaled = checked<cuda::add_scaled, AddScaledArgs>;
+  table.soft_cap = checked<cuda::soft_cap, SoftCapArgs>;
+  table.rope_table = checked<cuda::rope_table, RopeTableArgs>;
+  table.rope = checked<cuda::rope, RopeArgs>;
+  table.copy_heads = checked<cuda::copy_heads, CopyHeadsArgs>;
+  table.times_rms = checked<cuda::times_rms, TimesRmsArgs>;
+  table.keep_peaks = checked<cuda::keep_peaks, KeepPeaksArgs>;
+  table.kv_store = checked<cuda::kv_store, KvStoreArgs>;
+  table.attention = checked<cuda::attention, AttentionArgs>;
+  table.gated_activation = checked<cuda::gated_activation, GatedActivationArgs>;
+  table.gather_rows = checked<cuda::gather_rows, GatherRowsArgs>;
+  table.copy_blocks = checked_copy_blocks;
+  table.moe_route = checked<cuda::moe_route, MoeRouteArgs>;
+  table.moe_matmul = checked<cuda::moe_matmul, MoeMatmulArgs>;
+  table.encoder = &kEncoderOps;
+  table.recurrent = &kRecurrentOps;
+  table.moe_combine = checked<cuda::moe_combine, MoeCombineArgs>;
+}
 
 /// The device uses no CPU threads that could be given up.
 void set_num_threads(void*, int32_t num_threads) {
@@ -128,6 +158,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   if (state->fast.products != nullptr) {  // the bits depend on the library version
     table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
   }
+  table.any_kv_shape = true;
   table.state = std::move(state);
   table.allocate = cuda::allocate;
   table.release = cuda::release;
@@ -145,23 +176,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.end_capture = cuda::end_capture;
   table.replay = cuda::replay;
   table.pack_weights = cuda::pack_weights;
-  table.embed = checked<cuda::embed, EmbedArgs>;
-  table.rms_norm = checked<cuda::rms_norm, RmsNormArgs>;
-  table.matmul = checked<cuda::matmul, MatmulArgs>;
-  table.add_bias = checked<cuda::add_bias, AddBiasArgs>;
-  table.add_scaled = checked<cuda::add_scaled, AddScaledArgs>;
-  table.soft_cap = checked<cuda::soft_cap, SoftCapArgs>;
-  table.rope_table = checked<cuda::rope_table, RopeTableArgs>;
-  table.rope = checked<cuda::rope, RopeArgs>;
-  table.kv_store = checked<cuda::kv_store, KvStoreArgs>;
-  table.attention = checked<cuda::attention, AttentionArgs>;
-  table.gated_activation = checked<cuda::gated_activation, GatedActivationArgs>;
-  table.gather_rows = checked<cuda::gather_rows, GatherRowsArgs>;
-  table.copy_blocks = checked_copy_blocks;
-  table.moe_route = checked<cuda::moe_route, MoeRouteArgs>;
-  table.moe_matmul = checked<cuda::moe_matmul, MoeMatmulArgs>;
-  table.encoder = &kEncoderOps;
-  table.moe_combine = checked<cuda::moe_combine, MoeCombineArgs>;
+  set_ops(table);
   table.set_num_threads = set_num_threads;
   return table;
 }

@@ -841,6 +841,49 @@ class QwenHybrid(Hybrid):
         return out
 
 
+class KimiLinear(DeepSeek2):
+    """Kimi Team 2025 (Kimi Linear), equations 1 to 9: decays of their own for each value of a key."""
+
+    def __init__(self, model):
+        metadata = dict(model.metadata)
+        model.metadata.update({"attention.head_count_kv": 1})
+        super().__init__(model)
+        model.metadata = self.m = metadata
+
+    def rotated(self, x, layer):
+        return x  # no positions
+
+    def delta_attention(self, blk, x):
+        w, tokens, heads, dim = self.w, x.shape[0], self.heads, self.m["kda.head_dim"]
+
+        def convolved(part):
+            values, weight = x @ w[f"{blk}attn_{part}.weight"].T, w[f"{blk}ssm_conv1d_{part}.weight"][:, 0]
+            taps = weight.shape[1]
+            padded = torch.cat([x.new_zeros(taps - 1, values.shape[1]), values])
+            return silu(sum(padded[j:j + tokens] * weight[:, j] for j in range(taps))).view(tokens, heads, dim)
+
+        q, k, v = (convolved(part) for part in "qkv")
+        unit = lambda y: y / torch.sqrt(y.pow(2).sum(-1, keepdim=True) + 1e-6)
+        q, k = unit(q) / math.sqrt(dim), unit(k)
+        f = (x @ w[blk + "ssm_f_a.weight"].T) @ w[blk + "ssm_f_b.weight"].T + w[blk + "ssm_dt.bias"]
+        decay = torch.exp(w[blk + "ssm_a"].flatten()[:, None] * torch.nn.functional.softplus(f).view(tokens, heads, dim))
+        beta = torch.sigmoid(x @ w[blk + "ssm_beta.weight"].T)
+        state, out = x.new_zeros(heads, dim, dim), []
+        for t in range(tokens):
+            state = state * decay[t][:, :, None]
+            change = (v[t] - torch.einsum("hkv,hk->hv", state, k[t])) * beta[t][:, None]
+            state = state + k[t][:, :, None] * change[:, None, :]
+            out.append(torch.einsum("hkv,hk->hv", state, q[t]))
+        normed = rms_norm(torch.stack(out), w[blk + "ssm_norm.weight"], self.eps).reshape(tokens, -1)
+        gate = (x @ w[blk + "ssm_g_a.weight"].T) @ w[blk + "ssm_g_b.weight"].T
+        return (normed * torch.sigmoid(gate)) @ w[blk + "attn_output.weight"].T
+
+    def attention(self, blk, x, layer):
+        if blk + "ssm_beta.weight" in self.w:
+            return self.delta_attention(blk, x)
+        return super().attention(blk, x, layer)
+
+
 class Jamba(Hybrid):
     shares_sum_to_1 = False
 
@@ -913,7 +956,7 @@ FAMILIES = {
     "mistral4": DeepSeek2, "cohere2": Cohere2, "starcoder2": StarCoder2, "mistral3": Mistral3, "deci": Deci,
     "muse-glimmer": MuseGlimmer, "qwen35": QwenHybrid, "qwen35moe": QwenHybrid, "qwen3next": QwenHybrid,
     "mamba": Hybrid, "mamba2": Hybrid, "jamba": Jamba, "falcon-h1": Hybrid, "granitehybrid": GraniteHybrid,
-    "plamo2": Plamo2, "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
+    "kimi-linear": KimiLinear, "plamo2": Plamo2, "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
 }
 
 

@@ -486,6 +486,61 @@ def plamo2(name: str, kinds: list[str]) -> TinyModel:
     return m
 
 
+def kimi_linear(name: str, kinds: list[str]) -> TinyModel:
+    """"r": Kimi delta attention; "a": latent attention without positions. The first layer is dense."""
+    heads, dim, taps, rank, plain, rotated, v_dim = 4, 32, 4, 32, 32, 8, 16
+    inner = heads * dim
+    b = Builder(name, "kimi-linear", len(kinds), heads=heads)
+    m = b.model
+    m.metadata.update({
+        "attention.head_count_kv": [1 if kind == "a" else 0 for kind in kinds],
+        "attention.kv_lora_rank": rank, "attention.key_length": rank + rotated, "attention.value_length": rank,
+        "attention.key_length_mla": plain + rotated, "attention.value_length_mla": v_dim,
+        "rope.dimension_count": rotated, "ssm.conv_kernel": taps, "kda.head_dim": dim,
+        "expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 32, "expert_shared_count": 1,
+        "leading_dense_block_count": 1, "expert_weights_norm": True, "expert_weights_scale": 1.5,
+        "expert_gating_func": 2})
+    m.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, 0.5))
+    for i, kind in enumerate(kinds):
+        blk = f"blk.{i}."
+        b.vector(blk + "attn_norm.weight", WIDTH)
+        if kind == "r":
+            for part in "qkv":
+                b.matrix(f"{blk}attn_{part}.weight", WIDTH, inner)
+                m.tensors.append(Tensor(f"{blk}ssm_conv1d_{part}.weight", [taps, 1, inner], 0.0, 1.0))
+            b.matrix(blk + "ssm_f_a.weight", WIDTH, dim)
+            b.matrix(blk + "ssm_f_b.weight", dim, inner)
+            b.matrix(blk + "ssm_beta.weight", WIDTH, heads)
+            m.tensors.append(Tensor(blk + "ssm_a", [1, heads], -0.75, 0.5))
+            b.vector(blk + "ssm_dt.bias", inner, -1.0, 1.0)
+            b.matrix(blk + "ssm_g_a.weight", WIDTH, dim)
+            b.matrix(blk + "ssm_g_b.weight", dim, inner)
+            b.vector(blk + "ssm_norm.weight", dim)
+            b.matrix(blk + "attn_output.weight", inner, WIDTH, 2.0)
+        else:
+            b.matrix(blk + "attn_q.weight", WIDTH, heads * (plain + rotated), 2.0)
+            b.matrix(blk + "attn_kv_a_mqa.weight", WIDTH, rank + rotated, 2.0)
+            b.vector(blk + "attn_kv_a_norm.weight", rank)
+            b.matrix(blk + "attn_k_b.weight", plain, rank, 1.0, heads)
+            b.matrix(blk + "attn_v_b.weight", rank, v_dim, 1.0, heads)
+            b.matrix(blk + "attn_output.weight", heads * v_dim, WIDTH, 2.0)
+        b.vector(blk + "ffn_norm.weight", WIDTH)
+        if i == 0:
+            b.matrix(blk + "ffn_gate.weight", WIDTH, b.ffn)
+            b.matrix(blk + "ffn_up.weight", WIDTH, b.ffn)
+            b.matrix(blk + "ffn_down.weight", b.ffn, WIDTH, 2.0)
+            continue
+        b.matrix(blk + "ffn_gate_inp.weight", WIDTH, 8, 2.0)
+        b.vector(blk + "exp_probs_b.bias", 8, 0.0, 0.25)
+        for suffix, count in (("exps", 8), ("shexp", 0)):
+            b.matrix(f"{blk}ffn_gate_{suffix}.weight", WIDTH, 32, 1.0, count)
+            b.matrix(f"{blk}ffn_up_{suffix}.weight", WIDTH, 32, 1.0, count)
+            b.matrix(f"{blk}ffn_down_{suffix}.weight", 32, WIDTH, 2.0, count)
+    b.vector("output_norm.weight", WIDTH)
+    b.matrix("output.weight", WIDTH, VOCAB, 4.0)
+    return m
+
+
 def recurrent_models() -> list[TinyModel]:
     delta = scan_sizes(heads=4, groups=2, state=32, inner=128)
     ssd = scan_sizes(heads=4, groups=2, state=16, inner=128)
@@ -542,6 +597,7 @@ def recurrent_models() -> list[TinyModel]:
             selection_bias=0.25),
     ]
     models.append(plamo2("plamo2", ["r", "a", "r", "r"]))
+    models.append(kimi_linear("kimi_linear", ["r", "r", "a", "r"]))
     for model in models:
         if model.architecture in ("mamba", "mamba2"):
             for key in ("attention.head_count_kv", "rope.dimension_count", "rope.freq_base"):

@@ -6,9 +6,10 @@
 #include <csignal>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "kernels/ops/recurrent_ops.h"
 
 namespace hearth::kernels {
 namespace {
@@ -23,9 +24,19 @@ class Calls {
     frequencies_ = pack(DType::kF32, 1, 4, WeightRole::kVector);
     pool_ = buffer(2 * kv().block_bytes);
     experts_ = pack(DType::kF32, 64, 8, WeightRole::kExperts, 8);
-    for (DeviceBuffer* b : {&x_, &y_, &wide_, &cos_sin_, &gathered_, &ids_, &shares_, &answers_}) {
+    for (DeviceBuffer* b : {&x_, &y_, &wide_, &cos_sin_, &gathered_, &ids_, &shares_, &answers_,
+                            &states_in_, &scanned_}) {
       *b = buffer(3 * 16 * 4);
     }
+    taps_ = pack(DType::kF32, 1, 2 * 16, WeightRole::kVector);
+    channels_ = pack(DType::kF32, 1, 16, WeightRole::kVector);
+    decays_ = pack(DType::kF32, 1, 8 * 16, WeightRole::kVector, 1, true);
+    one_ = pack(DType::kF32, 1, 1, WeightRole::kVector, 1, true);
+    states_ = buffer(2 * 4096);
+    kept_ = buffer(2 * kKeptRows * 64 * 4);
+    std::vector<float> rows(3 * 16);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = std::cos(static_cast<float>(i));
+    ops_.copy_to_device(ops_.state.get(), states_in_.data(), rows.data(), rows.size() * 4);
   }
 
   void run() {
@@ -61,6 +72,7 @@ class Calls {
     ops_.copy_blocks(
         s, {.base = pool_.data(), .block_bytes = kv().block_bytes, .src = src, .dst = dst});
     mixture_of_experts();
+    states();
     ops_.gather_rows(s, {.batch = &batch_, .x = view(x_, 8), .out = view(gathered_, 8, 1)});
   }
 
@@ -86,6 +98,50 @@ class Calls {
                          .out = view(x_, 8)});
   }
 
+  /// x, the last of whose rows is a draft, through the ops with a state; y is the result's gate.
+  void states() {
+    void* s = ops_.state.get();
+    const TensorView x = view(states_in_, 16);
+    const TensorView numbers = view(x_, 1);
+    const TensorView keys = view(y_, 8);
+    const auto part = [this](int64_t offset) { return StatePart{states_.data(), 4096, offset}; };
+    ops_.recurrent->short_conv(s, {.batch = &batch_,
+                                   .x = x,
+                                   .weight = taps_.get(),
+                                   .bias = nullptr,
+                                   .taps = 2,
+                                   .state = part(0),
+                                   .kept = view(kept_, 16, 2 * kKeptRows),
+                                   .out = view(wide_, 16)});
+    ops_.recurrent->head_scan(
+        s, {.batch = &batch_,
+            .num_heads = 1,
+            .num_k_heads = 1,
+            .k_dim = 8,
+            .v_dim = 16,
+            .q = keys,
+            .k = keys,
+            .v = view(wide_, 16),
+            .dt = numbers,
+            .dt_bias = one_.get(),
+            .a = one_.get(),
+            .state = part(64),
+            .kept = view(kept_, HeadScanArgs::kept_width(1, 1, 8, 16), 2 * kKeptRows),
+            .out = x});
+    ops_.recurrent->channel_scan(s, {.batch = &batch_,
+                                     .x = x,
+                                     .dt = view(wide_, 16),
+                                     .b = keys,
+                                     .c = keys,
+                                     .dt_bias = channels_.get(),
+                                     .a = decays_.get(),
+                                     .skip = channels_.get(),
+                                     .state = part(64 + 4 * 8 * 16),
+                                     .kept = view(kept_, 2 * 16 + 8, 2 * kKeptRows),
+                                     .out = view(scanned_, 16)});
+    ops_.add_scaled(s, {.batch = &batch_, .x = view_of(scanned_, 16, 8), .out = view(x_, 8)});
+  }
+
   std::vector<float> result() const {
     std::vector<float> out(8);
     ops_.copy_to_host(ops_.state.get(), out.data(), gathered_.data(), 32);
@@ -94,10 +150,11 @@ class Calls {
 
  private:
   std::unique_ptr<Weight> pack(DType dtype, int64_t rows, int64_t cols, WeightRole role,
-                               int32_t num_experts = 1) {
+                               int32_t num_experts = 1, bool negative = false) {
     std::vector<float> values(static_cast<size_t>(rows * cols));
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = std::sin(static_cast<float>(i + values.size()));
+      if (negative) values[i] = -std::abs(values[i]);
     }
     const HostTensor tensor{"w", dtype, rows, cols, std::as_bytes(std::span(values)), num_experts};
     return std::move(ops_.pack_weights(ops_.state.get(), {&tensor, 1}, role)).value();
@@ -108,6 +165,9 @@ class Calls {
   static TensorView view(const DeviceBuffer& b, int64_t cols, int64_t rows = 3) {
     return {b.data(), DType::kF32, rows, cols, cols};
   }
+  static TensorView view_of(const DeviceBuffer& b, int64_t stride, int64_t cols) {
+    return {b.data(), DType::kF32, 3, cols, stride};
+  }
   PagedKv kv() const {
     constexpr auto shape = KvShape::even(1, 8);
     const int64_t layer = kv_layer_bytes(DType::kF16, 16, shape);
@@ -116,7 +176,11 @@ class Calls {
 
   OpTable ops_;
   std::unique_ptr<Weight> matrix_, table_, vector_, frequencies_, experts_;
+  std::unique_ptr<Weight> taps_, channels_, decays_, one_;
   DeviceBuffer pool_, x_, y_, wide_, cos_sin_, gathered_, ids_, shares_, answers_;
+  DeviceBuffer states_, states_in_, scanned_, kept_;
+  /// Two rows stay, and their state is saved after the first; the third row is a draft.
+  StateStep state_step_{.from = 0, .to = 0, .advance = 2, .saved = 1, .saved_after = 1};
   std::vector<int32_t> token_ids_{4, 9, 0}, positions_{0, 1, 2}, seq_idx_{0, 0, 0}, blocks_{1};
   std::vector<int32_t> slots_{16, 17, 18}, query_start_{0, 3}, context_len_{3}, output_rows_{2};
   std::vector<GroupIndex> groups_{{blocks_.data(), 1, slots_.data()}};
@@ -129,8 +193,28 @@ class Calls {
                     .query_start = query_start_.data(),
                     .context_len = context_len_.data(),
                     .output_rows = output_rows_.data(),
-                    .groups = groups_};
+                    .groups = groups_,
+                    .states = &state_step_};
 };
+
+/// An op with a state that leaves the state where a snapshot belongs.
+template <auto member, typename Args>
+void into_wrong_block(void* s, const Args& args) {
+  StateStep step = args.batch->states[0];
+  step.to = std::exchange(step.saved, -1);
+  BatchIndex batch = *args.batch;
+  batch.states = &step;
+  Args changed = args;
+  changed.batch = &batch;
+  (reference_ops().recurrent->*member)(s, changed);
+}
+template <auto member>
+void break_state_op(OpTable& table) {
+  static RecurrentOps wrong;
+  wrong = *table.recurrent;
+  wrong.*member = into_wrong_block<member>;
+  table.recurrent = &wrong;
+}
 
 OpTable best() { return cpu_ops({.num_threads = 2, .variant = ""}).value(); }
 
@@ -199,7 +283,10 @@ TEST_CASE("a table that computes another value is named, with the op and both va
        }},
       {"moe_matmul", [](OpTable& t) { t.moe_matmul = [](void*, const MoeMatmulArgs&) {}; }},
       {"moe_combine", [](OpTable& t) { t.moe_combine = [](void*, const MoeCombineArgs&) {}; }},
-      {"copy_blocks", [](OpTable& t) { t.copy_blocks = [](void*, const CopyBlocksArgs&) {}; }}};
+      {"copy_blocks", [](OpTable& t) { t.copy_blocks = [](void*, const CopyBlocksArgs&) {}; }},
+      {"short_conv", [](OpTable& t) { break_state_op<&RecurrentOps::short_conv>(t); }},
+      {"head_scan", [](OpTable& t) { break_state_op<&RecurrentOps::head_scan>(t); }},
+      {"channel_scan", [](OpTable& t) { break_state_op<&RecurrentOps::channel_scan>(t); }}};
   for (const auto& [op, breaks] : broken) {
     const std::string text = abort_message([&] {
       OpTable wrong = reference_ops();
