@@ -18,7 +18,7 @@
 namespace hearth::models {
 namespace {
 
-Result<DecoderConfig> load_config(Metadata& m) {
+Result<DecoderConfig> load_nemotron_config(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(RecurrentConfig sizes, RecurrentConfig::load_mamba2(m));
   m.know({"attention.layer_norm_epsilon"});  // of the layers for drafting
@@ -38,7 +38,7 @@ Result<DecoderConfig> load_config(Metadata& m) {
 Result<std::unique_ptr<Model>> load_nemotron_h(const GgufFile& file, const kernels::OpTable& ops,
                                                const LoadProgressFn& progress) {
   Metadata m(file, "nemotron_h");
-  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_config(m));
+  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_nemotron_config(m));
   HEARTH_TRY(m.refuse_others());
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }
@@ -47,7 +47,7 @@ Result<std::unique_ptr<Model>> load_nemotron_h_moe(const GgufFile& file,
                                                    const kernels::OpTable& ops,
                                                    const LoadProgressFn& progress) {
   Metadata m(file, "nemotron_h_moe");
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_config(m));
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_nemotron_config(m));
   const std::vector<LayerSpec> plain = c.layers;
   c.experts.sigmoid = true;
   c.experts.selection_bias = true;
