@@ -17,6 +17,7 @@
 #include "engine/kv/memory_plan.h"
 #include "engine/request.h"
 #include "engine/speculation/proposer.h"
+#include "engine/speculation/replay_pattern.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
@@ -76,8 +77,11 @@ class Engine {
   /// last call, in microseconds; none if the device computes inside the call.
   void time_gaps();
   std::vector<double> take_gaps();
+  /// For measurements: from now on the model's draft layer drafts what the script has, if the
+  /// script knows the text, at its own cost in time. The script outlives the engine.
+  void replay_drafts(const ReplayScript& script);
   /// Frees the draft model. Call before run(), with nothing live.
-  void drop_paid_proposer();
+  void drop_draft_model();
 
   /// One iteration. False when there was nothing to compute (the caller may then wait).
   bool step();

@@ -94,7 +94,9 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   return check_sampling(request.sampling, vocab_size);
 }
 
-void SpeculationCounts::add(int32_t drafted, int32_t accepted) {
+void SpeculationCounts::add(int32_t drafted, int32_t accepted, DraftedBy by) {
+  drafted_by[to_underlying(by)] += drafted;
+  accepted_by[to_underlying(by)] += accepted;
   ++verifications;
   drafted_tokens += drafted;
   accepted_tokens += accepted;

@@ -92,7 +92,7 @@ struct Request {
   /// as far as the bound of their owner allows.
   std::vector<KeptPrefix> kept;
   bool speculate = true;    ///< tokens may be drafted; the text stays the same
-  bool use_draft = true;    ///< by the draft model, too, if the engine has one
+  bool use_draft = true;    ///< by a draft model and a draft layer, too, if the engine has one
   int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
   int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
   /// Resuming after a lost worker: per sample, the tokens that were already sent. They count
@@ -210,6 +210,14 @@ enum class MissReason {
 
 /// Counts of draft tokens, of one request or of all. The mean accepted length is accepted_tokens /
 /// verifications; each accepted token saved its sequence one decode step.
+enum class DraftedBy {
+  kLookup,
+  kDraftModel,
+  kDraftLayer,
+  kScript,  ///< measurements and tests
+};
+inline constexpr size_t kDraftedByCount = 4;
+
 struct SpeculationCounts {
   static constexpr size_t kPositions = 16;
   uint64_t verifications = 0;  ///< times that a sequence had draft tokens in a step
@@ -217,13 +225,15 @@ struct SpeculationCounts {
   uint64_t accepted_tokens = 0;
   /// By position in a step's draft, from 0; later positions count as the last.
   std::array<uint64_t, kPositions> drafted_at{}, accepted_at{};
+  /// By the proposer of the draft, an index of DraftedBy.
+  std::array<uint64_t, kDraftedByCount> drafted_by{}, accepted_by{};
   /// Estimate: the time that plain steps would have taken for the tokens of steps with drafts, less
   /// the time that these steps and drafting took. For one request it is below 0 if drafts of other
   /// requests in the same steps cost it more time than its own saved.
   double saved_us = 0;
 
   /// Adds the draft tokens of one sequence in one step.
-  void add(int32_t drafted, int32_t accepted);
+  void add(int32_t drafted, int32_t accepted, DraftedBy by);
   double mean_accepted() const {
     return verifications == 0 ? 0 : as_double(accepted_tokens) / as_double(verifications);
   }

@@ -31,13 +31,14 @@ struct LayerGroup {
   int32_t num_layers = 0;   ///< that store KV, or have a state
   int32_t num_sharing = 0;  ///< further layers that attend to the KV of one of them and store none
   kernels::KvShape kv;
-  int64_t state_bytes = 0;  ///< kRecurrent: of one layer
+  int64_t state_bytes = 0;   ///< kRecurrent: of one layer
+  int64_t hidden_bytes = 0;  ///< kRecurrent: after the layers' states, a row for the draft layer
 
   bool recurrent() const { return kind == Kind::kRecurrent; }
   /// Bytes of one block of this group, all layers that store KV. kRecurrent: of one state.
   int64_t block_bytes(kernels::DType kv_type, int32_t block_size) const {
-    return num_layers *
-           (recurrent() ? state_bytes : kernels::kv_layer_bytes(kv_type, block_size, kv));
+    if (recurrent()) return num_layers * state_bytes + hidden_bytes;
+    return num_layers * kernels::kv_layer_bytes(kv_type, block_size, kv);
   }
 };
 
@@ -59,6 +60,10 @@ struct ModelInfo {
   /// False: an encoder. It has no logits. Every token attends to the whole text, so a text is
   /// computed in one step, and the contents of the KV blocks are worthless afterwards.
   bool generates = true;
+  /// It has a layer that drafts (Model::draft), whose KV is that of one more layer in `groups`.
+  bool drafts = false;
+  uint64_t draft_weight_bytes = 0;   ///< of weight_bytes, that of the draft layer
+  int32_t draft_vocab = 0;           ///< the draft layer guesses the first so many tokens alone
   Pooling pooling = Pooling::kNone;  ///< from the file
 };
 
@@ -93,6 +98,15 @@ class Model {
   /// The rows (num_tokens, width) of the last step after the final norm; embeddings are made from
   /// them. The model's device memory, valid until the next step.
   virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
+
+  // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp) ----
+  /// Chooses the hidden rows that the next `draft` continues: of the last `forward`, its final rows
+  /// by token row; or `own`, those that the last `draft` made. At most max_outputs of `reserve`.
+  virtual void choose_draft_rows(std::span<const int32_t> rows, bool own) { (void)rows, (void)own; }
+  /// Computes the draft layer for rows of one token each, the token after the one whose hidden row
+  /// was chosen: logits of the token that follows, of the first draft_vocab tokens. Stores the
+  /// layer's K and V; changes no state, and no final row.
+  virtual void draft(const StepArgs& args) { (void)args; }
 };
 
 struct LoadProgress {
@@ -101,10 +115,17 @@ struct LoadProgress {
 };
 using LoadProgressFn = std::function<void(const LoadProgress&)>;
 
+struct LoadOptions {
+  /// Loads the file's first layer for drafting (nextn), if it has one and the device can compute
+  /// it. Such a model has a state (LayerGroup::kRecurrent).
+  bool draft_layer = false;
+};
+
 /// Loads the model of a parsed GGUF file into the device of `ops`. The family is chosen by
 /// general.architecture. Errors name the key or tensor: kUnsupported (architecture, tensor type),
 /// kCorrupt (missing or ill-shaped tensor), kOutOfMemory.
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress);
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options = {});
 
 }  // namespace hearth::models

@@ -191,7 +191,8 @@ void set_shape(GgufWriter* writer, const ModelShape& shape) {
   const auto set = [&](const char* rest, int32_t value) { writer->set_u32(key(rest), value); };
   writer->set_string("general.architecture", shape.architecture);
   writer->set_string("general.name", fmt::format("random {}", shape.name));
-  set("block_count", shape.layers);
+  set("block_count", shape.layers + (shape.draft_layer ? 1 : 0));
+  if (shape.draft_layer) set("nextn_predict_layers", 1);
   set("context_length", shape.context);
   set("embedding_length", shape.width);
   set("feed_forward_length", shape.ffn);
@@ -250,10 +251,10 @@ class ShapeTensors {
     matrix("token_embd", s_.vocab, s_.width);
     norm("output_norm", s_.width);
     if (!s_.tied) matrix("output", s_.vocab, s_.width);
-    for (int32_t layer = 0; layer < s_.layers; ++layer) {
+    for (int32_t layer = 0; layer < s_.layers + (s_.draft_layer ? 1 : 0); ++layer) {
       prefix_ = fmt::format("blk.{}.", layer);
       norm("attn_norm", s_.width);
-      if (hybrid_ && (layer + 1) % s_.attention_every != 0) {
+      if (hybrid_ && layer < s_.layers && (layer + 1) % s_.attention_every != 0) {
         gated_delta_net();
       } else if (s_.kv_rank > 0) {
         latent_attention();
@@ -265,6 +266,12 @@ class ShapeTensors {
         experts();
       } else {
         feed_forward("", s_.ffn);
+      }
+    }
+    if (s_.draft_layer) {
+      matrix("nextn.eh_proj", s_.width, 2 * s_.width);
+      for (const char* part : {"enorm", "hnorm", "shared_head_norm"}) {
+        norm(fmt::format("nextn.{}", part), s_.width);
       }
     }
     return std::move(out_);

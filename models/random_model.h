@@ -45,6 +45,7 @@ struct ModelShape {
   int32_t state_heads = 0;      ///< of a gated delta net; 0: every layer is attention
   int32_t state_dim = 0;        ///< of their q, k and v
   int32_t attention_every = 0;  ///< the last of so many layers is attention, gated
+  bool draft_layer = false;     ///< one more layer, for drafting; of shapes with states
 };
 
 /// tiny, 0.1B, 0.5B (a draft of the larger ones: same vocabulary), S (1.2 B parameters, as Llama

@@ -160,6 +160,9 @@ class KvCache {
   /// changed, if there are not enough. Appends the copies to be made.
   bool reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies,
                int32_t num_drafted = 0);
+  /// Gives the sequence a copy of its state if others refer to the same block, for a step that
+  /// names the block as written without changing the state. False if no block is left.
+  bool unshare_state(SequenceBlocks& seq, std::vector<BlockCopy>& copies);
   /// The snapshots at the last borders up to these numbers of tokens will be kept.
   void want_snapshots(SequenceBlocks& seq, std::span<const int32_t> tokens_at);
   /// Where a step that begins at `position` shall end at the latest: at a border whose snapshot is

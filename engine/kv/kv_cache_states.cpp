@@ -37,6 +37,17 @@ void KvCache::reserve_state(SequenceBlocks& seq, int32_t num_tokens) {
   if (plan.new_snapshot) state.saved = take_block(recurrent_, seq.tip);
 }
 
+bool KvCache::unshare_state(SequenceBlocks& seq, std::vector<BlockCopy>& copies) {
+  StateBlocks& state = seq.state;
+  BlockPool& pool = pools_[recurrent_];
+  if (pool.ref_count(state.current) == 1 && !pool.indexed(state.current)) return true;
+  if (pool.num_available() == 0) return false;
+  const int32_t copy = take_block(recurrent_, seq.tip);
+  copies.push_back({recurrent_, state.current, copy});
+  pool.release(std::exchange(state.current, copy));
+  return true;
+}
+
 void KvCache::drop_reserved_state(SequenceBlocks& seq) {
   StateBlocks& state = seq.state;
   if (state.next != kNoBlock && state.next != state.current) pools_[recurrent_].release(state.next);

@@ -47,8 +47,11 @@ std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& 
 /// Everything that changes the KV of given tokens, except the salt.
 std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
                          const models::ModelInfo& info, const kernels::OpTable& ops) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
-                     kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
+  std::string scope =
+      fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
+                  kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
+  if (info.drafts) scope += "draft layer\n";  // its KV and its state are in the blocks
+  return scope;
 }
 
 KvLayout layout_of(std::string identity, const MemoryPlan& plan, const models::ModelInfo& info) {
@@ -85,7 +88,7 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
                  runner->memory_plan().max_outputs},
                 kv),
       sampler(runner->info().vocab_size),
-      speculator(config.speculation, std::move(proposer)),
+      speculator(config.speculation, std::move(proposer), make_draft_layer()),
       recorder(engine_clock),
       inbox(config.scheduler.max_queue + kInboxSlack),
       outbox(kOutboxMessages, true) {
@@ -95,6 +98,13 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
   // A preempted sequence is saved like a finished one: its blocks may be evicted before it resumes.
   scheduler.on_preempt([this](const Sequence& seq) { disk->saver.offer(seq); });
   scheduler.on_admit([this](Sequence& seq) { disk->restorer.admitted(seq, scheduler.cost()); });
+}
+
+std::unique_ptr<Proposer> Engine::Impl::make_draft_layer() {
+  if (!runner->info().drafts || !config.speculation.enabled) return nullptr;
+  auto layer = std::make_unique<DraftLayer>(*runner, kv, clock);
+  draft_layer = layer.get();
+  return layer;
 }
 
 // ---- The step loop --------------------------------------------------------------------------
@@ -377,7 +387,10 @@ MeasuredCosts Engine::measured_costs() const { return impl_->scheduler.cost().me
 void Engine::restore_costs(const MeasuredCosts& prices) { impl_->scheduler.restore_costs(prices); }
 
 double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
-void Engine::drop_paid_proposer() { impl_->speculator.drop_paid_proposer(); }
+void Engine::replay_drafts(const ReplayScript& script) {
+  if (impl_->draft_layer != nullptr) impl_->draft_layer->replay(&script);
+}
+void Engine::drop_draft_model() { impl_->speculator.drop_draft_model(); }
 void Engine::check_integrity() const {
   impl_->scheduler.check_integrity();
   impl_->speculator.check_integrity();

@@ -25,7 +25,8 @@ class EngineCounters {
   void step_computed(const StepPlan& plan, const StepCost& cost, int64_t step_us);
   /// A sequence had `drafted` tokens in this step, of which `accepted` were right; `draws` tokens
   /// were drawn from its logits.
-  void verified(RequestStats& stats, int32_t drafted, int32_t accepted, int32_t draws);
+  void verified(RequestStats& stats, int32_t drafted, int32_t accepted, int32_t draws,
+                DraftedBy by);
   /// The tokens of the step are drawn. `ahead`: it was launched before those of the last one were.
   void step_done(const StepPlan& plan, bool ahead, int64_t begin_us, int64_t end_us);
 

@@ -17,6 +17,7 @@
 #include "engine/loop/engine_counters.h"
 #include "engine/sampling/sampler.h"
 #include "engine/scheduling/scheduler.h"
+#include "engine/speculation/draft_layer.h"
 #include "engine/speculation/speculator.h"
 #include "engine/steps/model_runner.h"
 #include "engine/steps/step_record.h"
@@ -41,6 +42,7 @@ struct Engine::Impl {
        std::unique_ptr<ModelRunner> model_runner, const Clock& engine_clock,
        std::unique_ptr<Proposer> proposer, Mailbox<StoreCommand>* store);
 
+  std::unique_ptr<Proposer> make_draft_layer();
   bool step();
   bool pump_store();
   void take_commands();
@@ -93,7 +95,8 @@ struct Engine::Impl {
     std::optional<FinishReason> end;
   };
   Drawn draw(Sequence& seq, int32_t row);
-  void verify(const PlannedRows& rows, int32_t first_row);
+  void verify(const PlannedRows& rows, int32_t first_token, int32_t first_row);
+  void note_hidden_row(Sequence& seq, const PlannedRows& rows, int32_t first_token) const;
   Result<void> constrain(Sequence& seq, int32_t index, SampleArgs& args);
   void end_sample(Sequence& seq, FinishReason reason);
   void end_request(LiveRequest& live, FinishReason reason);
@@ -113,6 +116,7 @@ struct Engine::Impl {
   KvCache kv;
   Scheduler scheduler;
   Sampler sampler;
+  DraftLayer* draft_layer = nullptr;  ///< one of the speculator's, if the model has one
   Speculator speculator;
   std::unique_ptr<SlowTier> disk;  ///< null without a store
   StepRecorder recorder;

@@ -10,33 +10,6 @@
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
-namespace {
-
-/// What a device computes for a row that is drawn with these parameters, without sample and
-/// position; nothing if the host needs all logits.
-std::optional<RowWish> device_wish(const SamplingParams& params, int32_t vocab_size) {
-  if (!params.logit_bias.empty() || params.repetition_penalty != 1.0f ||
-      params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f ||
-      params.top_logprobs >= 0 || params.prompt_logprobs) {
-    return std::nullopt;
-  }
-  RowWish wish;
-  wish.kind = RowWish::Kind::kToken;
-  wish.draw.seed = params.seed;
-  if (params.temperature <= 0) return wish;
-  wish.draw.temperature = params.temperature;
-  const bool top_k = params.top_k > 0 && params.top_k < vocab_size;
-  if (top_k) {
-    wish.kind = RowWish::Kind::kBest;
-    if (params.top_k > kernels::BestLogits::kCount) return std::nullopt;
-    return wish;
-  }
-  if (params.top_p < 1 || params.min_p > 0 || params.typical_p < 1) return std::nullopt;
-  return wish;
-}
-
-}  // namespace
-
 void Engine::Impl::take_outputs(const StepPlan& plan) {
   if (std::ranges::any_of(plan.rows,
                           [](const auto& rows) { return rows.seq->request->embeds(); })) {
@@ -60,7 +33,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
     if (!take_prompt_logprobs(rows, first_row)) continue;
     if (end < size32(seq.tokens)) continue;
     if (live.forked) {
-      verify(rows, next_row - 1 - rows.num_drafted);
+      verify(rows, first_token, next_row - 1 - rows.num_drafted);
       continue;
     }
     // The prompt of several samples: each draws its first token from the same logits, unless it
@@ -71,6 +44,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       const auto drawn = size32(each.tokens) - live.prompt_size();
       if (drawn == 0) {
         const Drawn first = draw(each, next_row - 1);
+        note_hidden_row(each, rows, first_token);
         if (first.end) end_sample(each, *first.end);
       } else if (drawn == live.request.max_tokens) {
         end_sample(each, FinishReason::kLength);
@@ -96,7 +70,7 @@ void Engine::Impl::take_final_rows(const PlannedRows& rows, int32_t first_row) {
 
 // Draws the token after the sequence's last one, and continues after each draft token that equals
 // the token drawn. Without a draft this is one draw.
-void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
+void Engine::Impl::verify(const PlannedRows& rows, int32_t first_token, int32_t first_row) {
   Sequence& seq = *rows.seq;
   const size_t first = seq.tokens.size();
   int32_t accepted = 0;
@@ -110,10 +84,18 @@ void Engine::Impl::verify(const PlannedRows& rows, int32_t first_row) {
     ++accepted;
     if (!drawn.end) scheduler.accept(seq);
   }
-  counters.verified(seq.request->stats, rows.num_drafted, accepted, draws);
+  note_hidden_row(seq, rows, first_token);
+  counters.verified(seq.request->stats, rows.num_drafted, accepted, draws, seq.drafted_by);
   if (drawn.end) end_sample(seq, *drawn.end);
   if (rows.num_drafted > 0) scheduler.end_verification(seq);
   speculator.learn(seq, first, rows.num_drafted);
+}
+
+// The final row that the last token was drawn from is that of the token before it.
+void Engine::Impl::note_hidden_row(Sequence& seq, const PlannedRows& rows,
+                                   int32_t first_token) const {
+  seq.hidden_step = runner->num_steps();
+  seq.hidden_row = first_token + size32(seq.tokens) - 2 - rows.first;
 }
 
 bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_row) {

@@ -41,7 +41,7 @@ void Engine::Impl::warm_up(bool at_once) {
   pack_more(0);
   while (at_once && !memory_touched) memory_touched = !touch_memory();
   // A draft model is judged by its cost and by that of steps of several rows, before any request.
-  if (at_once || speculator.has_paid_proposer()) {
+  if (at_once || speculator.has_draft_model()) {
     pack_more(UINT64_MAX);
     run_warm_up({.prompt = kWarmUpPrompt, .outputs = kWarmUpOutputs, .widths = true});
   } else {

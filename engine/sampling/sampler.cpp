@@ -200,7 +200,9 @@ void Sampler::apply_bias_and_penalties(std::span<float> logits, const SampleArgs
   constexpr float kLimit = 1e30f;
   const SamplingParams& params = *args.params;
   changed_.clear();
+  const auto beyond = [&](int32_t id) { return std::cmp_greater_equal(id, logits.size()); };
   for (const auto& [id, bias] : params.logit_bias) {
+    if (beyond(id)) continue;
     set(logits, id, std::clamp(logits[id] + bias, -kLimit, kLimit));
   }
   if (params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
@@ -209,8 +211,11 @@ void Sampler::apply_bias_and_penalties(std::span<float> logits, const SampleArgs
     if (params.penalty_window >= 0 && std::cmp_less(params.penalty_window, window.size())) {
       window = window.last(params.penalty_window);
     }
-    for (const int32_t id : window) ++counts_[id];
     for (const int32_t id : window) {
+      if (!beyond(id)) ++counts_[id];
+    }
+    for (const int32_t id : window) {
+      if (beyond(id)) continue;
       const int32_t count = std::exchange(counts_[id], 0);
       if (count == 0) continue;
       float logit = logits[id];
@@ -220,7 +225,9 @@ void Sampler::apply_bias_and_penalties(std::span<float> logits, const SampleArgs
     }
   }
   // Below anything a bias can reach. Where everything is banned, something banned is drawn.
-  for (const int32_t id : args.banned) set(logits, id, std::numeric_limits<float>::lowest());
+  for (const int32_t id : args.banned) {
+    if (!beyond(id)) set(logits, id, std::numeric_limits<float>::lowest());
+  }
 }
 
 // ---- Candidates -----------------------------------------------------------------------------

@@ -61,8 +61,9 @@ class Sampler {
  public:
   explicit Sampler(int32_t vocab_size);
 
-  /// `logits` (vocab_size) are changed while it runs and restored before it returns. kInternal when
-  /// one is not a finite number: names the first such token.
+  /// `logits` (vocab_size; ids beyond it in `args` are ignored) are changed while it runs and
+  /// restored before it returns. kInternal when one is not a finite number: names the first such
+  /// token.
   Result<Sampled> sample(std::span<float> logits, const SampleArgs& args);
 
   /// The same from the best logits of the row, if params.top_k is in 1 .. BestLogits::kCount and

@@ -36,6 +36,11 @@ struct Sequence {
   bool decoding = false;
   /// Draft tokens after the last one, to be verified by the coming step.
   std::vector<int32_t> drafted;
+  DraftedBy drafted_by = DraftedBy::kLookup;
+  /// The final row that its last token was drawn from: of that step (ModelRunner::num_steps), by
+  /// token row.
+  uint64_t hidden_step = 0;
+  int32_t hidden_row = 0;
   FinishReason reason = FinishReason::kStop;
 
   /// After the first `constraint_tokens` of its output, Request::constraint_prefix included.

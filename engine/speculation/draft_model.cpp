@@ -61,19 +61,13 @@ Result<std::unique_ptr<DraftModel>> DraftModel::create(const EngineConfig& confi
                                       model->info().vocab_size, target.vocab_size),
                           "draft");
   }
-  if (model->info().groups.back().recurrent()) {
-    return Error::unsupported(
-        fmt::format("{}: layers with a state, which a draft model must not have",
-                    model->info().architecture),
-        "draft");
-  }
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
                           plan_draft_memory(config, target, *model, ops.device.memory_free_bytes));
   std::vector<KvGroup> groups;
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     const models::LayerGroup& group = model->info().groups[i];
     const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
-    groups.push_back({plan.groups[i].num_blocks, sliding ? group.window : 0});
+    groups.push_back({plan.groups[i].num_blocks, sliding ? group.window : 0, group.recurrent()});
   }
   HEARTH_ASSIGN_OR_RETURN(
       std::unique_ptr<ModelRunner> runner,
@@ -86,7 +80,8 @@ DraftModel::DraftModel(std::unique_ptr<ModelRunner> runner, std::vector<KvGroup>
     : runner_(std::move(runner)),
       kv_(runner_->memory_plan().block_size, groups),
       sampler_(runner_->info().vocab_size),
-      clock_(clock) {}
+      clock_(clock),
+      has_states_(kv_.has_states()) {}
 
 std::optional<double> DraftModel::propose_us(int32_t sequences, int32_t tokens) const {
   if (!cost_.measured_any()) return std::nullopt;
@@ -131,6 +126,7 @@ void DraftModel::follow(Shadow& shadow, const Sequence& seq) {
   if (mine.blocks.tables.empty()) return begin(shadow);
   // The last token is computed (again): its logits are needed.
   shadow.computed = std::min({shadow.computed, narrow<int32_t>(same), shadow.confirmed - 1});
+  if (has_states_) shadow.computed = std::min(shadow.computed, mine.blocks.num_tokens);
   if (shadow.computed > mine.blocks.num_tokens) {
     kv_.store(mine.blocks, mine.tokens, shadow.computed);
   }
@@ -156,8 +152,13 @@ DraftModel::Shadow* DraftModel::droppable_for(const Shadow& shadow) const {
   return best;
 }
 
-bool DraftModel::reserve(Shadow& shadow, int32_t num_tokens) {
-  while (!kv_.reserve(shadow.seq.blocks, num_tokens, plan_.copies)) {
+bool DraftModel::reserve(Shadow& shadow, int32_t num_tokens, int32_t num_drafted) {
+  SequenceBlocks& blocks = shadow.seq.blocks;
+  const auto there = [&] {
+    return kv_.reserve(blocks, num_tokens, plan_.copies, num_drafted) &&
+           (num_drafted == 0 || kv_.unshare_state(blocks, plan_.copies));
+  };
+  while (!there()) {
     Shadow* dropped = droppable_for(shadow);
     if (dropped == nullptr) return false;
     kv_.release(dropped->seq.blocks);
@@ -185,23 +186,44 @@ void DraftModel::check_integrity() const {
 // Plans rows [computed, end) for the coming step. False, and it drafts no more, if there is no
 // room.
 bool DraftModel::add_rows(Shadow& shadow, int32_t end, bool output) {
-  const int32_t count = end - shadow.computed;
-  const MemoryPlan& memory = runner_->memory_plan();
-  if (plan_.num_tokens + count > memory.max_step_tokens || size32(plan_.rows) == memory.max_seqs ||
-      !reserve(shadow, end)) {
+  PlannedRows rows;
+  rows.first = shadow.computed;
+  rows.count = end - shadow.computed;
+  rows.first_output = output ? end - 1 : end;
+  if (!plan_rows(shadow, rows)) return false;
+  shadow.computed = end;
+  return true;
+}
+
+// The same for all draft tokens so far, of a model with states.
+bool DraftModel::add_draft_rows(Shadow& shadow) {
+  PlannedRows rows;
+  rows.first = shadow.confirmed;
+  rows.count = rows.num_drafted = size32(shadow.seq.tokens) - shadow.confirmed;
+  rows.first_output = rows.first + rows.count - 1;
+  if (kept_rows_ + rows.count > 2 * kKeptRows) {
     shadow.wanted = 0;
     return false;
   }
-  PlannedRows rows;
-  rows.seq = &shadow.seq;
-  rows.first = shadow.computed;
-  rows.count = count;
-  rows.first_output = output ? end - 1 : end;
+  shadow.seq.blocks.state.keep_first = kept_rows_;
+  if (!plan_rows(shadow, rows)) return false;
+  kept_rows_ += rows.count;
+  return true;
+}
+
+bool DraftModel::plan_rows(Shadow& shadow, const PlannedRows& rows) {
+  const MemoryPlan& memory = runner_->memory_plan();
+  if (plan_.num_tokens + rows.count > memory.max_step_tokens ||
+      size32(plan_.rows) == memory.max_seqs ||
+      !reserve(shadow, rows.first + rows.count, rows.num_drafted)) {
+    shadow.wanted = 0;
+    return false;
+  }
   shadow.last_step = steps_;
   plan_.rows.push_back(rows);
-  plan_.num_tokens += count;
-  plan_.num_outputs += output ? 1 : 0;
-  shadow.computed = end;
+  plan_.rows.back().seq = &shadow.seq;
+  plan_.num_tokens += rows.count;
+  plan_.num_outputs += rows.first + rows.count - rows.first_output;
   return true;
 }
 
@@ -210,7 +232,7 @@ void DraftModel::begin_step() {
   // In place: an allocation shows in the step of a tiny model.
   plan_.rows.clear();
   plan_.copies.clear();
-  plan_.num_tokens = plan_.num_outputs = 0;
+  plan_.num_tokens = plan_.num_outputs = kept_rows_ = 0;
 }
 
 int64_t DraftModel::run_step() {
@@ -267,7 +289,10 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
     for (Shadow* shadow : active_) {
       if (shadow->wanted <= round) continue;
       const auto end = size32(shadow->seq.tokens);
-      if (add_rows(*shadow, end, true)) in_step_.push_back(shadow);
+      const bool again = has_states_ && round > 0;
+      if (again ? add_draft_rows(*shadow) : add_rows(*shadow, end, true)) {
+        in_step_.push_back(shadow);
+      }
     }
     if (in_step_.empty()) break;
     const int64_t begin_us = clock_.now_us();

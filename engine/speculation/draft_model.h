@@ -9,6 +9,11 @@
 // chunks within the time it is given, and drafts nothing meanwhile. When the pools are full, the
 // shadows that have been unused longest are dropped, then those of the youngest requests.
 //
+// The state of a shadow of a model with states is that of the target's tokens. Rows of draft tokens
+// change no state (kernels/ops/recurrent_ops.h), so each round computes all of a step's draft
+// tokens again, and the accepted ones are computed once more with the target's next token: a few
+// rows, which cost a small model little.
+//
 // Owned by the engine thread.
 
 #include <memory>
@@ -49,7 +54,7 @@ class DraftModel final : public Proposer {
   /// time: for measurements. The script outlives it.
   void replay(const ReplayScript* script) { script_ = script; }
 
-  std::string_view name() const override { return "draft"; }
+  DraftedBy kind() const override { return DraftedBy::kDraftModel; }
   bool free() const override { return false; }
   void propose(std::span<Draft* const> drafts, double catch_up_us) override;
   std::optional<double> propose_us(int32_t sequences, int32_t tokens) const override;
@@ -77,9 +82,11 @@ class DraftModel final : public Proposer {
   void begin(Shadow& shadow);
   void follow(Shadow& shadow, const Sequence& seq);
   Shadow* droppable_for(const Shadow& shadow) const;
-  bool reserve(Shadow& shadow, int32_t num_tokens);
+  bool reserve(Shadow& shadow, int32_t num_tokens, int32_t num_drafted);
   void begin_step();
   bool add_rows(Shadow& shadow, int32_t end, bool output);
+  bool add_draft_rows(Shadow& shadow);
+  bool plan_rows(Shadow& shadow, const PlannedRows& rows);
   void catch_up(std::span<Shadow* const> behind, double budget_us);
   /// Computes the planned rows; returns the time it took, in us.
   int64_t run_step();
@@ -95,6 +102,8 @@ class DraftModel final : public Proposer {
   std::unordered_map<const Sequence*, std::unique_ptr<Shadow>> shadows_;
   uint64_t calls_ = 0;
   uint64_t steps_ = 0;
+  const bool has_states_;
+  int32_t kept_rows_ = 0;  ///< of this step's drafts
   StepPlan plan_;
   std::vector<Shadow*> active_, behind_, in_step_;  ///< scratch
 };

@@ -11,7 +11,7 @@ namespace hearth::engine {
 
 class LookupProposer final : public Proposer {
  public:
-  std::string_view name() const override { return "lookup"; }
+  DraftedBy kind() const override { return DraftedBy::kLookup; }
   void propose(std::span<Draft* const> drafts, double catch_up_us) override;
   void forget(const Sequence& seq) override { indexes_.erase(&seq); }
 

@@ -6,9 +6,9 @@
 // is valid until `forget`.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "engine/scheduling/sequence.h"
@@ -21,7 +21,7 @@ inline constexpr int32_t kConfidences = 4;
 
 /// A request for tokens that may follow a sequence's last one, and the answer.
 struct Draft {
-  const Sequence* seq = nullptr;
+  Sequence* seq = nullptr;
   int32_t max_tokens = 0;       ///< > 0
   std::vector<int32_t> tokens;  ///< out; empty: no draft
   int32_t confidence = 0;       ///< out; 0 .. kConfidences-1, larger is more confident
@@ -30,7 +30,7 @@ struct Draft {
 class Proposer {
  public:
   virtual ~Proposer() = default;
-  virtual std::string_view name() const = 0;
+  virtual DraftedBy kind() const = 0;
   /// Fills the drafts of all sequences that want one in this step. Deterministic: the same tokens
   /// in the same order of calls give the same drafts. `catch_up_us`: time that may be spent, in
   /// addition to drafting, on sequences whose earlier tokens it has not computed yet.
@@ -41,6 +41,8 @@ class Proposer {
   /// verified, to learn how good its drafts would have been. A proposer that computes is asked
   /// after those, and only if it pays.
   virtual bool free() const { return true; }
+  /// Draft tokens of a sequence that it makes at most.
+  virtual int32_t max_tokens() const { return std::numeric_limits<int32_t>::max(); }
   /// The time to draft `tokens` tokens for each of so many sequences, in us; nothing if not known.
   virtual std::optional<double> propose_us(int32_t sequences, int32_t tokens) const {
     (void)sequences, (void)tokens;

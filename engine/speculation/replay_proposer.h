@@ -19,7 +19,7 @@ class ReplayProposer final : public Proposer {
   /// The sample's text, from its first generated token on.
   void know(RequestId id, int32_t sample, std::vector<int32_t> output);
 
-  std::string_view name() const override { return "replay"; }
+  DraftedBy kind() const override { return DraftedBy::kScript; }
   void propose(std::span<Draft* const> drafts, double catch_up_us) override;
 
  private:

@@ -12,7 +12,7 @@ class ScriptProposer final : public Proposer {
   /// `script` outlives this.
   explicit ScriptProposer(const ReplayScript& script) : script_(script) {}
 
-  std::string_view name() const override { return "script"; }
+  DraftedBy kind() const override { return DraftedBy::kScript; }
   void propose(std::span<Draft* const> drafts, double catch_up_us) override;
 
  private:

@@ -35,12 +35,15 @@ constexpr double kWarmUpUs = 1e6;
 
 }  // namespace
 
-Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> proposer)
+Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> proposer,
+                       std::unique_ptr<Proposer> draft_layer)
     : config_(config) {
   const bool free = proposer != nullptr && proposer->free();
   if (free) proposers_.push_back(std::move(proposer));
   if (config.lookup) proposers_.push_back(std::make_unique<LookupProposer>());
   if (!free && proposer != nullptr) proposers_.push_back(std::move(proposer));
+  if (draft_layer != nullptr) proposers_.push_back(std::move(draft_layer));
+  trials_.resize(proposers_.size());
   for (size_t i = 0; i < proposers_.size(); ++i) {
     auto& beliefs = beliefs_.emplace_back();
     for (size_t c = 0; c < beliefs.size(); ++c) {
@@ -103,9 +106,7 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
   ask_free_proposers();
   const double catch_up_us = first_tokens_due ? 0 : kCatchUp * cost.rows_us(plain_rows);
   const bool plain = config_.fixed_width == 0 && cost.steps_since(plain_rows) > kPlainEvery;
-  for (size_t p = 0; p < proposers_.size() && !plain; ++p) {
-    if (!proposers_[p]->free()) ask_paid_proposer(p, plain_rows, catch_up_us);
-  }
+  if (!plain && has_paid_proposer()) ask_paid_proposers(plain_rows, catch_up_us);
   lay_out_choices();
   if (config_.fixed_width == 0) {
     choose_widths(choices_, plain_rows, plain ? 0 : kExtraOutputs, std::ref(rows_us_));
@@ -113,6 +114,7 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
   for (size_t i = 0; i < asked_.size(); ++i) {
     const std::vector<int32_t>& tokens = asked_states_[i]->draft.tokens;
     asked_[i]->drafted.assign(tokens.begin(), tokens.begin() + choices_[i].width);
+    if (!tokens.empty()) asked_[i]->drafted_by = proposers_[asked_states_[i]->proposer]->kind();
   }
 }
 
@@ -143,68 +145,96 @@ void Speculator::ask_free_proposers() {
   }
 }
 
-void Speculator::ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up_us) {
-  Proposer& proposer = *proposers_[p];
-  lay_out_choices();
-  std::vector<size_t> better;  // sequences for which it is more likely to be right
+Speculator::Offer Speculator::offer_of(size_t p, int32_t plain_rows) const {
+  Offer offer{.proposer = p, .better = {}};
   for (size_t i = 0; i < asked_states_.size(); ++i) {
     if (!asked_[i]->request->request.use_draft) continue;
     const double own = chance(*asked_states_[i], p, kPaidConfidence);
     const bool none = choices_[i].available == 0;
-    if (none || (config_.fixed_width == 0 && own > choices_[i].chance)) better.push_back(i);
+    if (none || (config_.fixed_width == 0 && own > choices_[i].chance)) offer.better.push_back(i);
   }
-  if (better.empty()) return;
-  int32_t width = config_.fixed_width;
-  bool trial = false;
-  if (width == 0) {
-    const auto gain_of = [&](int32_t k, std::optional<double> right) {
-      std::vector<WidthChoice> with = choices_;
-      for (const size_t i : better) {
-        const State& state = *asked_states_[i];
-        with[i] = {right.value_or(chance(state, p, kPaidConfidence)),
-                   std::min(k, state.draft.max_tokens), 0};
-      }
-      const auto spent = proposer.propose_us(size32(better), k);
-      return choose_widths(with, plain_rows, kExtraOutputs, std::ref(rows_us_), spent.value_or(0));
-    };
-    std::vector<WidthChoice> without = choices_;
-    double best =
-        kPaidMargin * choose_widths(without, plain_rows, kExtraOutputs, std::ref(rows_us_));
-    const bool known = proposer.propose_us(1, 1).has_value();
-    for (int32_t k = 1; known && k <= config_.max_width; ++k) {
-      const double gain = gain_of(k, {});
-      if (gain <= best) continue;
-      best = gain;
-      width = k;
-    }
-    trial = width == 0;
-    if (trial) {
-      // Its current acceptance is unknown while it is not used, so try it if it could pay.
-      if (steps_ < next_trial_ || (known && gain_of(config_.max_width, 1.0) <= 1)) return;
-      better.resize(1);
-      width = 1;
-    } else {
-      trial_every_ = kFirstTrial;
-    }
+  if (offer.better.empty() || config_.fixed_width > 0) {
+    offer.width = std::min(config_.fixed_width, proposers_[p]->max_tokens());
+    return offer;
   }
+  const bool known = proposers_[p]->propose_us(1, 1).has_value();
+  const int32_t widest = std::min(config_.max_width, proposers_[p]->max_tokens());
+  for (int32_t k = 1; known && k <= widest; ++k) {
+    const double gain = gain_with(offer, k, {}, plain_rows);
+    if (gain <= offer.gain) continue;
+    offer.gain = gain;
+    offer.width = k;
+  }
+  return offer;
+}
+
+// If each of its tokens is right with the chance `right`, or with that of each sequence.
+double Speculator::gain_with(const Offer& offer, int32_t width, std::optional<double> right,
+                             int32_t plain_rows) const {
+  std::vector<WidthChoice> with = choices_;
+  for (const size_t i : offer.better) {
+    const State& state = *asked_states_[i];
+    with[i] = {right.value_or(chance(state, offer.proposer, kPaidConfidence)),
+               std::min(width, state.draft.max_tokens), 0};
+  }
+  const auto spent = proposers_[offer.proposer]->propose_us(size32(offer.better), width);
+  return choose_widths(with, plain_rows, kExtraOutputs, std::ref(rows_us_), spent.value_or(0));
+}
+
+void Speculator::ask_paid_proposers(int32_t plain_rows, double catch_up_us) {
+  lay_out_choices();
+  std::vector<Offer> offers;
+  for (size_t p = 0; p < proposers_.size(); ++p) {
+    if (proposers_[p]->free()) continue;
+    Offer offer = offer_of(p, plain_rows);
+    if (!offer.better.empty()) offers.push_back(std::move(offer));
+  }
+  if (offers.empty()) return;
+  if (config_.fixed_width > 0) return ask(offers.front(), false, catch_up_us);
+  std::vector<WidthChoice> without = choices_;
+  const double least =
+      kPaidMargin * choose_widths(without, plain_rows, kExtraOutputs, std::ref(rows_us_));
+  const Offer& best = *std::ranges::max_element(offers, {}, &Offer::gain);
+  if (best.width > 0 && best.gain > least) {
+    trials_[best.proposer].every = kFirstTrial;
+    return ask(best, false, catch_up_us);
+  }
+  for (Offer& offer : offers) {
+    if (make_trial(&offer, plain_rows)) return ask(offer, true, catch_up_us);
+  }
+}
+
+bool Speculator::make_trial(Offer* offer, int32_t plain_rows) {
+  const Proposer& proposer = *proposers_[offer->proposer];
+  if (steps_ < trials_[offer->proposer].next) return false;
+  const int32_t widest = std::min(config_.max_width, proposer.max_tokens());
+  const bool known = proposer.propose_us(1, 1).has_value();
+  if (known && gain_with(*offer, widest, 1.0, plain_rows) <= 1) return false;  // it never could pay
+  offer->better.resize(1);
+  offer->width = 1;
+  return true;
+}
+
+void Speculator::ask(const Offer& offer, bool trial, double catch_up_us) {
   wishes_.clear();
-  for (const size_t i : better) {
+  for (const size_t i : offer.better) {
     State& state = *asked_states_[i];
-    state.proposer = p;
+    state.proposer = offer.proposer;
     state.draft.tokens.clear();
     state.draft.confidence = kPaidConfidence;
-    state.draft.max_tokens = std::min(state.draft.max_tokens, width);
+    state.draft.max_tokens = std::min(state.draft.max_tokens, offer.width);
     wishes_.push_back(&state.draft);
   }
-  proposer.propose(wishes_, catch_up_us);
+  proposers_[offer.proposer]->propose(wishes_, catch_up_us);
   const bool has_draft =
       std::ranges::any_of(wishes_, [](const Draft* d) { return !d->tokens.empty(); });
-  if (trial) ++trial_asks_;
+  Trial& state = trials_[offer.proposer];
+  if (trial) ++state.asks;
   // A trial lasts until there is a draft, or until catching up has cost enough.
-  if (trial && !has_draft && trial_asks_ < kMaxTrialAsks) return;
-  trial_asks_ = 0;
-  next_trial_ = steps_ + trial_every_;
-  if (trial) trial_every_ = std::min(2 * trial_every_, kLastTrial);
+  if (trial && !has_draft && state.asks < kMaxTrialAsks) return;
+  state.asks = 0;
+  state.next = steps_ + state.every;
+  if (trial) state.every = std::min(2 * state.every, kLastTrial);
 }
 
 void Speculator::warm_up(std::span<Sequence* const> decoding) {
@@ -224,7 +254,8 @@ void Speculator::warm_up(std::span<Sequence* const> decoding) {
 double Speculator::expected_gain(double chance, const StepCost& cost) const {
   double best = 1;
   for (const auto& proposer : proposers_) {
-    for (int32_t k = 1; !proposer->free() && k <= config_.max_width; ++k) {
+    const bool draft_model = proposer->kind() == DraftedBy::kDraftModel;
+    for (int32_t k = 1; draft_model && k <= config_.max_width; ++k) {
       const std::optional<double> spent = proposer->propose_us(1, k);
       if (!spent.has_value()) break;
       WidthChoice choice{chance, k, 0};
@@ -240,12 +271,18 @@ bool Speculator::has_paid_proposer() const {
   return std::ranges::any_of(proposers_, [](const auto& each) { return !each->free(); });
 }
 
-void Speculator::drop_paid_proposer() {
+bool Speculator::has_draft_model() const {
+  return std::ranges::any_of(
+      proposers_, [](const auto& each) { return each->kind() == DraftedBy::kDraftModel; });
+}
+
+void Speculator::drop_draft_model() {
   HEARTH_CHECK(states_.empty(), "{} sequences", states_.size());
   for (size_t p = proposers_.size(); p-- > 0;) {
-    if (proposers_[p]->free()) continue;
+    if (proposers_[p]->kind() != DraftedBy::kDraftModel) continue;
     proposers_.erase(proposers_.begin() + p);
     beliefs_.erase(beliefs_.begin() + p);
+    trials_.erase(trials_.begin() + p);
   }
 }
 

@@ -4,7 +4,8 @@
 //
 // The proposers are asked in order for each decoding sequence, those with free drafts before those
 // that compute. The first draft is used, unless a proposer that computes is more likely to be right
-// and worth its time. The number of tokens to verify follows from the chance that they are right
+// and worth its time. Of several that compute, the one with the largest expected gain is asked.
+// The number of tokens to verify follows from the chance that they are right
 // (per sequence and class of confidence, starting from the average of all sequences) and from the
 // measured cost of rows: see width_choice.h. Free drafts are made even where none is verified, and
 // compared with the tokens drawn, so that a sequence whose text becomes predictable is noticed at
@@ -21,6 +22,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -36,8 +38,9 @@ namespace hearth::engine {
 
 class Speculator {
  public:
-  /// `proposer`: in addition to lookup; may be null.
-  Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> proposer);
+  /// In addition to lookup: `proposer` and the model's `draft_layer`; each may be null.
+  Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer> proposer,
+             std::unique_ptr<Proposer> draft_layer = nullptr);
 
   /// Sets `drafted` of the sequences, which must be all that decode in the coming step.
   /// `first_tokens_due`: a request waits for its first token, so no proposer may catch up now.
@@ -53,12 +56,13 @@ class Speculator {
   /// Lets proposers that compute draft for these sequences, to measure their cost. The drafts are
   /// dropped; each sequence must grow before the next call.
   void warm_up(std::span<Sequence* const> decoding);
-  /// Expected speed of one sequence relative to plain decoding, if each draft token of a proposer
-  /// that computes is right with that chance; at least 1.
+  /// Expected speed of one sequence relative to plain decoding, if each draft token of the draft
+  /// model is right with that chance; at least 1.
   double expected_gain(double chance, const StepCost& cost) const;
-  void drop_paid_proposer();
-  /// Whether there is a proposer that computes: a draft model.
+  void drop_draft_model();
+  /// Whether there is a proposer that computes: a draft model, or the model's draft layer.
   bool has_paid_proposer() const;
+  bool has_draft_model() const;
 
   bool enabled() const { return config_.enabled; }
   size_t num_sequences() const { return states_.size(); }
@@ -88,9 +92,29 @@ class Speculator {
     std::array<double, kExtraOutputs + 1> known_{};  ///< 0: not looked up yet
   };
 
+  /// What a proposer that computes could do for the coming step.
+  struct Offer {
+    size_t proposer = 0;
+    std::vector<size_t> better;  ///< sequences for which it is more likely to be right
+    int32_t width = 0;           ///< draft tokens of each; 0: it does not pay
+    double gain = 0;             ///< expected speed with them, relative to plain decoding
+  };
+  /// When a proposer that does not pay is tried again, because its acceptance is unknown while it
+  /// is not used.
+  struct Trial {
+    int64_t next = 0;  ///< step
+    int64_t every = kFirstTrial;
+    int32_t asks = 0;
+  };
+
   State& state_of(const Sequence& seq);
   void ask_free_proposers();
-  void ask_paid_proposer(size_t p, int32_t plain_rows, double catch_up_us);
+  void ask_paid_proposers(int32_t plain_rows, double catch_up_us);
+  Offer offer_of(size_t p, int32_t plain_rows) const;
+  double gain_with(const Offer& offer, int32_t width, std::optional<double> right,
+                   int32_t plain_rows) const;
+  bool make_trial(Offer* offer, int32_t plain_rows);
+  void ask(const Offer& offer, bool trial, double catch_up_us);
   double chance(const State& state, size_t proposer, int32_t confidence) const;
   /// Fills choices_ from the current drafts.
   void lay_out_choices();
@@ -101,11 +125,9 @@ class Speculator {
   std::vector<std::array<Acceptance, kConfidences>> beliefs_;
   std::unordered_map<const Sequence*, State> states_;
   int32_t forced_width_ = 0;
-  int64_t next_trial_ = 0;  ///< step at which a proposer that does not pay is tried again
-  int64_t trial_every_ = kFirstTrial;
-  int32_t trial_asks_ = 0;
+  std::vector<Trial> trials_;  ///< per proposer
   int64_t steps_ = 0;
-  RowsUs rows_us_;
+  mutable RowsUs rows_us_;
   // Scratch.
   std::vector<Sequence*> asked_;
   std::vector<State*> asked_states_;

@@ -65,6 +65,13 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
         table, batch, std::min(plan.max_outputs, plan.max_step_tokens),
         [r = runner.get()](const kernels::BatchIndex& bounds) { r->forward(bounds); });
   }
+  if (runner->info().drafts) {
+    runner->captured_drafts_ =
+        CapturedSteps(table, batch, std::min(plan.max_seqs, plan.max_step_tokens),
+                      [r = runner.get()](const kernels::BatchIndex& bounds) {
+                        r->model_->draft(r->step_args(bounds));
+                      });
+  }
   return runner;
 }
 
@@ -127,7 +134,29 @@ void ModelRunner::run(const StepPlan& plan, std::span<const RowWish> wishes) {
   finish(plan);
 }
 
+void ModelRunner::draft(const StepPlan& plan, std::span<const int32_t> rows, bool own,
+                        std::span<const RowWish> wishes) {
+  HEARTH_CHECK(plan.by_draft_layer && ahead_ == nullptr);
+  num_outputs_ = plan.num_outputs;
+  rows_of_ahead_.clear();
+  current_ = &buffers_for_step();
+  filled_ = current_;
+  model_->choose_draft_rows(rows, own);
+  launch(plan, 0);
+  ask_outputs(wishes);
+  if (gaps_timed_) filled_->end_stamp = ops_.clock->stamp(ops_.state.get());
+  finish(plan);
+}
+
+void ModelRunner::make_copies(std::span<const BlockCopy> copies) {
+  if (copies.empty()) return;
+  traffic_.before_steps();
+  traffic_.steps_went_on();
+  copy_blocks(copies);
+}
+
 void ModelRunner::start(const StepPlan& plan, std::span<const RowWish> wishes) {
+  ++num_steps_;
   num_outputs_ = plan.num_outputs;
   if (take_ahead(plan)) return;
   rows_of_ahead_.clear();
@@ -196,8 +225,13 @@ void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
   traffic_.steps_went_on();
   if (shift == 0) copy_blocks(plan.copies);
   lay_out(plan, shift);
+  filled_->of_draft = plan.by_draft_layer;
   if (shift != 0) feed_drawn(*current_);
-  if (!captured_.run(filled_->batch)) forward(filled_->batch);
+  if (plan.by_draft_layer) {
+    if (!captured_drafts_.run(filled_->batch)) model_->draft(step_args(filled_->batch));
+  } else if (!captured_.run(filled_->batch)) {
+    forward(filled_->batch);
+  }
 }
 
 void ModelRunner::feed_drawn(const StepBuffers& from) {
@@ -237,10 +271,11 @@ void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
   if (meets) traffic_.before_steps();
 }
 
-void ModelRunner::forward(const kernels::BatchIndex& batch) {
+void ModelRunner::forward(const kernels::BatchIndex& batch) { model_->forward(step_args(batch)); }
+
+models::StepArgs ModelRunner::step_args(const kernels::BatchIndex& batch) {
   const int64_t vocab = info().vocab_size;
-  model_->forward(
-      {&batch, pools_, {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab}});
+  return {&batch, pools_, {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab}};
 }
 
 void ModelRunner::copy_blocks(std::span<const BlockCopy> copies) {
@@ -312,7 +347,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
     }
     for (size_t group = 0; group < plan_.groups.size(); ++group) {
       if (plan_.groups[group].max_blocks == 0) {
-        lay_out_state(i, rows);
+        if (!plan.by_draft_layer) lay_out_state(i, rows);
       } else {
         lay_out_table(group, i, seq.blocks.tables[group]);
       }
@@ -327,10 +362,19 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
 
 void ModelRunner::lay_out_state(int32_t row, const PlannedRows& rows) {
   const StateBlocks& state = rows.seq->blocks.state;
+  kernels::StateStep step;
+  if (rows.num_drafted == rows.count) {  // the state stays as it is
+    HEARTH_CHECK(state.current != kNoBlock && state.tokens == rows.first, "a state of {} for {}",
+                 state.tokens, rows.first);
+    step.from = step.to = state.current;
+    step.keep_first = state.keep_first;
+    std::memcpy(host(plan_.index.states) + row * (sizeof step / sizeof(int32_t)), &step,
+                sizeof step);
+    return;
+  }
   HEARTH_CHECK(
       state.next != kNoBlock && state.next_tokens == rows.first + rows.count - rows.num_drafted,
       "a state of {} tokens for rows {}+{}", state.next_tokens, rows.first, rows.count);
-  kernels::StateStep step;
   step.from = state.current;
   step.to = state.next;
   step.advance = rows.count - rows.num_drafted;

@@ -39,6 +39,16 @@ class ModelRunner {
   /// After start(), if the scheduler has reserved the next step: launches that, too, if the device
   /// can. Each row must have been started with a wish for a token.
   void start_next(const StepPlan& plan);
+  /// Computes the draft layer for the plan's rows, one of each sequence (models::Model::draft), and
+  /// waits. Row i continues row `rows[i]`: of final rows of the last step, or with `own` of the
+  /// last draft. Results are fetched as those of a step.
+  void draft(const StepPlan& plan, std::span<const int32_t> rows, bool own,
+             std::span<const RowWish> wishes);
+  /// Steps started so far, without drafts.
+  uint64_t num_steps() const { return num_steps_; }
+  /// Makes copies that no plan has.
+  void make_copies(std::span<const BlockCopy> copies);
+
   /// Waits for the step that start() was called for.
   void finish(const StepPlan& plan);
   /// A step was launched ahead whose plan has not been started yet.
@@ -99,6 +109,7 @@ class ModelRunner {
   void lay_out_table(size_t group, int32_t row, std::span<const int32_t> table);
   void feed_drawn(const StepBuffers& from);
   void forward(const kernels::BatchIndex& batch);
+  models::StepArgs step_args(const kernels::BatchIndex& batch);
   /// Host address of the array at that offset of the index buffer, for the step being laid out.
   int32_t* host(size_t offset) { return filled_->index.as<int32_t>() + offset / sizeof(int32_t); }
   template <typename T = int32_t>
@@ -122,7 +133,8 @@ class ModelRunner {
   std::vector<models::KvPool> pools_;
   std::vector<kernels::GroupIndex> group_index_;
   kernels::BatchIndex batch_;  ///< addresses alone
-  CapturedSteps captured_;
+  CapturedSteps captured_, captured_drafts_;
+  uint64_t num_steps_ = 0;
   std::vector<int32_t> tables_;      ///< the block tables in index_ after all uploads
   kernels::HostBuffer host_logits_;  ///< if the device has memory of its own
   bool picks_tokens_ = false;

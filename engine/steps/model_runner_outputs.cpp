@@ -26,8 +26,9 @@ void ModelRunner::ask_outputs(std::span<const RowWish> wishes) {
   HEARTH_CHECK(std::ssize(wishes) == batch.num_outputs, "{} wishes for {} rows", wishes.size(),
                batch.num_outputs);
   step.wishes.assign(wishes.begin(), wishes.end());
-  const kernels::TensorView logits{logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab,
-                                   vocab};
+  const int64_t drawn_from = filled_->of_draft ? info().draft_vocab : vocab;
+  const kernels::TensorView logits{logits_.data(), kernels::DType::kF32, batch.num_outputs,
+                                   drawn_from, vocab};
   if (any(RowWish::Kind::kToken)) {
     auto* rows = step.draw_rows.as<kernels::DrawRow>();
     for (const RowWish& wish : wishes) *rows++ = wish.draw;

@@ -25,6 +25,10 @@ struct RowWish {
   kernels::DrawRow draw;
 };
 
+/// What a device computes for a row that is drawn with these parameters, without sample and
+/// position; nothing if the host needs all logits.
+std::optional<RowWish> device_wish(const SamplingParams& params, int32_t vocab_size);
+
 struct StepBuffers {
   /// The row's sequence; still valid if the sequence is gone and another has its address.
   struct RowOf {
@@ -46,7 +50,8 @@ struct StepBuffers {
   std::vector<RowWish> wishes;   ///< empty: all logits are on the host
   std::vector<RowOf> rows;       ///< of a step launched ahead
   kernels::BatchIndex batch;
-  uint64_t mark = 0;  ///< after the step; 0: there is none, or nothing has to wait
+  bool of_draft = false;  ///< the step is one of the draft layer
+  uint64_t mark = 0;      ///< after the step; 0: there is none, or nothing has to wait
   /// If steps are timed: before and after the step, by the device's clock.
   uint64_t begin_stamp = 0;
   uint64_t end_stamp = 0;

@@ -174,6 +174,12 @@ void bind(V& v, R& r) {
   v("restore_ms", r.restore_ms);
   v("saved_ms", r.saved_ms);
 }
+template <class V, Of<ProposerStats> R>
+void bind(V& v, R& r) {
+  v("name", r.name);
+  v("drafted_tokens", r.drafted_tokens);
+  v("accepted_tokens", r.accepted_tokens);
+}
 template <class V, Of<SpeculationStats> R>
 void bind(V& v, R& r) {
   v("verifications", r.verifications);
@@ -183,6 +189,7 @@ void bind(V& v, R& r) {
   v("accepted_at", r.accepted_at);
   v("mean_accepted", r.mean_accepted);
   v("saved_ms", r.saved_ms);
+  v("by", r.by);
 }
 template <class V, Of<DoneEvent> R>
 void bind(V& v, R& r) {

@@ -8,6 +8,17 @@
 
 namespace hearth::ipc {
 
+/// The model's own layer for drafting, in settings, requests and reports.
+inline constexpr const char* kDraftLayerName = "mtp";
+
+/// The drafted tokens of one proposer.
+struct ProposerStats {
+  std::string name;  ///< lookup, draft (a draft model), mtp (the model's own layer), script
+  uint64_t drafted_tokens = 0;
+  uint64_t accepted_tokens = 0;
+  bool operator==(const ProposerStats&) const = default;
+};
+
 /// Drafted tokens of one request, or of a worker's engine so far; see engine::SpeculationCounts.
 struct SpeculationStats {
   uint64_t verifications = 0;  ///< times that a sequence had drafted tokens in a step
@@ -17,6 +28,7 @@ struct SpeculationStats {
   std::vector<uint64_t> accepted_at;  ///< of these, accepted
   double mean_accepted = 0;           ///< accepted_tokens / verifications
   double saved_ms = 0;                ///< estimate: the extra time that plain decoding would take
+  std::vector<ProposerStats> by;      ///< of each proposer whose tokens were verified
   bool operator==(const SpeculationStats&) const = default;
 };
 

@@ -220,7 +220,7 @@ std::vector<Event> example_events() {
   done.timings = {0.4, 6.5, 9.25, 1.5, 277.75};
   done.cache_miss = "from token 8 on: what was kept ends there";
   done.bandwidth_share = 0.5;
-  done.speculation = {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, 61.5};
+  done.speculation = {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, 61.5, {{"mtp", 96, 71}}};
   StatsReply stats;
   stats.instance = "5f0c9d31a7e24b68";
   stats.version = "0.1.0";

@@ -76,6 +76,11 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     recurrent.conv_kept = place(kept, r.conv_channels());
     if (r.kept_width() > 0) recurrent.scan_kept = place(kept, r.kept_width());
   }
+  if (c.draft_layer) {
+    draft.hidden = place(tokens + 2 * int64_t{outputs}, c.width);
+    draft.pair = place(tokens, 2 * int64_t{c.width});
+    draft.kept = place(2 * kernels::kKeptRows, c.width);
+  }
   if (c.gate_in_q) {
     q = place(tokens, c.most([](const LayerSpec& layer) { return layer.q_width(); }));
     gate = place(tokens, c.most([](const LayerSpec& layer) { return layer.q_width(); }));

@@ -56,7 +56,13 @@ struct Activations {
     kernels::TensorView conv_kept;  ///< (layers * 2 kKeptRows, conv_channels)
     kernels::TensorView scan_kept;  ///< (layers * 2 kKeptRows, kept_width)
   } recurrent;                      ///< if config.recurrent.kind is one
-  kernels::TensorView q, gate;      ///< (tokens, q_width) of the widest layer, if gate_in_q
+  struct Draft {
+    kernels::TensorView hidden;  ///< (tokens + 2 * outputs, width): the step's final rows, rows
+                                 ///< that a draft continues, final rows of the last draft
+    kernels::TensorView pair;    ///< (tokens, 2 * width): embedding, and hidden row before
+    kernels::TensorView kept;    ///< (2 kKeptRows, width): of the row before
+  } draft;                       ///< if config.draft_layer
+  kernels::TensorView q, gate;   ///< (tokens, q_width) of the widest layer, if gate_in_q
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
   kernels::TensorView out_x;                 ///< (outputs, width)
   kernels::TensorView out_norm;              ///< (outputs, width)

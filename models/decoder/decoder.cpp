@@ -83,6 +83,10 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
   info.num_layers = config.num_layers;
   info.num_heads = config.most([](const LayerSpec& layer) { return layer.num_heads; });
   info.weight_bytes = weights.bytes;
+  info.drafts = config.draft_layer;
+  info.draft_weight_bytes = weights.draft_bytes;
+  info.draft_vocab =
+      weights.draft.head ? narrow<int32_t>(weights.draft.head->rows) : info.vocab_size;
   info.groups = config.groups;
   HEARTH_ASSIGN_OR_RETURN(info.pooling, load_pooling(file, config.architecture));
   return Parts{std::move(config), std::move(weights), std::move(info), ops};
@@ -129,18 +133,27 @@ void Decoder::forward(const StepArgs& args) {
                args.pools.size(), config_.groups.size());
   embed(batch);
   begin(batch);
-  for (int32_t i = 0; i < config_.num_layers; ++i) {
-    const LayerSpec& spec = config_.layers[i];
-    layer({batch, weights_.layers[i], spec, layer_kv(args.pools, spec),
-           act_.attn.columns(0, spec.num_heads > 0 ? spec.out_width() : 0),
-           act_.gated.columns(0, spec.ffn_width), i, layer_state(args.pools, spec)});
-  }
+  for (int32_t i = 0; i < config_.num_layers; ++i) layer(step_of(args, i));
   finish(batch);
   if (batch.num_outputs > 0) head(batch, args.logits);
+  if (config_.draft_layer) store_draft_kv(args);
+}
+
+Decoder::LayerStep Decoder::step_of(const StepArgs& args, int32_t i) const {
+  const LayerSpec& spec = config_.layers[i];
+  return {*args.batch,
+          weights_.layers[i],
+          spec,
+          layer_kv(args.pools, spec),
+          act_.attn.columns(0, spec.num_heads > 0 ? spec.out_width() : 0),
+          act_.gated.columns(0, spec.ffn_width),
+          i,
+          layer_state(args.pools, spec)};
 }
 
 // The result reuses an activation buffer, whose content is no longer needed after the last layer.
 TensorView Decoder::final_rows(const BatchIndex& batch) {
+  if (config_.draft_layer) return act_.draft.hidden;
   norm_rows(batch, Rows::kTokens, act_.x, weights_.output_norm, weights_.output_norm_bias,
             act_.normed, nullptr);
   return act_.normed;
@@ -161,13 +174,17 @@ void Decoder::embed(const BatchIndex& batch) {
   if (weights_.embedding_norm) {
     norm_rows(batch, Rows::kTokens, act_.x, weights_.embedding_norm, {}, act_.x, nullptr);
   }
+  rotations(batch);
+  if (config_.per_layer_width > 0) embed_per_layer(batch);
+}
+
+void Decoder::rotations(const BatchIndex& batch) {
   for (size_t i = 0; i < config_.ropes.size(); ++i) {
     ops_.rope_table(state(), {.batch = &batch,
                               .inv_freq = frequencies(i),
                               .magnitude = rope_magnitude(config_.ropes[i]),
                               .cos_sin = act_.cos_sin[i]});
   }
-  if (config_.per_layer_width > 0) embed_per_layer(batch);
 }
 
 /// Computes only the requested rows: a prefill needs one of hundreds, and the head is the largest
@@ -176,11 +193,13 @@ void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
   ops_.gather_rows(state(), {.batch = &batch, .x = act_.x, .out = act_.out_x});
   norm_rows(batch, Rows::kOutputs, act_.out_x, weights_.output_norm, weights_.output_norm_bias,
             act_.out_norm, weights_.head());
-  ops_.matmul(state(), {.batch = &batch,
-                        .rows = Rows::kOutputs,
-                        .x = act_.out_norm,
-                        .w = weights_.head(),
-                        .out = logits});
+  head_product(batch, act_.out_norm, weights_.head(), logits);
+}
+
+void Decoder::head_product(const BatchIndex& batch, const TensorView& rows, const Weight* weight,
+                           const TensorView& logits) {
+  ops_.matmul(state(),
+              {.batch = &batch, .rows = Rows::kOutputs, .x = rows, .w = weight, .out = logits});
   if (config_.logit_scale == 1 && config_.logit_soft_cap == 0) return;
   ops_.soft_cap(state(), {.batch = &batch,
                           .scale = config_.logit_scale,
@@ -217,6 +236,9 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
   const int64_t q_rows = c.gate_in_q ? 2 * q_width : q_width;
   const TensorView q = c.gate_in_q ? act_.q.columns(0, q_width) : act_.qkv.columns(0, q_width);
   product(s, in, s.weights.qkv, s.weights.qkv_bias, act_.qkv.columns(0, s.weights.qkv->rows));
+  if (s.weights.kv) {
+    product(s, in, s.weights.kv, s.weights.kv_bias, act_.qkv.columns(q_rows, s.weights.kv->rows));
+  }
   if (c.gate_in_q) split_gate(s, act_.qkv.columns(0, q_rows));
   if (s.spec.stores_kv()) {
     store_kv(s, act_.qkv.columns(q_rows, kv.k_width()),

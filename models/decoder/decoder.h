@@ -41,6 +41,8 @@ class Decoder : public Model {
   Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
   void forward(const StepArgs& args) override;
   kernels::TensorView final_rows(const kernels::BatchIndex& batch) override;
+  void choose_draft_rows(std::span<const int32_t> rows, bool own) override;
+  void draft(const StepArgs& args) override;
 
  protected:
   /// One layer of one step.
@@ -111,6 +113,8 @@ class Decoder : public Model {
 
  private:
   void embed(const kernels::BatchIndex& batch);
+  void rotations(const kernels::BatchIndex& batch);
+  LayerStep step_of(const StepArgs& args, int32_t layer) const;
   void norm_rows(const kernels::BatchIndex& batch, kernels::Rows rows, const kernels::TensorView& x,
                  const WeightHandle& weight, const WeightHandle& bias,
                  const kernels::TensorView& out, const kernels::Weight* reader);
@@ -150,6 +154,19 @@ class Decoder : public Model {
                        int32_t num_heads);
   void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
+  void head_product(const kernels::BatchIndex& batch, const kernels::TensorView& rows,
+                    const kernels::Weight* weight, const kernels::TensorView& logits);
+  // Of the draft layer (draft_layer.cpp).
+  void store_draft_kv(const StepArgs& args);
+  /// act().x = what the draft layer takes, of each token and the hidden row in act().draft.pair.
+  void join_pairs(const kernels::BatchIndex& batch);
+  kernels::TensorView draft_part(int32_t part) const;
+  /// Stores K and V of the rows of `in`.
+  void store_rows(const LayerStep& s, const kernels::TensorView& in);
+  void store_latent(const LayerStep& s, const kernels::TensorView& in);
+  /// Rotates the values from `first` on of each head.
+  void rotate_part(const LayerStep& s, const kernels::TensorView& x, int32_t num_heads, int32_t dim,
+                   int32_t first);
   kernels::PagedKv layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) const;
   kernels::StatePart layer_state(std::span<const KvPool> pools, const LayerSpec& spec) const;
   const kernels::Weight* frequencies(size_t rope) const;
@@ -161,6 +178,7 @@ class Decoder : public Model {
   bool long_context_ = false;
   kernels::DeviceBuffer memory_;
   Activations act_;
+  std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
 };
 
 /// x += latent_attention(norm(x)) W_out, or a recurrence;  x += feed_forward(norm(x))

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/base/sizes.h"
+#include "kernels/ops/recurrent_ops.h"
 
 namespace hearth::models {
 namespace {
@@ -51,7 +52,7 @@ Result<void> load_layers(Metadata& m, DecoderConfig& c, bool pruned, bool hybrid
                           m.number_or("attention.key_length", kMaxWidth, c.width / usual));
   HEARTH_ASSIGN_OR_RETURN(const int32_t v_dim,
                           m.number_or("attention.value_length", kMaxWidth, k_dim));
-  for (int32_t i = 0; i < c.num_layers; ++i) {
+  for (int32_t i = 0; i < c.num_layers + (c.draft_layer ? 1 : 0); ++i) {
     LayerSpec& layer = c.layers.emplace_back();
     HEARTH_TRY(set_heads(m, layer, i, heads[i], kv_heads[i]));
     layer.kv = {kv_heads[i], k_dim, v_dim};
@@ -75,6 +76,7 @@ Result<DecoderConfig> DecoderConfig::load_common(Metadata& m, const CommonKeys& 
                                                          c.num_draft_layers, c.num_layers));
   }
   c.num_layers -= c.num_draft_layers;
+  c.draft_layer = keys.draft_layer && c.num_draft_layers > 0 && c.width % kernels::kStateLanes == 0;
   HEARTH_TRY(load_layers(m, c, keys.pruned, keys.hybrid));
   c.norm = keys.norm;
   HEARTH_ASSIGN_OR_RETURN(c.eps, m.factor(c.norm == Norm::kRms ? "attention.layer_norm_rms_epsilon"
@@ -135,11 +137,12 @@ void DecoderConfig::group_layers() {
   for (LayerSpec& layer : layers) {
     if (layer.recurrent) layer.state_index = num_recurrent++;
   }
-  if (num_recurrent > 0) {
+  if (num_recurrent > 0 || draft_layer) {
     LayerGroup& states = groups.emplace_back();
     states.kind = LayerGroup::Kind::kRecurrent;
     states.num_layers = num_recurrent;
-    states.state_bytes = recurrent.state_bytes();
+    if (num_recurrent > 0) states.state_bytes = recurrent.state_bytes();
+    states.hidden_bytes = draft_layer ? int64_t{width} * 4 : 0;
   }
   for (LayerSpec& layer : layers) {
     if (layer.stores_kv()) continue;
@@ -221,7 +224,7 @@ Result<void> DecoderConfig::load_experts(Metadata& m, bool normalize) {
   e.normalize = e.normalize || gating == kSoftmaxOfChosen;
   HEARTH_ASSIGN_OR_RETURN(const int32_t dense,
                           m.small_or("leading_dense_block_count", kMaxLayers, 0));
-  for (int32_t i = dense; i < num_layers; ++i) {
+  for (int32_t i = dense; i < size32(layers); ++i) {
     layers[i].experts = true;
     if (!e.with_dense) layers[i].ffn_width = 0;
   }

@@ -38,8 +38,9 @@ enum class Norm {
 /// How a family's keys differ from those of most (DecoderConfig::load_common).
 struct CommonKeys {
   Norm norm = Norm::kRms;
-  bool pruned = false;  ///< a layer may have no attention, or no feed-forward (LayerSpec)
-  bool hybrid = false;  ///< the same, and no layer needs attention
+  bool pruned = false;       ///< a layer may have no attention, or no feed-forward (LayerSpec)
+  bool hybrid = false;       ///< the same, and no layer needs attention
+  bool draft_layer = false;  ///< to be loaded, if the file has one (LoadOptions)
 };
 
 inline constexpr int32_t kNoRope = -1;
@@ -115,13 +116,14 @@ struct DecoderConfig {
   int32_t context_length = 0;
   int32_t width = 0;
   int32_t num_layers = 0;
-  int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn); not loaded
+  int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn)
+  bool draft_layer = false;      ///< the first of those is loaded: layers[num_layers]
   Norm norm = Norm::kRms;
   float eps = 0;
   float post_eps = 0;  ///< of the norms after a branch; load_common sets eps
 
   std::vector<RopeConfig> ropes;   ///< one, or two: of full layers and of sliding layers
-  std::vector<LayerSpec> layers;   ///< num_layers
+  std::vector<LayerSpec> layers;   ///< num_layers, and the draft layer if it is loaded
   std::vector<LayerGroup> groups;  ///< of layers of equal window and KV shape; at least one
 
   ExpertConfig experts;

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "kernels/base/sizes.h"
 #include "models/tensor_set.h"
 
 namespace hearth::models {
@@ -424,6 +425,23 @@ Result<void> find_rope_tensors(TensorSet& set, const DecoderConfig& c, DecoderTe
   return {};
 }
 
+Result<void> find_draft(TensorSet& set, const DecoderConfig& c, int64_t vocab_size,
+                        DraftTensors& t) {
+  const auto name = [&](std::string_view rest) {
+    return fmt::format("blk.{}.nextn.{}.weight", c.num_layers, rest);
+  };
+  const int64_t width = c.width;
+  HEARTH_ASSIGN_OR_RETURN(t.pair_proj, set.want(name("eh_proj"), {2 * width, width}));
+  HEARTH_ASSIGN_OR_RETURN(t.embedding_norm, set.want(name("enorm"), {width}));
+  HEARTH_ASSIGN_OR_RETURN(t.hidden_norm, set.want(name("hnorm"), {width}));
+  HEARTH_ASSIGN_OR_RETURN(t.embedding,
+                          set.want_if_present(name("embed_tokens"), {width, vocab_size}));
+  HEARTH_ASSIGN_OR_RETURN(t.head_norm, set.want_if_present(name("shared_head_norm"), {width}));
+  HEARTH_ASSIGN_OR_RETURN(t.head,
+                          set.want_if_present(name("shared_head_head"), {width, vocab_size}));
+  return {};
+}
+
 /// What all layers use of per-layer embeddings and of AltUp.
 Result<void> find_inputs(TensorSet& set, const DecoderConfig& c, DecoderTensors& t) {
   const int64_t vocab_size = t.embedding->dims[1];
@@ -452,11 +470,13 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
   HEARTH_ASSIGN_OR_RETURN(t.embedding, find_embedding(file, set, c.width));
   HEARTH_TRY(find_rope_tensors(set, c, t));
   HEARTH_TRY(find_inputs(set, c, t));
-  for (int32_t i = 0; i < c.num_layers; ++i) {
+  for (int32_t i = 0; i < size32(c.layers); ++i) {
     HEARTH_ASSIGN_OR_RETURN(const LayerTensors layer, LayerFinder(set, c, i).find());
     t.layers.push_back(layer);
   }
-  for (int32_t i = 0; i < c.num_draft_layers; ++i) {
+  const int64_t vocab_size = t.embedding->dims[1];
+  if (c.draft_layer) HEARTH_TRY(find_draft(set, c, vocab_size, t.draft));
+  for (int32_t i = c.draft_layer ? 1 : 0; i < c.num_draft_layers; ++i) {
     set.ignore_all(fmt::format("blk.{}.", c.num_layers + i));
   }
   HEARTH_ASSIGN_OR_RETURN(t.output_norm,
@@ -464,7 +484,6 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
   if (c.norm == Norm::kLayer) {
     HEARTH_ASSIGN_OR_RETURN(t.output_norm_bias, set.want("output_norm.bias", {c.width}));
   }
-  const int64_t vocab_size = t.embedding->dims[1];
   HEARTH_ASSIGN_OR_RETURN(t.output, set.want_if_present("output.weight", {c.width, vocab_size}));
   HEARTH_TRY(set.check_all_used());
   return t;

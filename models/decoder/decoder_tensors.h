@@ -45,13 +45,21 @@ struct LayerTensors {
   } recurrent;
 };
 
+/// Of the draft layer, in addition to those of a layer. The last three may be null: the model's
+/// own.
+struct DraftTensors {
+  const GgufTensor *pair_proj, *embedding_norm, *hidden_norm;
+  const GgufTensor *embedding, *head_norm, *head;
+};
+
 struct DecoderTensors {
   const GgufTensor* embedding;
   const GgufTensor* rope_divisors;
   const GgufTensor *rope_long, *rope_short;
   const GgufTensor *per_layer_embedding, *per_layer_projection, *per_layer_norm;
   const GgufTensor *altup_in, *altup_out;
-  std::vector<LayerTensors> layers;
+  std::vector<LayerTensors> layers;  ///< as DecoderConfig::layers
+  DraftTensors draft;
   const GgufTensor *output_norm, *output_norm_bias;
   const GgufTensor* output;
 

@@ -1,5 +1,8 @@
 #include "models/decoder/decoder_weights.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "models/decoder/decoder_tensors.h"
 
 namespace hearth::models {
@@ -123,7 +126,8 @@ Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent&
   return {};
 }
 
-Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensors& t) {
+/// `split`: K and V have a product of their own.
+Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensors& t, bool split) {
   constexpr WeightRole kMatmul = WeightRole::kMatmul;
   constexpr WeightRole kVector = WeightRole::kVector;
   DecoderWeights::Layer w;
@@ -145,6 +149,11 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   } else if (t.v == nullptr) {
     w.v_is_k = true;
     HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.q, t.k}, kMatmul));
+  } else if (split) {
+    HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.q}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.qkv_bias, packer.pack({t.q_bias}, kVector));
+    HEARTH_ASSIGN_OR_RETURN(w.kv, packer.pack({t.k, t.v}, kMatmul));
+    HEARTH_ASSIGN_OR_RETURN(w.kv_bias, packer.pack({t.k_bias, t.v_bias}, kVector));
   } else {
     HEARTH_ASSIGN_OR_RETURN(w.qkv, packer.pack({t.q, t.k, t.v}, kMatmul));
     HEARTH_ASSIGN_OR_RETURN(w.qkv_bias, packer.pack({t.q_bias, t.k_bias, t.v_bias}, kVector));
@@ -179,6 +188,40 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   HEARTH_ASSIGN_OR_RETURN(w.sinks, packer.pack({t.sinks}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.ffn_post_norm, packer.pack({t.ffn_post_norm}, kVector));
   return w;
+}
+
+/// The head is read for each guess, and for a large vocabulary it is a fifth of the model. Tokens
+/// with high numbers are rare, as vocabularies are ordered by the merges that made them, so guesses
+/// are made among the first ones alone. Source: Zhao et al. 2025 (FR-Spec), with ranks for counts.
+int64_t draft_rows(int64_t vocab_size) {
+  constexpr int64_t kLeastDraftRows = 32768, kRows = 16;
+  const int64_t rows = std::max(kLeastDraftRows, vocab_size / 4 / kRows * kRows);
+  return rows <= vocab_size / 2 ? rows : vocab_size;
+}
+
+Result<void> pack_draft(WeightPacker& packer, const DecoderTensors& all, int32_t width,
+                        DecoderWeights::Draft& w) {
+  const DraftTensors& t = all.draft;
+  constexpr WeightRole kMatmul = WeightRole::kMatmul;
+  constexpr WeightRole kVector = WeightRole::kVector;
+  HEARTH_ASSIGN_OR_RETURN(w.pair_proj, packer.pack({t.pair_proj}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.embedding_norm, packer.pack({t.embedding_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.hidden_norm, packer.pack({t.hidden_norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.embedding, packer.pack({t.embedding}, WeightRole::kEmbedding));
+  HEARTH_ASSIGN_OR_RETURN(w.head_norm, packer.pack({t.head_norm}, kVector));
+  const GgufTensor* head = t.head != nullptr       ? t.head
+                           : all.output != nullptr ? all.output
+                                                   : all.embedding;
+  const auto vocab_size = static_cast<int64_t>(all.embedding->dims[1]);
+  if (t.head != nullptr || draft_rows(vocab_size) < vocab_size) {
+    HEARTH_ASSIGN_OR_RETURN(w.head, packer.pack_front(*head, draft_rows(vocab_size), kMatmul));
+  }
+  // A convolution of two taps, of which the older one counts alone: each row becomes the one
+  // before.
+  std::vector<float> before(2 * size_t(width), 0.0f);
+  std::fill_n(before.begin(), width, 1.0f);
+  HEARTH_ASSIGN_OR_RETURN(w.before, packer.pack_values("row before", before));
+  return {};
 }
 
 Result<void> pack_frequencies(WeightPacker& packer, const DecoderTensors& t,
@@ -236,12 +279,18 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   packer.report();
   HEARTH_TRY(pack_inputs(packer, tensors, config, w));
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
-    HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, tensors.layers[i]));
+    const bool draft = std::cmp_equal(i, config.num_layers);
+    const uint64_t before = packer.device_bytes();
+    HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, tensors.layers[i], draft));
     const LayerSpec& spec = config.layers[i];
     HEARTH_TRY(
         pack_recurrent(packer, tensors.layers[i].recurrent, config.recurrent, packed.recurrent));
     if (config.v_norm && spec.stores_kv()) {
       HEARTH_ASSIGN_OR_RETURN(packed.v_norm, pack_ones(packer, spec.kv.v_dim));
+    }
+    if (draft) {
+      HEARTH_TRY(pack_draft(packer, tensors, config.width, w.draft));
+      w.draft_bytes = packer.device_bytes() - before;
     }
     w.layers.push_back(std::move(packed));
     packer.report();

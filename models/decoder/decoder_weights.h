@@ -17,7 +17,8 @@ struct DecoderWeights {
     WeightHandle attn_norm, attn_norm_bias;  ///< vectors of width
     WeightHandle qkv;                        ///< (qkv_width, width): q, then k, then v
     WeightHandle qkv_bias;
-    WeightHandle q_norm, k_norm;                 ///< vectors of k_dim (kHeads), or of all heads
+    WeightHandle kv, kv_bias;     ///< of the draft layer, whose `qkv` is then q alone
+    WeightHandle q_norm, k_norm;  ///< vectors of k_dim (kHeads), or of all heads
     std::vector<WeightHandle> q_norms, k_norms;  ///< per head, vectors of k_dim (kEachHead)
     WeightHandle attn_gate;                      ///< (out_width, width)
     WeightHandle attn_out;                       ///< (width, out_width)
@@ -100,12 +101,20 @@ struct DecoderWeights {
     WeightHandle ones;              ///< vector of width
     WeightHandle bias;              ///< vector of streams, all 1
   } altup;                          ///< if config.altup.streams > 0
-  std::vector<Layer> layers;
+  std::vector<Layer> layers;        ///< as DecoderConfig::layers
+  struct Draft {
+    WeightHandle pair_proj;                    ///< (width, 2 width)
+    WeightHandle embedding_norm, hidden_norm;  ///< vectors of width
+    WeightHandle before;                       ///< vector of 2 * width: ShortConvArgs::weight
+    WeightHandle embedding, head_norm;         ///< null: the model's own
+    WeightHandle head;                         ///< (draft_vocab, width), or null: the model's own
+  } draft;                                     ///< if config.draft_layer
   WeightHandle output_norm, output_norm_bias;
   WeightHandle output;  ///< (vocab_size, width), or null if the head is tied to the embedding
 
   const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }
-  uint64_t bytes = 0;  ///< of all, on the device
+  uint64_t bytes = 0;        ///< of all, on the device
+  uint64_t draft_bytes = 0;  ///< of those, the draft layer's
 
   /// Checks all tensors, then loads them layer by layer and releases the file's pages as it goes.
   /// Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.

@@ -30,21 +30,33 @@ TensorView rows_of_heads(const TensorView& x, int64_t heads, int64_t dim, int64_
 
 }  // namespace
 
+void Decoder::rotate_part(const LayerStep& s, const TensorView& x, int32_t num_heads, int32_t dim,
+                          int32_t first) {
+  if (s.spec.rope == kNoRope) return;
+  ops_.rope(state(), {.batch = &s.batch,
+                      .x = x,
+                      .num_heads = num_heads,
+                      .head_dim = dim,
+                      .cos_sin = act_.cos_sin[s.spec.rope],
+                      .pairs = config_.pairs,
+                      .first = first});
+}
+
+void Decoder::store_latent(const LayerStep& s, const TensorView& in) {
+  const LatentAttention& c = config_.latent;
+  const TensorView& k = act_.latent.k;
+  product(s, in, s.weights.kv_a, {}, k);
+  const TensorView latent = k.columns(0, c.kv_rank);
+  norm(s, latent, s.weights.kv_a_norm, latent);
+  rotate_part(s, k, 1, c.kv_rank + c.rotated, c.kv_rank);
+  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = {}, .kv = s.kv});
+}
+
 void Decoder::latent_attention(const LayerStep& s, const TensorView& in) {
   const LatentAttention& c = config_.latent;
   const Activations::Latent& a = act_.latent;
   const int32_t heads = s.spec.num_heads;
   const int32_t row = c.kv_rank + c.rotated;
-  const auto rotate_part = [&](const TensorView& x, int32_t num_heads, int32_t dim, int32_t first) {
-    if (s.spec.rope == kNoRope) return;
-    ops_.rope(state(), {.batch = &s.batch,
-                        .x = x,
-                        .num_heads = num_heads,
-                        .head_dim = dim,
-                        .cos_sin = act_.cos_sin[s.spec.rope],
-                        .pairs = config_.pairs,
-                        .first = first});
-  };
   const auto per_head = [&](const TensorView& x, const WeightHandle& w, const TensorView& out) {
     ops_.moe_matmul(state(), {.batch = &s.batch,
                               .x = x,
@@ -60,12 +72,9 @@ void Decoder::latent_attention(const LayerStep& s, const TensorView& in) {
     norm(s, a.q_a, s.weights.q_a_norm, a.q_a, s.weights.q.get());
   }
   product(s, s.weights.q_a ? a.q_a : in, s.weights.q, none, a.q);
-  rotate_part(a.q, heads, c.head_dim(), c.plain);
+  rotate_part(s, a.q, heads, c.head_dim(), c.plain);
   scale_by_position(s, a.q);
-  product(s, in, s.weights.kv_a, none, a.k);
-  const TensorView latent = a.k.columns(0, c.kv_rank);
-  norm(s, latent, s.weights.kv_a_norm, latent);
-  rotate_part(a.k, 1, row, c.kv_rank);
+  store_latent(s, in);
 
   per_head(rows_of_heads(a.q, heads, c.head_dim(), c.plain), s.weights.k_b,
            rows_of_heads(a.full, heads, row, c.kv_rank));
@@ -78,7 +87,6 @@ void Decoder::latent_attention(const LayerStep& s, const TensorView& in) {
                             .out_first = c.kv_rank,
                             .num_heads = heads,
                             .count = c.rotated});
-  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = a.k, .v = {}, .kv = s.kv});
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
                            .q = a.full,

@@ -37,6 +37,15 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   return weight;
 }
 
+Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t rows,
+                                              WeightRole role) {
+  kernels::HostTensor part = host_tensor(tensor);
+  part.bytes = tensor.bytes.first(tensor.bytes.size() / part.rows * rows);
+  part.rows = rows;
+  if (ops_.pack_more != nullptr) part.owner = file_.keep_cached(part.bytes);
+  return pack_parts({&part, 1}, role);
+}
+
 Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& tensor,
                                                             WeightRole role) {
   std::vector<WeightHandle> slices;

@@ -84,10 +84,11 @@ Result<void> load_routing(Metadata& m, DecoderConfig& c, bool normalize) {
 namespace {
 
 Result<std::unique_ptr<Model>> load_as(std::string_view architecture, const GgufFile& file,
-                                       const kernels::OpTable& ops,
-                                       const LoadProgressFn& progress) {
+                                       const kernels::OpTable& ops, const LoadProgressFn& progress,
+                                       const LoadOptions& options) {
   Metadata m(file, architecture);
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c,
+                          DecoderConfig::load_common(m, {.draft_layer = options.draft_layer}));
   HEARTH_TRY(load_latent(m, c));
   HEARTH_TRY(load_routing(m, c, false));
   HEARTH_TRY(c.load_position_scale(m, "attention.temperature_length"));
@@ -99,13 +100,14 @@ Result<std::unique_ptr<Model>> load_as(std::string_view architecture, const Gguf
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_deepseek2(const GgufFile& file, const kernels::OpTable& ops,
-                                              const LoadProgressFn& progress) {
-  return load_as("deepseek2", file, ops, progress);
+                                              const LoadProgressFn& progress,
+                                              const LoadOptions& options) {
+  return load_as("deepseek2", file, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_mistral4(const GgufFile& file, const kernels::OpTable& ops,
                                              const LoadProgressFn& progress) {
-  return load_as("mistral4", file, ops, progress);
+  return load_as("mistral4", file, ops, progress, {});
 }
 
 }  // namespace hearth::models

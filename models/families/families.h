@@ -12,6 +12,9 @@ class GgufFile;
 
 using FamilyLoader = Result<std::unique_ptr<Model>>(const GgufFile&, const kernels::OpTable&,
                                                     const LoadProgressFn&);
+/// Of a family whose files may have a layer for drafting.
+using DraftingLoader = Result<std::unique_ptr<Model>>(const GgufFile&, const kernels::OpTable&,
+                                                      const LoadProgressFn&, const LoadOptions&);
 
 FamilyLoader load_llama;
 FamilyLoader load_qwen2;
@@ -30,7 +33,7 @@ FamilyLoader load_olmoe;
 FamilyLoader load_granitemoe;
 FamilyLoader load_gpt_oss;
 FamilyLoader load_glm4;
-FamilyLoader load_glm4moe;
+DraftingLoader load_glm4moe;
 FamilyLoader load_qwen2moe;
 FamilyLoader load_ernie4_5;
 FamilyLoader load_ernie4_5_moe;
@@ -39,16 +42,16 @@ FamilyLoader load_exaone4;
 FamilyLoader load_hunyuan_dense;
 FamilyLoader load_internlm2;
 FamilyLoader load_minimax_m2;
-FamilyLoader load_deepseek2;
+DraftingLoader load_deepseek2;
 FamilyLoader load_mistral4;
 FamilyLoader load_cohere2;
 FamilyLoader load_starcoder2;
 FamilyLoader load_mistral3;
 FamilyLoader load_deci;
 FamilyLoader load_muse_glimmer;
-FamilyLoader load_qwen35;
-FamilyLoader load_qwen35moe;
-FamilyLoader load_qwen3next;
+DraftingLoader load_qwen35;
+DraftingLoader load_qwen35moe;
+DraftingLoader load_qwen3next;
 FamilyLoader load_mamba;
 FamilyLoader load_mamba2;
 FamilyLoader load_jamba;

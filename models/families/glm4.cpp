@@ -9,7 +9,8 @@
 //
 // GLM-4.5 (glm4moe): pairs are halves; norms before the branches alone; heads of q and k are normed
 // in the larger model; after the leading dense layers experts with sigmoid shares, chosen with a
-// learned bias, and one that all tokens use. Layers for drafting (nextn) are not loaded.
+// learned bias, and one that all tokens use. The layer for drafting (nextn) has
+// experts, too (decoder/draft_layer.cpp).
 //
 // Source: GLM Team 2024 (ChatGLM) section 2; GLM Team 2025 (GLM-4.5) section 2.1.
 
@@ -31,9 +32,11 @@ Result<std::unique_ptr<Model>> load_glm4(const GgufFile& file, const kernels::Op
 }
 
 Result<std::unique_ptr<Model>> load_glm4moe(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "glm4moe");
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c,
+                          DecoderConfig::load_common(m, {.draft_layer = options.draft_layer}));
   c.experts.sigmoid = true;
   HEARTH_TRY(c.load_experts(m, false));
   HEARTH_ASSIGN_OR_RETURN(const int32_t shared,

@@ -13,7 +13,7 @@
 namespace hearth::models {
 namespace {
 
-Result<DecoderConfig> load_config(Metadata& m) {
+Result<DecoderConfig> load_lfm2_config(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(const RecurrentConfig sizes,
                           RecurrentConfig::load_short_conv(m, c.width));
@@ -28,7 +28,7 @@ Result<DecoderConfig> load_config(Metadata& m) {
 Result<std::unique_ptr<Model>> load_lfm2(const GgufFile& file, const kernels::OpTable& ops,
                                          const LoadProgressFn& progress) {
   Metadata m(file, "lfm2");
-  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_config(m));
+  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_lfm2_config(m));
   HEARTH_TRY(m.refuse_others());
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }
@@ -36,7 +36,7 @@ Result<std::unique_ptr<Model>> load_lfm2(const GgufFile& file, const kernels::Op
 Result<std::unique_ptr<Model>> load_lfm2moe(const GgufFile& file, const kernels::OpTable& ops,
                                             const LoadProgressFn& progress) {
   Metadata m(file, "lfm2moe");
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_config(m));
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_lfm2_config(m));
   c.experts.sigmoid = true;
   c.experts.selection_bias = true;
   HEARTH_TRY(c.load_experts(m, true));

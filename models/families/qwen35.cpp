@@ -10,8 +10,8 @@
 //   use
 //
 // Heads of q and k are normed; of each head only the first values are rotated (halves). Positions
-// of text are the same in all sections of the rotation. The layers for drafting (nextn) are not
-// loaded.
+// of text are the same in all sections of the rotation. The layer for drafting (nextn) is one of
+// gated attention (decoder/draft_layer.cpp).
 //
 // Source: Qwen Team 2025 (Qwen3-Next) and 2026 (Qwen3.5), the model cards and the published code;
 // Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks); Qiu et al. 2025 (Gated Attention).
@@ -21,8 +21,10 @@ namespace {
 
 constexpr int32_t kUsualInterval = 4;
 
-Result<DecoderConfig> load_config(Metadata& m, bool tiled) {
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
+Result<DecoderConfig> load_qwen35_config(Metadata& m, bool tiled, const LoadOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(
+      DecoderConfig c,
+      DecoderConfig::load_common(m, {.hybrid = true, .draft_layer = options.draft_layer}));
   HEARTH_ASSIGN_OR_RETURN(RecurrentConfig sizes, RecurrentConfig::load_gated_delta(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t interval,
                           m.number_or("full_attention_interval", kMaxLayers, kUsualInterval));
@@ -43,9 +45,10 @@ Result<DecoderConfig> load_config(Metadata& m, bool tiled) {
 
 Result<std::unique_ptr<Model>> load_with_experts(std::string_view architecture, bool tiled,
                                                  const GgufFile& file, const kernels::OpTable& ops,
-                                                 const LoadProgressFn& progress) {
+                                                 const LoadProgressFn& progress,
+                                                 const LoadOptions& options) {
   Metadata m(file, architecture);
-  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_config(m, tiled));
+  HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_qwen35_config(m, tiled, options));
   HEARTH_TRY(c.load_experts(m, true));
   HEARTH_TRY(c.load_shared_expert(m));
   HEARTH_TRY(m.refuse_others());
@@ -56,21 +59,24 @@ Result<std::unique_ptr<Model>> load_with_experts(std::string_view architecture, 
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_qwen35(const GgufFile& file, const kernels::OpTable& ops,
-                                           const LoadProgressFn& progress) {
+                                           const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   Metadata m(file, "qwen35");
-  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_config(m, true));
+  HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_qwen35_config(m, true, options));
   HEARTH_TRY(m.refuse_others());
   return load_decoder<PreNormDecoder>(file, c, ops, progress);
 }
 
 Result<std::unique_ptr<Model>> load_qwen35moe(const GgufFile& file, const kernels::OpTable& ops,
-                                              const LoadProgressFn& progress) {
-  return load_with_experts("qwen35moe", true, file, ops, progress);
+                                              const LoadProgressFn& progress,
+                                              const LoadOptions& options) {
+  return load_with_experts("qwen35moe", true, file, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_qwen3next(const GgufFile& file, const kernels::OpTable& ops,
-                                              const LoadProgressFn& progress) {
-  return load_with_experts("qwen3next", false, file, ops, progress);
+                                              const LoadProgressFn& progress,
+                                              const LoadOptions& options) {
+  return load_with_experts("qwen3next", false, file, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -102,6 +102,26 @@ std::vector<std::byte> FamilyModel::file_bytes(kernels::DType matrix_type) const
   return w.bytes();
 }
 
+std::vector<std::byte> FamilyModel::drafting_file_bytes() const {
+  models::GgufWriter w;
+  describe(&w);
+  for (const FamilyTensor& tensor : tensors) {
+    const auto is = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
+    if (is("nextn.embed_tokens") || is("nextn.shared_head_head")) continue;
+    std::vector<float> values = family_values(tensor, seed);
+    const bool adds = is("attn_output") || is("ssm_out") || is("ffn_down");
+    // With a head of their own, tokens are closer to each other.
+    const bool tied = architecture.starts_with("qwen");
+    const float noise = tied ? 0.5f : 0.0625f;
+    for (float& value : values)
+      value *= adds ? (tied ? 0.125f : 0.03125f) : is("eh_proj") ? noise : 1.0f;
+    const size_t width = tensor.dims.front() / 2;
+    for (size_t i = 0; is("eh_proj") && i < width; ++i) values[i * 2 * width + i] += 1;
+    w.add_floats(tensor.name, tensor.dims, kernels::DType::kF32, values);
+  }
+  return w.bytes();
+}
+
 FamilyModel read_family(const std::string& name) {
   std::ifstream in(kFolder / (name + ".json"));
   REQUIRE_MESSAGE(in.good(), name);
@@ -121,6 +141,12 @@ FamilyModel read_family(const std::string& name) {
   for (const auto& [row, logits] : root.at("logits").items()) {
     m.logits[std::stoul(row)] = logits.get<std::vector<double>>();
   }
+  if (const auto drafts = root.find("drafts"); drafts != root.end()) {
+    for (const auto& [size, recorded] : drafts->items()) {
+      m.drafts[std::stoul(size)] = {recorded.at(0).get<std::vector<int32_t>>(),
+                                    recorded.at(1).get<std::vector<std::vector<double>>>()};
+    }
+  }
   if (const auto other = root.find("llama_cpp"); other != root.end()) {
     other->at("greedy").get_to(m.llama_cpp);
     other->at("steps").get_to(m.llama_cpp_steps);
@@ -136,6 +162,13 @@ std::vector<std::string> family_names() {
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> drafting_family_names() {
+  std::vector<std::string> names = family_names();
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with("_nextn"); });
+  REQUIRE(names.size() >= 5);
   return names;
 }
 

@@ -36,13 +36,22 @@ struct FamilyModel {
   std::vector<int32_t> greedy;                   ///< of the PyTorch model in float64
   std::vector<double> margins;                   ///< logit of the best id minus that of the second
   std::map<size_t, std::vector<double>> logits;  ///< after this many tokens plus one
-  std::vector<int32_t> llama_cpp;                ///< greedy ids of llama.cpp
-  std::vector<int32_t> llama_cpp_steps;          ///< its next id after each prefix of `greedy`
+  struct Drafts {
+    std::vector<int32_t> guesses;
+    std::vector<std::vector<double>> logits;  ///< of each guess
+  };
+  std::map<size_t, Drafts> drafts;       ///< after so many of all tokens
+  std::vector<int32_t> llama_cpp;        ///< greedy ids of llama.cpp
+  std::vector<int32_t> llama_cpp_steps;  ///< its next id after each prefix of `greedy`
 
   /// The prompt and all of `greedy` but its last.
   std::vector<int32_t> all_but_last() const;
   /// Matrices in `matrix_type` (F32, F16, Q8_0), vectors in F32.
   std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
+  /// Of a model with a layer for drafting: its layers add little to the embedding, and the draft
+  /// layer sees mostly that, so it is often right. What it sees of the final rows and of its own K
+  /// and V matters, too. F32.
+  std::vector<std::byte> drafting_file_bytes() const;
   /// Its two halves, for a file with more keys.
   void describe(models::GgufWriter* file) const;
   void add_tensors(models::GgufWriter* file, kernels::DType matrix_type) const;
@@ -55,5 +64,7 @@ std::vector<float> family_values(const FamilyTensor& tensor, uint32_t seed);
 FamilyModel read_family(const std::string& name);
 /// All recordings, by name.
 std::vector<std::string> family_names();
+/// Those with a layer for drafting.
+std::vector<std::string> drafting_family_names();
 
 }  // namespace hearth::golden

@@ -23,7 +23,7 @@ kernels::DeviceBuffer take(const kernels::OpTable& ops, size_t bytes, const char
 StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops,
                        kernels::DType kv_type, const Bounds& bounds)
     : ops_(ops), bounds_(bounds), lengths_(static_cast<size_t>(bounds.seqs), 0) {
-  auto loaded = models::load_model(file, ops_, nullptr);
+  auto loaded = models::load_model(file, ops_, nullptr, {.draft_layer = bounds.draft_layer});
   REQUIRE_MESSAGE(loaded.ok(), loaded.error().message);
   model_ = std::move(loaded).value();
   if (bounds.model_context > 0) model_->set_context_length(bounds.model_context);
@@ -41,6 +41,21 @@ StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops
 }
 
 std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) {
+  return run(chunks, false);
+}
+
+std::vector<std::vector<float>> StepRunner::draft(std::span<const Chunk> chunks,
+                                                  std::span<const int32_t> rows, int32_t ahead) {
+  const std::vector<int32_t> lengths = lengths_;
+  for (const Chunk& chunk : chunks) lengths_[static_cast<size_t>(chunk.seq)] += ahead;
+  model_->choose_draft_rows(rows, ahead > 0);
+  auto logits = run(chunks, true);
+  lengths_ = lengths;
+  return logits;
+}
+
+std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
+                                                bool by_draft_layer) {
   const int32_t max_blocks = (bounds_.context + kBlockSize - 1) / kBlockSize;
   // Logical block i of sequence s: interleaved and in reverse, so that a missing block table lookup
   // shows.
@@ -110,7 +125,11 @@ std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) 
   logits.data = logits_.data();
   logits.rows = counts[2];
   logits.cols = logits.row_stride = vocab;
-  model_->forward({&batch, pools_, logits});
+  if (by_draft_layer) {
+    model_->draft({&batch, pools_, logits});
+  } else {
+    model_->forward({&batch, pools_, logits});
+  }
   ops_.synchronize(ops_.state.get());
 
   std::vector<std::vector<float>> out(outputs.size(),

@@ -28,6 +28,7 @@ class StepRunner {
     int32_t step_tokens = 64;
     int32_t context = 512;
     int32_t model_context = 0;  ///< if above 0, the number of threads
+    bool draft_layer = false;
   };
   /// Fails the test if the model does not load.
   StepRunner(const models::GgufFile& file, const kernels::OpTable& ops, kernels::DType kv_type,
@@ -38,9 +39,15 @@ class StepRunner {
   /// All of `tokens` in chunks of at most `chunk` tokens; logits of the last token, or of all.
   std::vector<std::vector<float>> feed(int32_t seq, std::span<const int32_t> tokens, int32_t chunk,
                                        bool want_all = false);
+  /// The draft layer's logits for one more token of each sequence, which continues row `rows[i]`
+  /// (models::Model::choose_draft_rows). The sequences do not grow: `ahead` tokens were drafted
+  /// before.
+  std::vector<std::vector<float>> draft(std::span<const Chunk> chunks,
+                                        std::span<const int32_t> rows, int32_t ahead);
   const models::ModelInfo& info() const { return model_->info(); }
 
  private:
+  std::vector<std::vector<float>> run(std::span<const Chunk> chunks, bool by_draft_layer);
   kernels::OpTable ops_;
   Bounds bounds_;
   std::unique_ptr<models::Model> model_;

@@ -104,7 +104,8 @@ FakeModel::FakeModel(const FakeModelConfig& config, std::shared_ptr<FakeDevice> 
   info_.name = "fake";
   info_.fingerprint = "fake";
   info_.context_length = config.context_length;
-  info_.vocab_size = config.vocab_size;
+  info_.vocab_size = info_.draft_vocab = config.vocab_size;
+  info_.drafts = config.drafts;
   for (const int32_t window : config.windows) {
     models::LayerGroup group;
     if (window == kRecurrent) {
@@ -187,9 +188,48 @@ Result<void> FakeModel::reserve(int32_t max_tokens, int32_t max_outputs) {
   return {};
 }
 
+void FakeModel::choose_draft_rows(std::span<const int32_t> rows, bool own) {
+  const std::vector<int32_t>& from = own ? own_positions_ : step_positions_;
+  continued_.clear();
+  for (const int32_t row : rows) continued_.push_back(from.at(static_cast<size_t>(row)));
+}
+
+void FakeModel::draft(const models::StepArgs& args) {
+  const kernels::BatchIndex& batch = *args.batch;
+  const models::KvPool& pool = args.pools.front();
+  const kernels::GroupIndex& index = batch.groups.front();
+  const int32_t layer = config_.num_layers - 1;
+  HEARTH_CHECK(batch.num_tokens == batch.num_seqs && batch.num_outputs == batch.num_seqs);
+  HEARTH_CHECK(continued_.size() == static_cast<size_t>(batch.num_tokens));
+  own_positions_.clear();
+  for (int32_t row = 0; row < batch.num_tokens; ++row) {
+    const int32_t position = batch.positions[row];
+    HEARTH_CHECK(continued_[static_cast<size_t>(row)] + 1 == position,
+                 "the row at {} is continued at {}", continued_[static_cast<size_t>(row)],
+                 position);
+    own_positions_.push_back(position);
+    *entry(pool, index.slot_mapping[row], layer) = {position, batch.token_ids[row], layer,
+                                                    kWritten};
+    const int32_t* table = index.block_table + batch.seq_idx[row] * index.max_blocks;
+    std::vector<int32_t> history;
+    for (int32_t p = 0; p <= position; ++p) {
+      const Entry& e =
+          *entry(pool, table[p / pool.block_size] * pool.block_size + p % pool.block_size, layer);
+      HEARTH_CHECK(e.position == p && e.layer == layer && e.written == kWritten);
+      history.push_back(e.token);
+    }
+    std::vector<float> logits = expected_logits(config_, history);
+    if ((position + 1) % config_.wrong_every == 0) std::ranges::rotate(logits, logits.begin() + 1);
+    std::ranges::copy(logits, args.logits.row<float>(row));
+  }
+  ++num_drafts_;
+  clock_.advance_us(std::llround(config_.cost.base_us / 20));
+}
+
 void FakeModel::forward(const models::StepArgs& args) {
   if (before_step) before_step(args);
   const kernels::BatchIndex& batch = *args.batch;
+  step_positions_.assign(batch.positions, batch.positions + batch.num_tokens);
   HEARTH_CHECK(batch.counts[0] == batch.num_tokens && batch.counts[1] == batch.num_seqs &&
                batch.counts[2] == batch.num_outputs);
   HEARTH_CHECK(batch.num_tokens > 0 && batch.num_seqs > 0 && batch.query_start[0] == 0 &&

@@ -6,8 +6,10 @@
 // pairs READ BACK through the block table, as attention would. So a wrong block, a missed
 // copy-on-write, a stale prefix hit or a lost token changes the text, and the expected text is a
 // pure function of the request (`expected_tokens`). A recurrent group's state is a hash of all
-// tokens, which checks at each token that it is the next one. Time is a fake clock that each step
-// advances by a formula.
+// tokens, which checks at each token that it is the next one. With `drafts`, the last layer of the
+// first group drafts: from what it reads back of the tokens it computes the model's own logits, and
+// it checks that the final row it continues is that of the token before. Time is a fake clock that
+// each step advances by a formula.
 
 #include <cstdint>
 #include <functional>
@@ -45,6 +47,8 @@ struct FakeModelConfig {
   /// One layer group each; 0: full; kRecurrent, as the last: a state.
   std::vector<int32_t> windows = {0};
   int32_t num_layers = 2;  ///< of each group
+  bool drafts = false;
+  int32_t wrong_every = 3;  ///< drafts of the tokens at such positions are wrong
   FakeCost cost;
 };
 
@@ -55,6 +59,9 @@ class FakeModel final : public models::Model {
   Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
   uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
   void forward(const models::StepArgs& args) override;
+  void choose_draft_rows(std::span<const int32_t> rows, bool own) override;
+  void draft(const models::StepArgs& args) override;
+  uint64_t num_drafts() const { return num_drafts_; }
 
   /// Called before each step, for tests that look at the batch or change the logits after it.
   std::function<void(const models::StepArgs&)> before_step;
@@ -78,6 +85,9 @@ class FakeModel final : public models::Model {
   models::ModelInfo info_;
   std::vector<State> row_states_;  ///< of the last step, per row
   std::vector<Token> kept_;
+  std::vector<int32_t> step_positions_, own_positions_;  ///< of the rows of the last step, draft
+  std::vector<int32_t> continued_;                       ///< positions of the rows that were chosen
+  uint64_t num_drafts_ = 0;
   kernels::OpTable ops_;
   kernels::DeviceBuffer activations_;
   FakeClock& clock_;

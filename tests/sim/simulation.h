@@ -64,7 +64,7 @@ class Simulation {
   FakeModel& draft() { return *draft_; }
   engine::DraftModel& draft_model() { return *draft_model_; }
   void drop_draft() {
-    engine_->drop_paid_proposer();
+    engine_->drop_draft_model();
     draft_ = nullptr;
     draft_model_ = nullptr;
   }

@@ -92,6 +92,74 @@ TEST_CASE("the same text at every width, by every proposer, with every sampling 
   CHECK(rejected > static_cast<uint64_t>(prompts) * 20);
 }
 
+TEST_CASE("a draft layer: the same text at every width, with every option and few blocks") {
+  uint64_t preemptions = 0;
+  for (const std::vector<int32_t>& windows :
+       {std::vector<int32_t>{0, kRecurrent}, std::vector<int32_t>{0, 20, kRecurrent}}) {
+    for (const int32_t width : {0, 1, 2, 4, 8}) {
+      for (const bool few_blocks : {false, true}) {
+        CAPTURE(windows.size());
+        CAPTURE(width);
+        CAPTURE(few_blocks);
+        FakeModelConfig model;
+        model.windows = windows;
+        model.drafts = true;
+        EngineConfig config = with_width(width);
+        config.speculation.lookup = width == 0;
+        config.scheduler.max_seqs = 6;
+        if (few_blocks) config.kv_bytes = windows.size() == 2 ? 10'000 : 20'000;
+        Simulation sim(config, model);
+        for (int32_t i = 0; i < (full_counts() ? 200 : 40); ++i) {
+          Request request = varied_request(static_cast<RequestId>(i * 3 + width), 25);
+          if (few_blocks && request.n > 2) request.n = 2;
+          sim.submit(request);
+          if (i % 2 == 0) sim.step();
+        }
+        sim.run_until_idle();
+        sim.check_all_ended();
+        const SpeculationCounts counts = sim.engine().snapshot().speculation;
+        preemptions += sim.engine().snapshot().preemptions_total;
+        if (width == 0) continue;
+        CHECK(sim.model().num_drafts() > 50);
+        CHECK(counts.drafted_at[0] > 100);
+        // Two of three positions are right, unless a limit of the sampling parameters intervenes.
+        CHECK(static_cast<double>(counts.accepted_at[0]) >
+              0.5 * static_cast<double>(counts.drafted_at[0]));
+        CHECK(counts.accepted_at[0] < counts.drafted_at[0]);
+        CHECK(counts.drafted_at[4] == 0);
+      }
+    }
+  }
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("a draft layer is used where it pays, and not where it never can") {
+  for (const double row_us : {10.0, 900.0}) {
+    FakeModelConfig model;
+    model.windows = {0, kRecurrent};
+    model.drafts = true;
+    model.wrong_every = 5;
+    model.cost.per_token_us = row_us;
+    EngineConfig config;
+    config.speculation.lookup = false;
+    const auto time_of = [&](bool speculate) {
+      config.speculation.enabled = speculate;
+      Simulation sim(config, model);
+      sim.engine().warm_up();
+      const int64_t begin_us = sim.clock().now_us();
+      Request request = make_request(1, 20, 200);
+      request.sampling.temperature = 0.8f;
+      sim.submit(request);
+      sim.run_until_idle();
+      sim.check_all_ended();
+      return static_cast<double>(sim.clock().now_us() - begin_us);
+    };
+    const double gain = time_of(false) / time_of(true);
+    CAPTURE(gain);
+    CHECK(gain > (row_us < 100 ? 1.7 : 0.97));
+  }
+}
+
 TEST_CASE("logprobs of accepted tokens equal those of plain decoding") {
   const FakeModelConfig model;
   const auto events = [&](int32_t width) {

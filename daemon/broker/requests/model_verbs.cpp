@@ -39,7 +39,7 @@ void ModelVerbs::load(const Caller& caller, const std::string& id,
   Result<ModelFile> file = models_.resolve(request.model);
   if (!file) return refuse(file.take_error());
   std::string draft = request.draft;
-  if (draft != "auto" && draft != "none") {
+  if (draft != "auto" && draft != "none" && draft != ipc::kDraftLayerName) {
     Result<ModelFile> small = models_.resolve(draft);
     if (!small) return refuse({small.error().code, small.error().message, "draft"});
     draft = small->path.string();

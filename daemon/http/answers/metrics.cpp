@@ -81,6 +81,22 @@ void add_gpus(Page& page, const ipc::StatsReply& stats) {
           [](const Gpu& gpu) { return gpu.throttled.empty() ? 0.0 : 1.0; });
 }
 
+void add_proposers(Page& page, const ipc::StatsReply& stats) {
+  const auto of_each = [&](std::string_view name, std::string_view help, auto read) {
+    page.metric(name, "counter", help);
+    for (const ipc::WorkerStats& worker : stats.workers) {
+      for (const ipc::ProposerStats& by : worker.snapshot.speculation.by) {
+        page.value(read(by), fmt::format("{{model=\"{}\",proposer=\"{}\"}}", label(worker.model),
+                                         label(by.name)));
+      }
+    }
+  };
+  of_each("proposer_drafted_tokens_total", "Drafted tokens that were verified, by proposer.",
+          [](const ipc::ProposerStats& by) { return by.drafted_tokens; });
+  of_each("proposer_accepted_tokens_total", "Of them, those that were right.",
+          [](const ipc::ProposerStats& by) { return by.accepted_tokens; });
+}
+
 }  // namespace
 
 std::string metrics_text(const ipc::StatsReply& stats) {
@@ -148,6 +164,7 @@ std::string metrics_text(const ipc::StatsReply& stats) {
              [](const Worker& w) { return w.snapshot.store.ram_loaded; });
   of_workers("prefix_ram_evicted_total", "counter", "Chunks that left it for others.",
              [](const Worker& w) { return w.snapshot.store.ram_evicted; });
+  add_proposers(page, stats);
   add_gpus(page, stats);
   return page.take();
 }

@@ -130,7 +130,7 @@ Inspection inspect(const GgufFile& file, std::string path) {
     out.parameters += share.parameters;
     out.tensor_bytes += share.bytes;
   }
-  const auto model = models::load_model(file, measuring_ops(), nullptr);
+  const auto model = models::load_model(file, measuring_ops(), nullptr, {.draft_layer = true});
   if (model.ok()) {
     out.model = model.value()->info();
   } else {
@@ -148,10 +148,11 @@ int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_ty
 }
 
 int64_t state_bytes(const models::LayerGroup& group) {
-  return group.num_layers * group.state_bytes;
+  return group.num_layers * group.state_bytes + group.hidden_bytes;
 }
 
 std::string layers_of(const models::LayerGroup& group) {
+  if (group.recurrent() && group.num_layers == 0) return "draft layer";
   if (group.num_sharing == 0) return fmt::format("{} layers", group.num_layers);
   return fmt::format("{} layers, shared by {} more", group.num_layers, group.num_sharing);
 }

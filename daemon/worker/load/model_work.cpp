@@ -1,13 +1,28 @@
 #include "daemon/worker/load/model_work.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "daemon/worker/load/inspection.h"
 #include "kernels/base/numbers.h"
 
 namespace hearth::worker {
+namespace {
+
+/// Whether the tensor belongs to a layer for drafting, after the model's layers.
+bool of_draft_layer(std::string_view name, int32_t num_layers) {
+  constexpr std::string_view kPrefix = "blk.";
+  int32_t layer = -1;
+  if (name.starts_with(kPrefix)) {
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
+  }
+  return layer >= num_layers;
+}
+
+}  // namespace
 
 ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
   ModelWork work;
@@ -22,6 +37,7 @@ ModelWork work_of(const models::GgufFile& file, const models::ModelInfo& info) {
   const bool tied = file.find_tensor("output.weight") == nullptr;
   double quantized = 0, plain = 0;
   for (const models::GgufTensor& tensor : file.tensors()) {
+    if (of_draft_layer(tensor.name, info.num_layers)) continue;
     const auto bytes = as_double(tensor.bytes.size());
     const double ops = 2.0 * as_double(tensor.num_elements());
     const bool blocks = tensor.dtype && kernels::info(*tensor.dtype).block_elements > 1;

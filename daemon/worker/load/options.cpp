@@ -5,6 +5,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "ipc/schema/worker_stats.h"
+
 namespace hearth::worker {
 
 Result<ServeOptions> serve_options(const std::filesystem::path& socket,
@@ -97,7 +99,7 @@ Result<engine::SpeculationConfig> parse_speculation(const std::string& name) {
 }
 
 DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model) {
-  if (setting.empty() || setting == "none") return {};
+  if (setting.empty() || setting == "none" || setting == ipc::kDraftLayerName) return {};
   DraftChoice choice{setting, setting == "auto"};
   std::error_code ignored;
   if (choice.found_by_name) {

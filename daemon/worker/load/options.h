@@ -27,8 +27,8 @@ struct ServeOptions {
   std::filesystem::path model;
   DeviceOptions device;
   engine::EngineConfig engine;
-  /// auto: the file next to `model` that is named as its draft; none; or a file, or the name of a
-  /// model in that folder.
+  /// auto: the model's own layer for drafting, or else the file next to `model` that is named as
+  /// its draft; mtp: that layer; none; or a file, or the name of a model in that folder.
   std::string draft = "auto";
   std::filesystem::path prefix_dir;  ///< for the prefix databases; empty: prefixes are not stored
   uint64_t prefix_store_bytes = 8ull << 30;   ///< of one database

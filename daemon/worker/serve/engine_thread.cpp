@@ -19,6 +19,7 @@
 #include "engine/store/ram_store.h"
 #include "engine/store/sqlite_store.h"
 #include "ipc/files/paths.h"
+#include "ipc/schema/worker_stats.h"
 #include "kernels/base/log.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/text_end.h"
@@ -98,7 +99,7 @@ Result<EngineLoaded> EngineThread::load() {
     messages_.post(done);
   };
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
-                          models::load_model(file, ops, progress));
+                          models::load_model(file, ops, progress, load_options()));
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, tokenizer.get());
   EngineLoaded out;
   out.info = model->info();
@@ -109,6 +110,7 @@ Result<EngineLoaded> EngineThread::load() {
   out.sampling = sampling_defaults(file, options_.sampling);
   HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
   out.device = ops.device;
+  if (out.info.drafts) out.draft = ipc::kDraftLayerName;
   std::unique_ptr<engine::DraftModel> draft;
   uint64_t draft_kv_bytes = 0;
   if (!choice.path.empty()) {
@@ -131,13 +133,13 @@ Result<EngineLoaded> EngineThread::load() {
   engine_->set_weights_check([this] { return source_->check(); });
   engine_->warm_up(false);
   HEARTH_TRY(source_->check());
-  if (!out.draft.empty()) {
+  if (!out.draft.empty() && !out.info.drafts) {
     // A draft model that was not requested must promise a gain, because it takes memory.
     const double gain = engine_->draft_gain(kGoodDraft);
     const bool kept = !choice.found_by_name || gain > 1;
     log_info("draft", "model={} gain_at_{:.1f}={:.2f} kept={}", out.draft, kGoodDraft, gain, kept);
     if (!kept) {
-      engine_->drop_paid_proposer();
+      engine_->drop_draft_model();
       out.draft.clear();
       out.draft_weight_bytes = draft_kv_bytes = 0;
     }
@@ -173,6 +175,11 @@ void EngineThread::restore_costs(const kernels::OpTable& device, EngineLoaded* l
   };
 }
 
+models::LoadOptions EngineThread::load_options() const {
+  return {.draft_layer = options_.engine.speculation.enabled &&
+                         (options_.draft == "auto" || options_.draft == ipc::kDraftLayerName)};
+}
+
 // Next to the prefixes, which are identified by these digests.
 std::filesystem::path EngineThread::digest_folder() const {
   if (options_.prefix_dir.empty()) return {};
@@ -191,8 +198,9 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesyste
       models::load_model(file, measuring_ops([&packing](auto tensors, auto role) {
                            return packing.add(tensors, role);
                          }),
-                         nullptr));
+                         nullptr, load_options()));
   LoadPlan of_draft;
+  if (model->info().drafts) draft->clear();
   if (!draft->empty()) {
     Result<LoadPlan> its = plan_draft(*draft, model->info(), ops, &packing);
     if (its.ok()) {

@@ -43,7 +43,7 @@ struct EngineLoaded {
   std::optional<int32_t> text_end;  ///< see models::load_text_end
   uint64_t kv_bytes = 0;            ///< the draft model's included
   int64_t load_ms = 0;
-  std::string draft;  ///< name of the draft model; "": none
+  std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};
   ipc::ExpertUse experts{};
   uint64_t draft_weight_bytes = 0;
@@ -83,6 +83,7 @@ class EngineThread {
   void run();
   Result<EngineLoaded> load();
   std::filesystem::path digest_folder() const;
+  models::LoadOptions load_options() const;
   /// Restores the step costs measured by earlier workers.
   void restore_costs(const kernels::OpTable& device, EngineLoaded* loaded);
   /// Clears `draft` if no plan can be made for that model; it is not loaded then.

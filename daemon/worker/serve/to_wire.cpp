@@ -1,7 +1,10 @@
 #include "daemon/worker/serve/to_wire.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace hearth::worker {
 namespace {
@@ -38,7 +41,27 @@ ipc::StoreSnapshot to_wire(const engine::StoreStats& from) {
 
 }  // namespace
 
+namespace {
+
+std::string name(engine::DraftedBy by) {
+  switch (by) {
+    case engine::DraftedBy::kLookup: return "lookup";
+    case engine::DraftedBy::kDraftModel: return "draft";
+    case engine::DraftedBy::kDraftLayer: return ipc::kDraftLayerName;
+    case engine::DraftedBy::kScript: return "script";
+  }
+  return "";
+}
+
+}  // namespace
+
 ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
+  std::vector<ipc::ProposerStats> by;
+  for (size_t i = 0; i < from.drafted_by.size(); ++i) {
+    if (from.drafted_by[i] == 0) continue;
+    by.push_back(
+        {name(static_cast<engine::DraftedBy>(i)), from.drafted_by[i], from.accepted_by[i]});
+  }
   // Trailing positions at which no step had a draft are not sent.
   const auto places = std::ranges::find(from.drafted_at, uint64_t{0}) - from.drafted_at.begin();
   return {.verifications = from.verifications,
@@ -47,7 +70,8 @@ ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
           .drafted_at = {from.drafted_at.begin(), from.drafted_at.begin() + places},
           .accepted_at = {from.accepted_at.begin(), from.accepted_at.begin() + places},
           .mean_accepted = from.mean_accepted(),
-          .saved_ms = from.saved_us / 1000.0};
+          .saved_ms = from.saved_us / 1000.0,
+          .by = std::move(by)};
 }
 
 ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {

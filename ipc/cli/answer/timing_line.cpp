@@ -15,9 +15,11 @@ std::string timing_line(const ipc::DoneEvent& done) {
     line += fmt::format(" · saved {:.1f} s", done.timings.saved_ms / 1000);
   if (done.timings.tpot_ms > 0)
     line += fmt::format(" · {:.1f} tokens/s", 1000 / done.timings.tpot_ms);
-  if (done.usage.drafted_tokens > 0)
+  if (done.usage.drafted_tokens > 0) {
     line += fmt::format(" · drafted {}, accepted {}", done.usage.drafted_tokens,
                         done.usage.accepted_tokens);
+    if (done.speculation.by.size() == 1) line += fmt::format(" ({})", done.speculation.by[0].name);
+  }
   line += fmt::format(" · {}", fmt::join(done.finish_reasons, ", "));
   // Shows what is out of the ordinary; the rest is in --json.
   if (done.preemptions > 0) line += fmt::format(" · preempted {}x", done.preemptions);

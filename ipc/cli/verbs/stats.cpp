@@ -58,6 +58,11 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
         drafts.drafted_tokens, drafts.accepted_tokens,
         percent(drafts.accepted_tokens, drafts.drafted_tokens), drafts.mean_accepted,
         drafts.saved_ms / 1000);
+    for (const ipc::ProposerStats& by : drafts.by) {
+      out += fmt::format("              by {}: {} drafted, {} accepted ({:.1f} %)\n", by.name,
+                         by.drafted_tokens, by.accepted_tokens,
+                         percent(by.accepted_tokens, by.drafted_tokens));
+    }
     out += "              right by place:";
     for (size_t i = 0; i < std::min(drafts.drafted_at.size(), drafts.accepted_at.size()); ++i) {
       out += fmt::format(" {:.0f} %", percent(drafts.accepted_at[i], drafts.drafted_at[i]));

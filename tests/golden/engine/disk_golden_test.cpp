@@ -39,14 +39,16 @@ struct Answer {
 class DiskRun {
  public:
   DiskRun(const models::GgufFile& file, const kernels::OpTable& ops,
-          const std::filesystem::path& folder, int32_t block_size = 16) {
+          const std::filesystem::path& folder, int32_t block_size = 16, bool draft_layer = false) {
     EngineConfig config;
     config.kv_bytes = 8 << 20;
     config.context_length = 256;
     config.block_size = block_size;
-    config.speculation.enabled = false;
+    config.speculation.enabled = draft_layer;
+    config.speculation.lookup = false;
+    config.speculation.fixed_width = 2;
     config.always_restore = true;
-    auto model = models::load_model(file, ops, nullptr);
+    auto model = models::load_model(file, ops, nullptr, {.draft_layer = draft_layer});
     REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
     auto made = Engine::create(config, ops, std::move(model).value(), clock_, nullptr, &commands_);
     REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
@@ -66,6 +68,7 @@ class DiskRun {
   int32_t state_group() const { return engine_->kv_layout().state_group; }
   int64_t state_bytes() const { return engine_->kv_layout().block_bytes[state_group()]; }
   const std::filesystem::path& database() const { return database_; }
+  SpeculationCounts speculation() const { return engine_->snapshot().speculation; }
 
   /// Runs the request to its end, and until its blocks are on disk.
   Answer ask(const std::vector<int32_t>& prompt, int32_t max_tokens = 20) {
@@ -154,6 +157,36 @@ TEST_CASE("every family: a prefix from disk after a restart gives the same token
     CHECK(again.restored >= 64);
     CHECK(again.tokens == cold.tokens);
   }
+}
+
+TEST_CASE("draft layers: a prefix from disk after a restart gives the same drafts") {
+  const NamedTable table = all_tables().back();
+  int partly_right = 0;
+  const auto prompt = random_tokens(90, 128, 3);
+  for (const std::string& name : drafting_family_names()) {
+    CAPTURE(name);
+    OwnedFile owned(read_family(name).drafting_file_bytes());
+    owned.file.set_fingerprint(name);
+    const tests::TempDir folder;
+    // An engine without the layer has blocks of another layout, and a database of its own.
+    DiskRun plain(owned.file, table.ops, folder.path());
+    const Answer want = plain.ask(prompt, 40);
+    DiskRun cold(owned.file, table.ops, folder.path(), 16, true);
+    CHECK(cold.database() != plain.database());
+    const Answer first = cold.ask(prompt, 40);
+    CHECK(first.restored == 0);
+    CHECK(first.tokens == want.tokens);
+    const SpeculationCounts drafts = cold.speculation();
+    CHECK(drafts.accepted_tokens > 2);
+    partly_right += drafts.accepted_tokens < drafts.drafted_tokens ? 1 : 0;
+    DiskRun warm(owned.file, table.ops, folder.path(), 16, true);
+    const Answer again = warm.ask(prompt, 40);
+    CHECK(again.restored >= 64);
+    CHECK(again.tokens == want.tokens);
+    CHECK(warm.speculation().drafted_tokens == drafts.drafted_tokens);
+    CHECK(warm.speculation().accepted_at == drafts.accepted_at);
+  }
+  CHECK(partly_right > 0);
 }
 
 TEST_CASE("every family with a state: a damaged state, or one of another layout, is computed") {

@@ -2,15 +2,14 @@
 
 #include <doctest/doctest.h>
 
-#include "models/model.h"
-
 namespace hearth::golden {
 
 using namespace engine;
 
 EngineRun::EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
-                     const EngineConfig& config, std::unique_ptr<Proposer> proposer) {
-  auto model = models::load_model(file, ops, nullptr);
+                     const EngineConfig& config, std::unique_ptr<Proposer> proposer,
+                     const models::LoadOptions& options) {
+  auto model = models::load_model(file, ops, nullptr, options);
   REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
   auto made = Engine::create(config, ops, std::move(model).value(), clock_, std::move(proposer));
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
@@ -21,6 +20,7 @@ void EngineRun::submit(const Request& request) {
   EngineAnswer& answer = answers_[request.id] = EngineAnswer{};
   answer.tokens = request.resume;
   answer.tokens.resize(static_cast<size_t>(request.n));
+  answer.logprobs.resize(static_cast<size_t>(request.n));
   post(request);
 }
 
@@ -33,6 +33,10 @@ bool EngineRun::step() {
         auto& tokens = answers_.at(token->id).tokens.at(static_cast<size_t>(token->sample));
         REQUIRE(token->index == static_cast<int32_t>(tokens.size()));
         tokens.push_back(token->token);
+        if (token->logprob.has_value()) {
+          answers_.at(token->id).logprobs[static_cast<size_t>(token->sample)].push_back(
+              *token->logprob);
+        }
       } else if (const auto* done = std::get_if<RequestDoneEvent>(&event)) {
         EngineAnswer& answer = answers_.at(done->id);
         REQUIRE_FALSE(answer.ended);

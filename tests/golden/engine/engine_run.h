@@ -9,12 +9,14 @@
 #include "engine/engine.h"
 #include "kernels/ops.h"
 #include "models/gguf/gguf_file.h"
+#include "models/model.h"
 
 namespace hearth::golden {
 
 /// The output of one request.
 struct EngineAnswer {
   std::vector<std::vector<int32_t>> tokens;  ///< per sample
+  std::vector<std::vector<float>> logprobs;  ///< likewise; empty if not requested
   int32_t cached_tokens = 0;
   int32_t preemptions = 0;
   bool ended = false;
@@ -26,7 +28,8 @@ class EngineRun {
   /// Fails the test if the model or the engine cannot be created.
   EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
             const engine::EngineConfig& config,
-            std::unique_ptr<engine::Proposer> proposer = nullptr);
+            std::unique_ptr<engine::Proposer> proposer = nullptr,
+            const models::LoadOptions& options = {});
 
   void submit(const engine::Request& request);
   void post(engine::EngineCommand command) { engine_->inbox().post(std::move(command)); }

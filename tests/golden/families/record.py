@@ -19,6 +19,7 @@ from tiny_models import VOCAB, TinyModel, all_models
 HERE = Path(__file__).parent
 PROMPT_TOKENS = 48
 NEW_TOKENS = 32
+DRAFTS = 3
 LAST_ID = VOCAB - 1  # ends a text in the files' vocabulary, so that nothing else does
 
 
@@ -60,6 +61,12 @@ def record(model: TinyModel) -> dict:
         assert model.seed < 50, f"{model.name}: every seed ends early or goes round in circles"
     logits = engine.forward(ids[:-1])
     rows = [0, 1, len(prompt) - 1, len(ids) - 2]
+    shown = lambda row: [float(f"{v:.7g}") for v in row.tolist()]
+    drafts = {}
+    if "nextn_predict_layers" in model.metadata:  # after so many of the ids, guesses and their logits
+        for size in (2, len(prompt) + 1, len(ids) - 1):
+            guesses, rows_of = engine.drafts(ids[:size], DRAFTS)
+            drafts[str(size)] = [guesses, [shown(row) for row in rows_of]]
     return {
         "name": model.name,
         "architecture": model.architecture,
@@ -70,7 +77,8 @@ def record(model: TinyModel) -> dict:
         "prompt": prompt,
         "greedy": ids[len(prompt):],
         "margins": margins,
-        "logits": {str(row): [float(f"{v:.7g}") for v in logits[row].tolist()] for row in rows},
+        "logits": {str(row): shown(logits[row]) for row in rows},
+        **({"drafts": drafts} if drafts else {}),
     }
 
 

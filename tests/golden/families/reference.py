@@ -48,7 +48,7 @@ class Reference:
         self.model = model
         self.m = model.metadata
         self.w = {name: torch.from_numpy(value) for name, value in model.values().items()}
-        self.layers = self.m["block_count"]
+        self.layers = self.m["block_count"] - self.m.get("nextn_predict_layers", 0)
         self.heads = self.m["attention.head_count"]
         self.kv_heads = self.m["attention.head_count_kv"]
         self.head_dim = self.m.get("attention.key_length", self.m["embedding_length"] // self.heads)
@@ -153,19 +153,51 @@ class Reference:
     def embed(self, ids: list[int]) -> torch.Tensor:
         return self.w["token_embd.weight"][torch.tensor(ids)] * self.embedding_scale
 
-    def forward(self, ids: list[int]) -> torch.Tensor:
+    def layer(self, x: torch.Tensor, i: int) -> torch.Tensor:
+        blk = f"blk.{i}."
+        added = self.attention(blk, self.norm(x, blk + "attn_norm.weight") if self.norm_first else x, i)
+        if self.norm_last:
+            added = self.norm(added, blk + "post_attention_norm.weight")
+        x = x + self.residual_scale * added
+        added = self.feed_forward(blk, self.norm(x, f"{blk}{self.ffn_norm}.weight") if self.norm_first else x)
+        if self.norm_last:
+            added = self.norm(added, blk + "post_ffw_norm.weight")
+        return x + self.residual_scale * added
+
+    def hidden(self, ids: list[int]) -> torch.Tensor:
+        """After the last norm."""
         x = self.embed(ids)
         for i in range(self.layers):
-            blk = f"blk.{i}."
-            added = self.attention(blk, self.norm(x, blk + "attn_norm.weight") if self.norm_first else x, i)
-            if self.norm_last:
-                added = self.norm(added, blk + "post_attention_norm.weight")
-            x = x + self.residual_scale * added
-            added = self.feed_forward(blk, self.norm(x, f"{blk}{self.ffn_norm}.weight") if self.norm_first else x)
-            if self.norm_last:
-                added = self.norm(added, blk + "post_ffw_norm.weight")
-            x = x + self.residual_scale * added
-        return self.logits(self.norm(x, "output_norm.weight"))
+            x = self.layer(x, i)
+        return self.norm(x, "output_norm.weight")
+
+    def forward(self, ids: list[int]) -> torch.Tensor:
+        return self.logits(self.hidden(ids))
+
+    def drafts(self, ids: list[int], count: int) -> tuple[list[int], list[torch.Tensor]]:
+        """What the layer behind the last one guesses after `ids`, each guess taken as right, and its logits.
+
+        DeepSeek-V3, section 2.2: a token's embedding and the final row of the token before it, each normed, make
+        the layer's row. A guess is continued from the layer's own final row. Before the first token: zeros.
+        """
+        blk = f"blk.{self.layers}."
+        own_embedding = self.w.get(blk + "nextn.embed_tokens.weight", self.w["token_embd.weight"])
+        head = self.w.get(blk + "nextn.shared_head_head.weight", self.w.get("output.weight", self.w["token_embd.weight"]))
+        last_norm = blk + "nextn.shared_head_norm.weight"
+        ids, guesses, logits = list(ids), [], []
+        before = torch.zeros_like(self.embed(ids[:1]))
+        if len(ids) > 1:
+            before = torch.cat([before, self.hidden(ids[:-1])])
+        for _ in range(count):
+            pair = torch.cat([self.norm(own_embedding[torch.tensor(ids)], blk + "nextn.enorm.weight"),
+                              self.norm(before, blk + "nextn.hnorm.weight")], -1)
+            x = self.layer(pair @ self.w[blk + "nextn.eh_proj.weight"].T, self.layers)
+            own = self.norm(x[-1:], last_norm if last_norm in self.w else "output_norm.weight")
+            logits.append((own @ head.T)[0])
+            guesses.append(int(logits[-1].argmax()))
+            ids.append(guesses[-1])
+            before = torch.cat([before, own])
+        return guesses, logits
 
 
 class Llama(Reference):
@@ -767,23 +799,29 @@ class Hybrid(Experts):
             return self.mamba(blk, x)
         return self.mamba2(blk, x) if blk + "ssm_in.weight" in self.w else self.gated_delta(blk, x)
 
-    def forward(self, ids):
+    def layer(self, x, i):
+        blk = f"blk.{i}."
+        h = self.norm(x, blk + "attn_norm.weight")
+        added = torch.zeros_like(x)
+        if self.has_state(blk):
+            added = added + self.with_state(blk, h)
+        if blk + "attn_q.weight" in self.w:
+            added = added + self.attention(blk, h, i)
+        x = x + self.residual_scale * added
+        norms = [n for n in (f"{blk}{self.ffn_norm}.weight", blk + self.ffn_norm) if n in self.w]
+        if norms:
+            h = self.norm(x, norms[0])
+            x = x + self.residual_scale * self.feed_forward(blk, h)
+        return x
+
+    def hidden(self, ids):
         x = self.embed(ids)
         for i in range(self.layers):
-            blk = f"blk.{i}."
-            h = self.norm(x, blk + "attn_norm.weight")
-            added = torch.zeros_like(x)
-            if self.has_state(blk):
-                added = added + self.with_state(blk, h)
-            if blk + "attn_q.weight" in self.w:
-                added = added + self.attention(blk, h, i)
-            x = x + self.residual_scale * added
-            norms = [n for n in (f"{blk}{self.ffn_norm}.weight", blk + self.ffn_norm) if n in self.w]
-            if norms:
-                h = self.norm(x, norms[0])
-                x = x + self.residual_scale * self.feed_forward(blk, h)
-        last = "output_norm.weight" if "output_norm.weight" in self.w else "token_embd_norm.weight"
-        return self.logits(self.norm(x, last)) / self.m.get("logit_scale", 1.0)
+            x = self.layer(x, i)
+        return self.norm(x, "output_norm.weight" if "output_norm.weight" in self.w else "token_embd_norm.weight")
+
+    def forward(self, ids):
+        return self.logits(self.hidden(ids)) / self.m.get("logit_scale", 1.0)
 
 
 class NemotronH(Hybrid):

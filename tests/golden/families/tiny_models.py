@@ -541,6 +541,21 @@ def kimi_linear(name: str, kinds: list[str]) -> TinyModel:
     return m
 
 
+def with_draft_layer(model: TinyModel, own_head=False) -> TinyModel:
+    """The last layer drafts."""
+    b = Builder("", "", 0)
+    b.model = model
+    blk = f"blk.{model.metadata['block_count'] - 1}.nextn."
+    model.metadata["nextn_predict_layers"] = 1
+    b.matrix(blk + "eh_proj.weight", 2 * WIDTH, WIDTH, 2.0)
+    for part in ("enorm", "hnorm") + (() if own_head and model.architecture == "glm4moe" else ("shared_head_norm",)):
+        b.vector(f"{blk}{part}.weight", WIDTH)
+    if own_head:
+        model.tensors.append(Tensor(blk + "embed_tokens.weight", [WIDTH, VOCAB], 0.0, 1.0))
+        b.matrix(blk + "shared_head_head.weight", WIDTH, VOCAB, 4.0)
+    return model
+
+
 def recurrent_models() -> list[TinyModel]:
     delta = scan_sizes(heads=4, groups=2, state=32, inner=128)
     ssd = scan_sizes(heads=4, groups=2, state=16, inner=128)
@@ -566,6 +581,14 @@ def recurrent_models() -> list[TinyModel]:
         hybrid("qwen3next", "qwen3next", qwen_layers, {
             **qwen, **experts, "expert_shared_feed_forward_length": 64},
             experts=every, shared_ffn=64, shared_gate=True, **gated),
+        with_draft_layer(hybrid("qwen35_nextn", "qwen35", [*qwen_layers, "a"], {
+            **qwen, "rope.dimension_sections": [3, 3, 2, 0]}, **gated)),
+        with_draft_layer(hybrid("qwen35moe_nextn", "qwen35moe", [*qwen_layers, "a"], {
+            **qwen, **experts, "expert_shared_feed_forward_length": 64, "rope.dimension_sections": [3, 3, 2, 0]},
+            experts=range(5), shared_ffn=64, shared_gate=True, **gated)),
+        with_draft_layer(hybrid("qwen3next_nextn", "qwen3next", [*qwen_layers, "a"], {
+            **qwen, **experts, "expert_shared_feed_forward_length": 64},
+            experts=range(5), shared_ffn=64, shared_gate=True, **gated)),
         hybrid("mamba", "mamba", ["r", "r", "r"], {**channels, **no_heads}, kind="mamba", ffn=0),
         hybrid("mamba2", "mamba2", ["r", "r", "r"], {**ssd, **no_heads}, kind="mamba2", ffn=0),
         hybrid("jamba", "jamba", jamba, {**channels, **kv_heads(jamba), "expert_count": 8, "expert_used_count": 2},
@@ -620,6 +643,24 @@ def all_models() -> list[TinyModel]:
                    "attention.key_length_mla": 40, "attention.value_length_mla": 16, "rope.dimension_count": 8}
     deepseek_keys = {**experts, **latent_keys, "expert_feed_forward_length": 32, "expert_shared_count": 2,
                      "leading_dense_block_count": 1, "expert_weights_norm": False, "expert_weights_scale": 1.0}
+
+    def glm4moe(name: str, layers: int) -> TinyModel:
+        return with_keys(Builder(name, "glm4moe", layers), {
+            **experts, "rope.dimension_count": 8, "expert_feed_forward_length": 32, "expert_shared_count": 2,
+            "leading_dense_block_count": 1, "expert_weights_norm": True, "expert_weights_scale": 1.5,
+            "expert_gating_func": 2}).build(
+                qk_norm="heads", experts=8, expert_ffn=32, shared_ffn=64, selection_bias=0.5, dense=1,
+                ffn_norm="post_attention_norm")
+
+    def deepseek3(name: str, layers: int) -> TinyModel:
+        return with_keys(Builder(name, "deepseek2", layers, kv_heads=1), {
+            **experts, **latent_keys, "attention.q_lora_rank": 32, "expert_feed_forward_length": 32,
+            "expert_shared_count": 1, "leading_dense_block_count": 1, "expert_weights_norm": True,
+            "expert_weights_scale": 2.5, "expert_gating_func": 2, "expert_group_count": 4,
+            "expert_group_used_count": 2}).build(
+                experts=8, expert_ffn=32, shared_ffn=32, dense=1, selection_bias=0.25,
+                latent={**latent, "q_rank": 32})
+
     return [
         Builder("llama", "llama", 2).build(),
         Builder("qwen2", "qwen2", 2, rope__freq_base=1000000.0).build(biases=True),
@@ -661,12 +702,8 @@ def all_models() -> list[TinyModel]:
                 ffn_norm="post_attention_norm"),
         with_keys(Builder("glm4", "glm4", 2), {"rope.dimension_count": 8}).build(
             norm_last=True, biases=True, fused_ffn=True),
-        with_keys(Builder("glm4moe", "glm4moe", 3), {
-            **experts, "rope.dimension_count": 8, "expert_feed_forward_length": 32, "expert_shared_count": 2,
-            "leading_dense_block_count": 1, "expert_weights_norm": True, "expert_weights_scale": 1.5,
-            "expert_gating_func": 2}).build(
-                qk_norm="heads", experts=8, expert_ffn=32, shared_ffn=64, selection_bias=0.5, dense=1,
-                ffn_norm="post_attention_norm"),
+        glm4moe("glm4moe", 3),
+        with_draft_layer(glm4moe("glm4moe_nextn", 4), own_head=True),
         with_keys(Builder("qwen2moe", "qwen2moe", 2), {
             **experts, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64}).build(
                 biases=True, experts=8, expert_ffn=32, shared_ffn=64, shared_gate=True),
@@ -691,13 +728,8 @@ def all_models() -> list[TinyModel]:
             **deepseek_keys, "attention.q_lora_rank": 32, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
             "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 0.0707}).build(
                 experts=8, expert_ffn=32, shared_ffn=64, dense=1, latent={**latent, "q_rank": 32}),
-        with_keys(Builder("deepseek3", "deepseek2", 3, kv_heads=1), {
-            **experts, **latent_keys, "attention.q_lora_rank": 32, "expert_feed_forward_length": 32,
-            "expert_shared_count": 1, "leading_dense_block_count": 1, "expert_weights_norm": True,
-            "expert_weights_scale": 2.5, "expert_gating_func": 2, "expert_group_count": 4,
-            "expert_group_used_count": 2}).build(
-                experts=8, expert_ffn=32, shared_ffn=32, dense=1, selection_bias=0.25,
-                latent={**latent, "q_rank": 32}),
+        deepseek3("deepseek3", 3),
+        with_draft_layer(deepseek3("deepseek3_nextn", 4), own_head=True),
         # Queries grow within the recorded text: at 16, 32, 48 and 64 positions.
         with_keys(Builder("mistral4", "mistral4", 3, kv_heads=1), {
             **experts, **latent_keys, "attention.q_lora_rank": 32, "expert_feed_forward_length": 32,

@@ -452,7 +452,14 @@ TEST_CASE("models, health and metrics") {
   stats.workers.resize(1);
   stats.workers[0].model = "tales";
   stats.workers[0].snapshot.kv_blocks_used = {3, 4};
+  stats.workers[0].snapshot.speculation.by = {{"mtp", 30, 20}, {"lookup", 9, 1}};
   const std::string text = metrics_text(stats);
+  CHECK(
+      text.find("hearth_proposer_drafted_tokens_total{model=\"tales\",proposer=\"mtp\"} 30\n"
+                "hearth_proposer_drafted_tokens_total{model=\"tales\",proposer=\"lookup\"} 9\n") !=
+      std::string::npos);
+  CHECK(text.find("hearth_proposer_accepted_tokens_total{model=\"tales\",proposer=\"mtp\"} 20\n") !=
+        std::string::npos);
   CHECK(text.find("hearth_output_tokens_total 42\n") != std::string::npos);
   CHECK(text.find("hearth_info{version=\"1\\\"2\"} 1\n") != std::string::npos);
   CHECK(text.find("hearth_kv_blocks_used{model=\"tales\"} 7\n") != std::string::npos);

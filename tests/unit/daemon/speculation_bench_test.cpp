@@ -51,6 +51,22 @@ TEST_CASE("replayed drafts: the same text, counted by position, with a draft's c
   }
 }
 
+TEST_CASE("replayed drafts at the cost of the model's own draft layer") {
+  BenchOptions options = tiny();
+  options.shape = "qwen3.5-tiny";
+  options.replay = "1,0.5";
+  options.draft = "mtp";
+  options.width = 3;
+  const auto report = measured(options);
+  REQUIRE_MESSAGE(report.ok(), (report.ok() ? "" : report.error().message));
+  CHECK(report->counts.accepted_at[0] == report->counts.drafted_at[0]);
+  CHECK(report->counts.accepted_at[1] < report->counts.drafted_at[1]);
+  CHECK(report->counts.drafted_by[static_cast<size_t>(engine::DraftedBy::kDraftLayer)] ==
+        report->counts.drafted_tokens);
+  options.shape = "tiny";  // it has none
+  CHECK(measured(options).error().field == "draft");
+}
+
 TEST_CASE("contradictory options are refused by name") {
   BenchOptions options = tiny();
   options.replay = "2";

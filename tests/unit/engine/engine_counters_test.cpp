@@ -21,8 +21,8 @@ TEST_CASE("accepted draft tokens count once: for the request, the step and the e
   const StepPlan plan = mixed_step();
   counters.add_draft_us(500);
   counters.step_computed(plan, cost, 10'000);
-  counters.verified(first, 3, 2, 3);
-  counters.verified(second, 0, 0, 1);
+  counters.verified(first, 3, 2, 3, DraftedBy::kLookup);
+  counters.verified(second, 0, 0, 1, DraftedBy::kLookup);
   CHECK(counters.accepted_in_step() == 2);
   counters.step_done(plan, false, 0, 10'000);
 
@@ -49,7 +49,7 @@ TEST_CASE("accepted draft tokens count once: for the request, the step and the e
   // The next step begins without accepted tokens, and drafting is charged only once.
   counters.step_computed(plan, cost, 10'000);
   CHECK(counters.accepted_in_step() == 0);
-  counters.verified(second, 3, 0, 1);
+  counters.verified(second, 3, 0, 1, DraftedBy::kDraftLayer);
   CHECK(second.speculation.saved_us ==
         doctest::Approx(2 * plain_us - drafted_us - cost.rows_us(5)));
 }

@@ -92,6 +92,39 @@ TEST_CASE("a state is changed in place where nothing else refers to it") {
   CHECK(kv.pool(kStates).num_free() == 8);
 }
 
+TEST_CASE("a state that others refer to is copied before a step names it as written") {
+  KvCache kv = cache(4);
+  const std::vector<int32_t> tokens = tokens_from(12);
+  SequenceBlocks a, b;
+  kv.begin(a, "s", tokens, 11);
+  REQUIRE(step(kv, a, tokens, 8));  // the state is the snapshot at 8
+  const int32_t shared = a.state.current;
+  std::vector<BlockCopy> copies;
+  REQUIRE(kv.unshare_state(a, copies));
+  REQUIRE(copies.size() == 1);
+  CHECK(copies[0].group == kStates);
+  CHECK(copies[0].src == shared);
+  CHECK(copies[0].dst == a.state.current);
+  CHECK(a.state.border == shared);
+  REQUIRE(kv.unshare_state(a, copies));
+  CHECK(copies.size() == 1);  // it is its own now
+  kv.fork(a, b);
+  REQUIRE(kv.unshare_state(b, copies));
+  CHECK(b.state.current != a.state.current);
+  check_states(kv, {&a, &b});
+  SequenceBlocks c;
+  kv.fork(a, c);
+  REQUIRE(kv.unshare_state(c, copies));
+  SequenceBlocks d;
+  kv.fork(c, d);
+  const int32_t before = d.state.current;
+  CHECK_FALSE(kv.unshare_state(d, copies));  // the pool is used up
+  CHECK(d.state.current == before);
+  check_states(kv, {&a, &b, &c, &d});
+  for (SequenceBlocks* seq : {&a, &b, &c, &d}) kv.release(*seq);
+  check_states(kv, {});
+}
+
 TEST_CASE("snapshots are kept at multiples of 2048, at the prompt's end and at marks") {
   const std::vector<KvGroup> groups = {{.num_blocks = 300}, {.num_blocks = 8, .recurrent = true}};
   KvCache kv(16, groups);

@@ -488,5 +488,21 @@ TEST_CASE("a device's draw, and the best logits it returns, give the sampler's t
   CHECK(drawn >= 395);
 }
 
+TEST_CASE("ids beyond the logits, as those of rare tokens that a draft never has, are ignored") {
+  Sampler sampler(16);
+  std::vector<float> logits = random_logits(16, 3);
+  const int32_t best = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+  SamplingParams params = plain();
+  params.temperature = 0;
+  params.logit_bias = {{16, 50.0f}, {100'000, 50.0f}};
+  params.repetition_penalty = 1.3f;
+  params.presence_penalty = 0.5f;
+  const std::vector<int32_t> history = {16, 77, 100'000};
+  const std::vector<int32_t> banned = {16, 99};
+  const std::vector<float> before = logits;
+  CHECK(sample(sampler, logits, params, 5, 0, history, banned) == best);
+  CHECK(logits == before);
+}
+
 }  // namespace
 }  // namespace hearth::engine

@@ -58,7 +58,7 @@ WorkerSnapshot snapshot() {
   s.prefill_tokens_total = 6;
   s.decode_tokens_total = 200;
   s.preemptions_total = 5;
-  s.speculation = {7, 28, 20, {7, 7, 7, 7}, {7, 6, 4, 3}, 2.5, -12.25};
+  s.speculation = {7, 28, 20, {7, 7, 7, 7}, {7, 6, 4, 3}, 2.5, -12.25, {{"lookup", 28, 20}}};
   s.prefill_tokens_per_s = 1234.5;
   s.decode_tokens_per_s = 84.25;
   s.step_ms_recent = 11.75;

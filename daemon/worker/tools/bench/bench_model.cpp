@@ -82,19 +82,23 @@ thread_local decltype(kernels::OpTable::pack_weights) t_pack_weights = nullptr;
 }  // namespace
 
 Result<BenchModel> BenchModel::find(const std::string& file, const std::string& shape,
-                                    const std::string& type, uint64_t seed) {
+                                    const std::string& type, uint64_t seed,
+                                    const models::LoadOptions& options) {
   if (shape.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(file));
-    return open(path);
+    return open(path, options);
   }
-  HEARTH_ASSIGN_OR_RETURN(const models::ModelShape found, models::find_shape(shape));
+  HEARTH_ASSIGN_OR_RETURN(models::ModelShape found, models::find_shape(shape));
+  found.draft_layer = options.draft_layer && found.state_heads > 0;
   HEARTH_ASSIGN_OR_RETURN(models::RandomModel random,
                           models::RandomModel::create(found, type, seed));
-  return make(std::move(random));
+  return make(std::move(random), options);
 }
 
-Result<BenchModel> BenchModel::open(const std::filesystem::path& path) {
+Result<BenchModel> BenchModel::open(const std::filesystem::path& path,
+                                    const models::LoadOptions& options) {
   BenchModel out;
+  out.options_ = options;
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
   // For its check alone: weights that are not finite are refused.
   HEARTH_TRY(cached_fingerprint(*file.source(), file, {}));
@@ -104,8 +108,10 @@ Result<BenchModel> BenchModel::open(const std::filesystem::path& path) {
   return out;
 }
 
-Result<BenchModel> BenchModel::make(models::RandomModel random) {
+Result<BenchModel> BenchModel::make(models::RandomModel random,
+                                    const models::LoadOptions& options) {
   BenchModel out;
+  out.options_ = options;
   out.region_ = std::make_shared<Region>();
   const size_t bytes = random.file_bytes();
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -131,7 +137,8 @@ Result<BenchModel> BenchModel::make(models::RandomModel random) {
 
 Result<void> BenchModel::measure() {
   file_->set_fingerprint("bench");  // no prefix outlives this process
-  HEARTH_ASSIGN_OR_RETURN(measured_, models::load_model(*file_, measuring_ops(), nullptr));
+  HEARTH_ASSIGN_OR_RETURN(measured_,
+                          models::load_model(*file_, measuring_ops(), nullptr, options_));
   work_ = work_of(*file_, measured_->info());
   for (const models::GgufTensor& tensor : file_->tensors()) weight_bytes_ += tensor.bytes.size();
   return {};
@@ -148,7 +155,7 @@ Result<std::unique_ptr<models::Model>> BenchModel::load(
   };
   t_pack_weights = ops.pack_weights;
   t_packer = &packer;
-  auto model = models::load_model(*file_, packing, progress);
+  auto model = models::load_model(*file_, packing, progress, options_);
   t_packer = nullptr;
   return model;
 }

@@ -19,10 +19,13 @@ class BenchModel {
  public:
   /// The file or model called `file`, or if `shape` is given, random weights of that shape.
   static Result<BenchModel> find(const std::string& file, const std::string& shape,
-                                 const std::string& type, uint64_t seed);
-  static Result<BenchModel> open(const std::filesystem::path& path);
+                                 const std::string& type, uint64_t seed,
+                                 const models::LoadOptions& options = {});
+  static Result<BenchModel> open(const std::filesystem::path& path,
+                                 const models::LoadOptions& options = {});
   /// Takes address space for the whole file, but no memory.
-  static Result<BenchModel> make(models::RandomModel random);
+  static Result<BenchModel> make(models::RandomModel random,
+                                 const models::LoadOptions& options = {});
 
   const std::string& name() const { return name_; }
   /// The model as the engine would load it, with sizes and without weights.
@@ -40,6 +43,7 @@ class BenchModel {
   BenchModel() = default;
   Result<void> measure();
 
+  models::LoadOptions options_;
   std::string name_;
   std::shared_ptr<Region> region_;
   std::unique_ptr<models::RandomModel> random_;  // null: a file

@@ -62,12 +62,13 @@ Result<std::unique_ptr<SpeculationRig>> SpeculationRig::create(
     rig->script_ = std::make_unique<engine::ReplayScript>(std::move(*pattern), vocab);
     if (rig->draft_ != nullptr) {
       rig->draft_->replay(rig->script_.get());
-    } else {
+    } else if (!model->info().drafts) {
       proposer = std::make_unique<engine::ScriptProposer>(*rig->script_);
     }
   }
   HEARTH_ASSIGN_OR_RETURN(rig->engine_, engine::Engine::create(config, ops, std::move(model),
                                                                rig->clock_, std::move(proposer)));
+  if (rig->script_ != nullptr) rig->engine_->replay_drafts(*rig->script_);
   rig->engine_->warm_up();
   return rig;
 }

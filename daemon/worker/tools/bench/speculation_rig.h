@@ -33,7 +33,8 @@ engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models:
 class SpeculationRig {
  public:
   /// `draft`, may be null: proposes in addition to lookup. `pattern`: instead of lookup, drafts are
-  /// the plain run's tokens with errors added; if there is a draft model, at its cost.
+  /// the plain run's tokens with errors added; if there is a draft model or the model has a
+  /// draft layer, at its cost.
   static Result<std::unique_ptr<SpeculationRig>> create(
       const SpeculationAsk& ask, engine::EngineConfig config, const kernels::OpTable& ops,
       std::unique_ptr<models::Model> model, std::unique_ptr<models::Model> draft,

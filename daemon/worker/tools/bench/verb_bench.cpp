@@ -159,10 +159,11 @@ void add_speculation_options(Verb verb, BenchOptions& options) {
               "draft the text of the plain run with errors: 0.8 (right with this probability), "
               "0.9,0.7,0.5 (by place in a step), 1101 (by position), optionally followed by :SEED")
       .type_name("PATTERN");
-  verb.option("--draft", options.draft,
-              "draft model in addition to lookup: auto (MODEL-draft.gguf next to MODEL.gguf), "
-              "none, a file, or a shape's name for random weights; with --replay it drafts the "
-              "replayed tokens at its own cost")
+  verb.option(
+          "--draft", options.draft,
+          "draft model in addition to lookup: auto (MODEL-draft.gguf next to MODEL.gguf), "
+          "none, mtp (the model's own layer for drafting), a file, or a shape's name for random "
+          "weights; with --replay it drafts the replayed tokens at its own cost")
       .type_name("NAME");
   verb.option("--draft-type", options.draft_type, "weight type of the draft's shape")
       .type_name("T");

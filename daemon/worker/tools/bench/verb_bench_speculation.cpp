@@ -12,6 +12,7 @@
 #include "daemon/worker/tools/progress_line.h"
 #include "daemon/worker/tools/stop_flag.h"
 #include "ipc/files/model_file.h"
+#include "ipc/schema/worker_stats.h"
 #include "ipc/text/shown_text.h"
 #include "kernels/base/numbers.h"
 #include "models/tokenizer/tokenizer.h"
@@ -112,9 +113,14 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
     HEARTH_ASSIGN_OR_RETURN(pattern, engine::ReplayPattern::parse(options.replay));
   }
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
-  HEARTH_ASSIGN_OR_RETURN(const BenchModel source, BenchModel::find(options.file, options.shape,
-                                                                    options.type, options.seed));
+  const bool draft_layer = options.draft == ipc::kDraftLayerName;
+  HEARTH_ASSIGN_OR_RETURN(
+      const BenchModel source,
+      BenchModel::find(options.file, options.shape, options.type, options.seed, {draft_layer}));
   const models::ModelInfo& info = source.measured().info();
+  if (draft_layer && !info.drafts) {
+    return Error::invalid("--draft mtp: the model has no layer for drafting", "draft");
+  }
 
   Draft draft;
   std::unique_ptr<models::Tokenizer> tokenizer;
@@ -126,8 +132,9 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
     HEARTH_ASSIGN_OR_RETURN(draft, random_draft(options, info.vocab_size));
   } else if (!target.empty()) {
     draft_path = choose_draft(options.draft, target).path;
-  } else if (options.draft != "auto" && options.draft != "none") {
-    return Error::invalid("--draft: random weights want a shape's name, auto or none", "draft");
+  } else if (options.draft != "auto" && options.draft != "none" && !draft_layer) {
+    return Error::invalid("--draft: random weights want a shape's name, mtp, auto or none",
+                          "draft");
   }
   if (!draft_path.empty()) {
     HEARTH_ASSIGN_OR_RETURN(draft.model, BenchModel::open(draft_path));
@@ -171,6 +178,7 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
   report.device = fmt::format("{} {}", ops.device.name, ops.device.variant);
   report.threads = ops.device.num_threads;
   report.proposer = proposer_name(options, draft);
+  if (draft_layer) report.proposer += " and mtp";
   report.sequences = ask.sequences;
   report.tokens = ask.tokens;
   report.width = ask.width;

@@ -65,6 +65,8 @@ Json model_of(const models::ModelInfo& model) {
           {"width", model.width},
           {"layers", model.num_layers},
           {"heads", model.num_heads},
+          {"draft_layer", model.drafts},
+          {"draft_layer_bytes", model.draft_weight_bytes},
           {"pooling", std::string(name(models::pooling_in_use(model.pooling)))},
           {"pooling_in_file", model.pooling != models::Pooling::kNone},
           {"kv", kv_of(model)}};

@@ -74,6 +74,11 @@ void model(Table& out, const models::ModelInfo& info) {
   out.line("context", fmt::format("{} tokens", info.context_length));
   out.line("layers",
            fmt::format("{} of width {}, {} heads", info.num_layers, info.width, info.num_heads));
+  if (info.drafts) {
+    out.line("draft layer",
+             fmt::format("{}, guesses among {} tokens; its KV and state are counted below",
+                         human_bytes(info.draft_weight_bytes), info.draft_vocab));
+  }
   int64_t total = 0;
   for (const models::LayerGroup& group : info.groups) {
     if (group.recurrent()) {

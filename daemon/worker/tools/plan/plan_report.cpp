@@ -26,6 +26,10 @@ std::string ms_of(const StepTime& step) {
 
 std::string kv_lines(const models::ModelInfo& info) {
   std::string out;
+  if (info.drafts) {
+    out += fmt::format("  draft layer       {} of the weights; its KV and state are counted here\n",
+                       exactly(info.draft_weight_bytes));
+  }
   for (const models::LayerGroup& group : info.groups) {
     if (group.recurrent()) {
       out += fmt::format("  state             {}: {} bytes per sequence, and per snapshot\n",

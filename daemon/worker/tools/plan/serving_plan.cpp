@@ -23,7 +23,9 @@ StepTime time_step(const PlanModel& on, DType kv_type, double sequences, double 
   StepTime out;
   const double listed = step_work(work, kv_type, rows, outputs, 0, 0).bytes;
   const double unchosen = work.expert_bytes * (1 - chosen_share(work.experts_used, rows));
-  out.bytes = as_double(on.model->info().weight_bytes) - unchosen + (least.bytes - listed);
+  const models::ModelInfo& info = on.model->info();
+  out.bytes =
+      as_double(info.weight_bytes - info.draft_weight_bytes) - unchosen + (least.bytes - listed);
   out.ops = least.matmul_ops + least.attention_ops;
   out.tokens = rows;
   const bool int8 = work.quantized && ceilings.int8_ops_per_s > 0;

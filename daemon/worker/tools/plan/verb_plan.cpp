@@ -66,7 +66,8 @@ Result<std::string> run_plan(const PlanVerb& options) {
     question.engine.kv_bytes = static_cast<uint64_t>(bytes);
   }
   HEARTH_ASSIGN_OR_RETURN(const BenchModel target,
-                          BenchModel::find(options.file, options.shape, options.type, 1));
+                          BenchModel::find(options.file, options.shape, options.type, 1,
+                                           {.draft_layer = options.shape.empty()}));
   std::optional<BenchModel> draft;
   if (!options.draft.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.draft));

@@ -1,0 +1,158 @@
+#include "engine/speculation/draft_layer.h"
+
+#include <algorithm>
+
+#include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
+
+namespace hearth::engine {
+namespace {
+
+constexpr double kDraftOverheadGain = 0.1;
+
+bool has_penalties(const SamplingParams& params) {
+  return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+         params.frequency_penalty != 0.0f;
+}
+
+/// The request's, without what only a client sees.
+SamplingParams sampling_of(const Sequence& seq) {
+  SamplingParams params = seq.request->request.sampling;
+  params.top_logprobs = -1;
+  params.prompt_logprobs = false;
+  return params;
+}
+
+}  // namespace
+
+DraftLayer::DraftLayer(ModelRunner& runner, KvCache& kv, const Clock& clock)
+    : runner_(runner), kv_(kv), clock_(clock), sampler_(runner.info().draft_vocab) {
+  plan_.by_draft_layer = true;
+}
+
+std::optional<double> DraftLayer::propose_us(int32_t sequences, int32_t tokens) const {
+  if (!cost_.measured_any()) return std::nullopt;
+  return overhead_us_ + tokens * cost_.rows_us(sequences);
+}
+
+// Makes the positions writable that are computed for `wanted` draft tokens: that of the last token,
+// and of all guesses but the last. Returns how many draft tokens there is room for.
+int32_t DraftLayer::reserve(Sequence& seq, int32_t wanted, bool more_blocks) {
+  const auto size = size32(seq.tokens);
+  wanted = std::min(wanted, runner_.memory_plan().context_length - size);
+  if (!more_blocks) wanted = std::min(wanted, kv_.reserved_tokens(seq.blocks) - size);
+  for (; wanted > 0; --wanted) {
+    if (kv_.reserve(seq.blocks, size + wanted - 1, plan_.copies, wanted - 1)) return wanted;
+  }
+  return 0;
+}
+
+void DraftLayer::begin(std::span<Draft* const> drafts, bool more_blocks) {
+  active_.clear();
+  plan_.copies.clear();
+  const MemoryPlan& memory = runner_.memory_plan();
+  const size_t most = std::min(memory.max_seqs, memory.max_step_tokens);
+  for (Draft* draft : drafts) {
+    draft->tokens.clear();
+    Sequence& seq = *draft->seq;
+    seq.drafted.clear();
+    if (seq.hidden_step != runner_.num_steps() || active_.size() == most) continue;
+    const int32_t wanted = reserve(seq, std::min(draft->max_tokens, kMaxTokens), more_blocks);
+    if (wanted > 0) active_.push_back({draft, wanted, seq.hidden_row});
+  }
+  runner_.make_copies(plan_.copies);
+  plan_.copies.clear();
+}
+
+void DraftLayer::propose(std::span<Draft* const> drafts, double catch_up_us) {
+  const int64_t call_us = clock_.now_us();
+  begin(drafts, catch_up_us > 0);
+  double rounds_us = 0;
+  for (int32_t round = 0; !active_.empty(); ++round) {
+    const int64_t begin_us = clock_.now_us();
+    const auto rows = size32(active_);
+    run_round(round);
+    cost_.measured(rows, {}, clock_.now_us() - begin_us);
+    rounds_us += cost_.rows_us(rows);
+  }
+  if (rounds_us > 0) {
+    const double beyond = as_double(clock_.now_us() - call_us) - rounds_us;
+    overhead_us_ += kDraftOverheadGain * (std::clamp(beyond, 0.0, rounds_us) - overhead_us_);
+  }
+  for (Draft* draft : drafts) draft->tokens.swap(draft->seq->drafted);
+}
+
+// One more token of each sequence; those that want no more leave active_.
+void DraftLayer::run_round(int32_t round) {
+  plan_.rows.clear();
+  rows_.clear();
+  wishes_.clear();
+  for (const Active& each : active_) {
+    const Sequence& seq = *each.draft->seq;
+    PlannedRows rows;
+    rows.seq = each.draft->seq;
+    rows.first = rows.first_output = size32(seq.tokens) - 1 + round;
+    rows.count = 1;
+    plan_.rows.push_back(rows);
+    rows_.push_back(each.row);
+    if (!runner_.picks_tokens()) continue;
+    const auto wish = device_wish(sampling_of(seq), runner_.info().draft_vocab);
+    const int32_t index = rows.first + 1 - seq.request->prompt_size();
+    const bool free = index >= seq.request->request.min_tokens;
+    wishes_.push_back(wish.has_value() && free ? *wish : RowWish{});
+    wishes_.back().draw.sample = seq.sample;
+    wishes_.back().draw.position = rows.first + 1;
+  }
+  plan_.num_tokens = plan_.num_outputs = size32(active_);
+  runner_.draft(plan_, rows_, round > 0, wishes_);
+  size_t kept = 0;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    Active each = active_[i];
+    Sequence& seq = *each.draft->seq;
+    const std::optional<int32_t> token = draw(seq, narrow<int32_t>(i));
+    if (!token.has_value()) continue;
+    seq.drafted.push_back(*token);
+    each.row = narrow<int32_t>(i);
+    if (size32(seq.drafted) < each.wanted) active_[kept++] = each;
+  }
+  active_.resize(kept);
+}
+
+// Nothing if no token can follow: at the end of the text, or if the logits are not finite.
+std::optional<int32_t> DraftLayer::draw(const Sequence& seq, int32_t output_row) {
+  const Request& request = seq.request->request;
+  const SamplingParams params = sampling_of(seq);
+  const int32_t place = size32(seq.drafted);
+  SampleArgs args;
+  args.params = &params;
+  args.sample = seq.sample;
+  args.position = size32(seq.tokens) + place;
+  args.history = seq.tokens;
+  if (has_penalties(params)) {
+    history_.assign(seq.tokens.begin(), seq.tokens.end());
+    history_.insert(history_.end(), seq.drafted.begin(), seq.drafted.end());
+    args.history = history_;
+  }
+  if (args.position - seq.request->prompt_size() < request.min_tokens) {
+    args.banned = request.stop_ids;
+  }
+  int32_t token = 0;
+  if (const auto drawn = runner_.drawn(output_row, params.seed, seq.sample, args.position)) {
+    token = *drawn;
+  } else {
+    const size_t guessed = runner_.info().draft_vocab;
+    const kernels::BestLogits* best = runner_.best_logits(output_row);
+    const Result<Sampled> sampled =
+        best != nullptr ? sampler_.sample(*best, args)
+                        : sampler_.sample(runner_.logits(output_row).first(guessed), args);
+    if (!sampled.ok()) return std::nullopt;
+    token = sampled->token;
+  }
+  if (script_ != nullptr) token = script_->draft(seq, args.position, place).value_or(token);
+  if (args.banned.empty() && std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
+    return std::nullopt;
+  }
+  return token;
+}
+
+}  // namespace hearth::engine
