@@ -17,7 +17,6 @@
 #include "engine/kv/memory_plan.h"
 #include "engine/request.h"
 #include "engine/speculation/proposer.h"
-#include "engine/speculation/replay_pattern.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
@@ -25,6 +24,8 @@
 #include "models/model.h"
 
 namespace hearth::engine {
+
+class ReplayScript;
 
 struct WatchPort;
 

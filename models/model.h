@@ -63,7 +63,7 @@ struct ModelInfo {
   /// It has a layer that drafts (Model::draft), whose KV is that of one more layer in `groups`.
   bool drafts = false;
   uint64_t draft_weight_bytes = 0;   ///< of weight_bytes, that of the draft layer
-  int32_t draft_vocab = 0;           ///< the draft layer guesses the first so many tokens alone
+  int32_t draft_vocab = 0;           ///< the draft layer drafts the first so many tokens alone
   Pooling pooling = Pooling::kNone;  ///< from the file
 };
 

@@ -163,8 +163,7 @@ int32_t KvCache::missing_blocks(const SequenceBlocks& seq, int32_t group,
 int32_t KvCache::wanted_blocks(const SequenceBlocks& seq, int32_t group, int32_t num_tokens,
                                int32_t step_tokens) const {
   if (group == recurrent_) {
-    // A sequence that begins from a snapshot holds it as one of them.
-    int32_t held = 0, last = kNoBlock;
+    int32_t held = 0, last = kNoBlock;  // a snapshot that it begins from included
     for_each_block(seq, group, [&](int32_t block) { held += std::exchange(last, block) != block; });
     return std::max(0, kStateBlocks - held);
   }

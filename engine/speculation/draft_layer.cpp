@@ -36,7 +36,7 @@ std::optional<double> DraftLayer::propose_us(int32_t sequences, int32_t tokens) 
 }
 
 // Makes the positions writable that are computed for `wanted` draft tokens: that of the last token,
-// and of all guesses but the last. Returns how many draft tokens there is room for.
+// and of all drafts but the last. Returns how many draft tokens there is room for.
 int32_t DraftLayer::reserve(Sequence& seq, int32_t wanted, bool more_blocks) {
   const auto size = size32(seq.tokens);
   wanted = std::min(wanted, runner_.memory_plan().context_length - size);
@@ -140,11 +140,11 @@ std::optional<int32_t> DraftLayer::draw(const Sequence& seq, int32_t output_row)
   if (const auto drawn = runner_.drawn(output_row, params.seed, seq.sample, args.position)) {
     token = *drawn;
   } else {
-    const size_t guessed = runner_.info().draft_vocab;
+    const size_t vocab = runner_.info().draft_vocab;
     const kernels::BestLogits* best = runner_.best_logits(output_row);
     const Result<Sampled> sampled =
         best != nullptr ? sampler_.sample(*best, args)
-                        : sampler_.sample(runner_.logits(output_row).first(guessed), args);
+                        : sampler_.sample(runner_.logits(output_row).first(vocab), args);
     if (!sampled.ok()) return std::nullopt;
     token = sampled->token;
   }

@@ -25,7 +25,7 @@ namespace hearth::engine {
 
 class DraftLayer final : public Proposer {
  public:
-  /// Draft tokens of a sequence at most: each is made from the guess before.
+  /// Draft tokens of a sequence at most: each is made from the draft before.
   static constexpr int32_t kMaxTokens = 4;
 
   /// All three outlive this. `runner`: of a model that drafts.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/numbers.h"
 #include "models/decoder/decoder_tensors.h"
 
 namespace hearth::models {
@@ -190,8 +191,8 @@ Result<DecoderWeights::Layer> pack_layer(WeightPacker& packer, const LayerTensor
   return w;
 }
 
-/// The head is read for each guess, and for a large vocabulary it is a fifth of the model. Tokens
-/// with high numbers are rare, as vocabularies are ordered by the merges that made them, so guesses
+/// The head is read for each draft, and for a large vocabulary it is a fifth of the model. Tokens
+/// with high numbers are rare, as vocabularies are ordered by the merges that made them, so drafts
 /// are made among the first ones alone. Source: Zhao et al. 2025 (FR-Spec), with ranks for counts.
 int64_t draft_rows(int64_t vocab_size) {
   constexpr int64_t kLeastDraftRows = 32768, kRows = 16;
@@ -212,7 +213,7 @@ Result<void> pack_draft(WeightPacker& packer, const DecoderTensors& all, int32_t
   const GgufTensor* head = t.head != nullptr       ? t.head
                            : all.output != nullptr ? all.output
                                                    : all.embedding;
-  const auto vocab_size = static_cast<int64_t>(all.embedding->dims[1]);
+  const auto vocab_size = narrow<int64_t>(all.embedding->dims[1]);
   if (t.head != nullptr || draft_rows(vocab_size) < vocab_size) {
     HEARTH_ASSIGN_OR_RETURN(w.head, packer.pack_front(*head, draft_rows(vocab_size), kMatmul));
   }

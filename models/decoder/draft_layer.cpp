@@ -1,4 +1,4 @@
-// The layer behind the last one that drafts (multi-token prediction, nextn in files). With h the
+// The layer after the last one that drafts (multi-token prediction, nextn in files). With h the
 // row after the model's last norm, e the embedding, and t a position:
 //
 //   x[t] = [norm_e(e[t]), norm_h(h[t - 1])] W_pair
@@ -6,7 +6,7 @@
 //
 // of the first tokens of a large vocabulary alone (decoder_weights.cpp).
 //
-// Its next guess takes h'[t] in place of h[t]. h[-1] is zero. The layer's K and V at t depend on
+// Its next draft takes h'[t] in place of h[t]. h[-1] is zero. The layer's K and V at t depend on
 // the tokens up to t alone, as any layer's do, so they are part of the same blocks: every step
 // stores them for its rows (that takes x and two products, no attention), and a cached prefix holds
 // them. The row h[t - 1] of an earlier step comes from the state of the sequence (kernels/ops/
@@ -108,8 +108,7 @@ void Decoder::choose_draft_rows(std::span<const int32_t> rows, bool own) {
     copy_dst_.push_back(narrow<int32_t>(tokens + std::ssize(copy_dst_)));
   }
   const TensorView& hidden = act_.draft.hidden;
-  ops_.copy_blocks(state(),
-                   {static_cast<std::byte*>(hidden.data), hidden.cols * 4, copy_src_, copy_dst_});
+  ops_.copy_blocks(state(), {hidden.row<std::byte>(0), hidden.cols * 4, copy_src_, copy_dst_});
 }
 
 void Decoder::draft(const StepArgs& args) {

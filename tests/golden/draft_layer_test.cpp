@@ -37,17 +37,17 @@ std::vector<int32_t> front(const std::vector<int32_t>& tokens, size_t count) {
   return {tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count)};
 }
 
-/// The logits of each guess after `tokens`, of which all but the last are computed in chunks; each
-/// guess is continued by the recorded one.
-Rows guesses_after(StepRunner* runner, const std::vector<int32_t>& tokens, int32_t chunk,
-                   const std::vector<int32_t>& guesses) {
-  // There is no guess before the first token is computed, as there is no final row to continue.
+/// The logits of each draft after `tokens`, of which all but the last are computed in chunks; each
+/// draft is continued by the recorded one.
+Rows drafts_after(StepRunner* runner, const std::vector<int32_t>& tokens, int32_t chunk,
+                  const std::vector<int32_t>& drafts) {
+  // A draft needs a final row to continue, so at least one token is computed before.
   const std::vector<int32_t> computed = front(tokens, tokens.size() - 1);
   runner->feed(0, computed, chunk);
   auto row = static_cast<int32_t>((computed.size() - 1) % static_cast<size_t>(chunk));
   Rows out;
-  for (size_t i = 0; i < guesses.size(); ++i) {
-    const int32_t token = i == 0 ? tokens.back() : guesses[i - 1];
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const int32_t token = i == 0 ? tokens.back() : drafts[i - 1];
     const Chunk next{0, {&token, 1}};
     out.push_back(runner->draft({&next, 1}, {&row, 1}, static_cast<int32_t>(i)).front());
     row = 0;
@@ -55,7 +55,7 @@ Rows guesses_after(StepRunner* runner, const std::vector<int32_t>& tokens, int32
   return out;
 }
 
-TEST_CASE("draft layers: logits equal PyTorch's, each guess continued from the layer's own row") {
+TEST_CASE("draft layers: logits equal PyTorch's, each draft continued from the layer's own row") {
   for (const std::string& name : drafting_family_names()) {
     const FamilyModel model = read_family(name);
     const OwnedFile owned(model.file_bytes(DType::kF32));
@@ -67,7 +67,7 @@ TEST_CASE("draft layers: logits equal PyTorch's, each guess continued from the l
         REQUIRE(runner.info().drafts);
         std::vector<int32_t> tokens = model.prompt;
         tokens.insert(tokens.end(), model.greedy.begin(), model.greedy.end());
-        const Rows met = guesses_after(&runner, front(tokens, size), 96, want.guesses);
+        const Rows met = drafts_after(&runner, front(tokens, size), 96, want.tokens);
         double most = 0;
         double worst = 0;
         for (size_t i = 0; i < met.size(); ++i) {
@@ -88,7 +88,7 @@ TEST_CASE("draft layers: chunks and other sequences change no bit, and no logit 
     const FamilyModel model = read_family(name);
     const OwnedFile owned(model.file_bytes(DType::kQ8_0));
     const std::vector<int32_t> tokens = model.all_but_last();
-    const std::vector<int32_t> guesses(3, 7);
+    const std::vector<int32_t> drafts(3, 7);
     for (const NamedTable& table : tables_of_one_thread()) {
       if (table.name == "reference" && !tests::full_counts()) continue;
       INFO(name << " on " << table.name);
@@ -96,10 +96,10 @@ TEST_CASE("draft layers: chunks and other sequences change no bit, and no logit 
                        {.step_tokens = 96, .context = 96, .model_context = model.context});
       CHECK_FALSE(plain.info().drafts);
       StepRunner alone = drafting_runner(model, owned, table, DType::kF16);
-      const Rows want = guesses_after(&alone, tokens, 96, guesses);
+      const Rows want = drafts_after(&alone, tokens, 96, drafts);
       for (const int32_t chunk : {1, 7, 33}) {
         StepRunner chunked = drafting_runner(model, owned, table, DType::kF16);
-        CHECK(guesses_after(&chunked, tokens, chunk, guesses) == want);
+        CHECK(drafts_after(&chunked, tokens, chunk, drafts) == want);
       }
       // What was drafted is overwritten by what follows.
       const std::vector<int32_t> last = {tokens.back()};
@@ -116,8 +116,8 @@ TEST_CASE("draft layers: chunks and other sequences change no bit, and no logit 
       batched.step(backs);
       const auto rest = static_cast<int32_t>(computed.size()) - 40;
       std::vector<int32_t> rows = {rest - 1, 2 * rest - 1};
-      for (size_t i = 0; i < guesses.size(); ++i) {
-        const int32_t token = i == 0 ? tokens.back() : guesses[i - 1];
+      for (size_t i = 0; i < drafts.size(); ++i) {
+        const int32_t token = i == 0 ? tokens.back() : drafts[i - 1];
         const Chunk next[] = {{1, {&token, 1}}, {0, {&token, 1}}};
         CHECK(batched.draft(next, rows, static_cast<int32_t>(i)).back() == want[i]);
         rows = {0, 1};

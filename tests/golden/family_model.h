@@ -37,8 +37,8 @@ struct FamilyModel {
   std::vector<double> margins;                   ///< logit of the best id minus that of the second
   std::map<size_t, std::vector<double>> logits;  ///< after this many tokens plus one
   struct Drafts {
-    std::vector<int32_t> guesses;
-    std::vector<std::vector<double>> logits;  ///< of each guess
+    std::vector<int32_t> tokens;
+    std::vector<std::vector<double>> logits;  ///< of each draft
   };
   std::map<size_t, Drafts> drafts;       ///< after so many of all tokens
   std::vector<int32_t> llama_cpp;        ///< greedy ids of llama.cpp

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/numbers.h"
+
 namespace hearth::worker {
 namespace {
 
@@ -57,10 +59,11 @@ std::string name(engine::DraftedBy by) {
 
 ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
   std::vector<ipc::ProposerStats> by;
-  for (size_t i = 0; i < from.drafted_by.size(); ++i) {
+  using enum engine::DraftedBy;
+  for (const engine::DraftedBy proposer : {kLookup, kDraftModel, kDraftLayer, kScript}) {
+    const auto i = to_underlying(proposer);
     if (from.drafted_by[i] == 0) continue;
-    by.push_back(
-        {name(static_cast<engine::DraftedBy>(i)), from.drafted_by[i], from.accepted_by[i]});
+    by.push_back({name(proposer), from.drafted_by[i], from.accepted_by[i]});
   }
   // Trailing positions at which no step had a draft are not sent.
   const auto places = std::ranges::find(from.drafted_at, uint64_t{0}) - from.drafted_at.begin();

@@ -12,7 +12,6 @@
 #include "daemon/worker/tools/progress_line.h"
 #include "daemon/worker/tools/stop_flag.h"
 #include "ipc/files/model_file.h"
-#include "ipc/schema/worker_stats.h"
 #include "ipc/text/shown_text.h"
 #include "kernels/base/numbers.h"
 #include "models/tokenizer/tokenizer.h"

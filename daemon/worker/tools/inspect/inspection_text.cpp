@@ -76,7 +76,7 @@ void model(Table& out, const models::ModelInfo& info) {
            fmt::format("{} of width {}, {} heads", info.num_layers, info.width, info.num_heads));
   if (info.drafts) {
     out.line("draft layer",
-             fmt::format("{}, guesses among {} tokens; its KV and state are counted below",
+             fmt::format("{}, drafts among {} tokens; its KV and state are counted below",
                          human_bytes(info.draft_weight_bytes), info.draft_vocab));
   }
   int64_t total = 0;
