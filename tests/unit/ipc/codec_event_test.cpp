@@ -109,7 +109,14 @@ TEST_CASE("events read back from the wire are unchanged") {
                              "from token 8 on: it ends there",
                              2,
                              0.75,
-                             {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, -61.5}});
+                             {40,
+                              96,
+                              71,
+                              {40, 32, 24},
+                              {33, 22, 16},
+                              1.775,
+                              -61.5,
+                              {{"mtp", 30, 21}, {"lookup", 66, 50}}}});
   check_round_trip(PongReply{"8f3c", 4242, "0.1.0", 86'400'000, true});
   check_round_trip(TokenizeReply{"stories", {1, 2, 3}, {"<s>", "\xE2\x96\x81the", "<0x0A>"}});
   check_round_trip(CancelReply{"r1"});
