@@ -221,7 +221,7 @@ TEST_CASE("numeric fields at the extremes are in range, or an error that names t
     }
     // The ends of the range are inside.
     for (const double end : {field.min, field.max}) {
-      if (field.name == "min_tokens" && end > 256) continue;  // over max_tokens: another rule
+      if (field.name == "min_tokens" && end > 256) continue;      // over max_tokens: another rule
       if (field.name == "reasoning_budget" && end > 0) continue;  // of a conversation alone
       CHECK_MESSAGE(decode_generate(fmt::format(R"("{}":{})", field.name, end)).ok(),
                     field.name << " at " << end);
