@@ -437,7 +437,8 @@ bool Scheduler::computed_beside(Sequence& seq) {
   if (end > hit_limit(seq)) return false;
   const std::span<const int32_t> prefix(seq.tokens.data(), end);
   return std::ranges::any_of(plan_.rows, [&](const PlannedRows& rows) {
-    return rows.first < end && rows.first + rows.count >= end &&
+    // Drafted rows are none of its tokens yet.
+    return rows.first < end && rows.first + rows.count >= end && size32(rows.seq->tokens) >= end &&
            rows.seq->request->request.use_prefix_cache &&
            rows.seq->request->scope == seq.request->scope &&
            std::ranges::equal(prefix, std::span(rows.seq->tokens).first(prefix.size()));
