@@ -13,11 +13,26 @@ if(HEARTH_SANITIZE)
     list(APPEND optimize -fno-sanitize=undefined)
   endif()
 endif()
-# Checks by calls compile in less than half the time of inline ones, and cost it at run time: for the
-# variants that few tests select.
-set(rarely_run)
+# Checks by calls compile in less than half the time of inline ones, and run ten times as long: for the
+# products of the sets that this machine does not choose, which few tests select.
+set(rarely_run_Avx2)
+set(rarely_run_Avx512)
+set(rarely_run_Avx512Vnni)
 if(HEARTH_SANITIZE STREQUAL "address" AND NOT HEARTH_SANITIZE_ALL)
-  set(rarely_run --param=asan-instrumentation-with-call-threshold=0)
+  set(chosen Avx2)
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
+    if(cpu_flags MATCHES " avx512f .*avx512_vnni")
+      set(chosen Avx512Vnni)
+    elseif(cpu_flags MATCHES " avx512f ")
+      set(chosen Avx512)
+    endif()
+  endif()
+  foreach(name Avx2 Avx512 Avx512Vnni)
+    if(NOT name STREQUAL chosen)
+      set(rarely_run_${name} --param=asan-instrumentation-with-call-threshold=0)
+    endif()
+  endforeach()
 endif()
 if(HEARTH_FUZZ)  # no input reaches them there
   set(optimize -O1 -fno-sanitize=all)
@@ -51,10 +66,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   # g++ 12 warns of its own intrinsics: _mm512_undefined_ps is "used uninitialized" (PR 105593).
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq
     -Wno-uninitialized -Wno-maybe-uninitialized)
-  hearth_instruction_set(Avx2 avx2 FLAGS ${avx2} ${rarely_run} PARTS ${matmul} ${others})
-  hearth_instruction_set(Avx512 avx512 FLAGS ${avx512} ${rarely_run} PARTS ${matmul})
+  hearth_instruction_set(Avx2 avx2 FLAGS ${avx2} ${rarely_run_Avx2} PARTS ${matmul} ${others})
+  hearth_instruction_set(Avx512 avx512 FLAGS ${avx512} ${rarely_run_Avx512} PARTS ${matmul})
   hearth_instruction_set(Avx512 avx512 FLAGS ${avx512} PARTS ${others})
-  hearth_instruction_set(Avx512Vnni avx512 FLAGS ${avx512} -mavx512vnni PARTS ${matmul})
+  hearth_instruction_set(Avx512Vnni avx512 FLAGS ${avx512} -mavx512vnni ${rarely_run_Avx512Vnni}
+    PARTS ${matmul})
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   # Scheduled before registers are chosen, loads move so far ahead that sums are spilled for them.
   set(neon -fno-schedule-insns)
