@@ -34,6 +34,7 @@ class Checkpoint {
 
  private:
   std::filesystem::path folder_;
+  /// `within`: the file is of a model that has a text_config.
   Result<void> add(const SafeTensor& tensor, bool within);
 
   Json config_;

@@ -14,6 +14,9 @@
 
 namespace hearth::models {
 
+/// The value of expert_gating_func for a choice by sigmoids.
+inline constexpr uint64_t kSigmoid = 2;
+
 /// config.json has a value that this build does not compute.
 Error unsupported_key(std::string_view key, std::string_view met);
 Error corrupt_key(std::string_view key, std::string_view want);

@@ -296,6 +296,12 @@ Result<void> TensorPlanner::plan_experts(const std::string& moe, const std::stri
   return {};
 }
 
+Result<void> TensorPlanner::plan_gated_expert(const std::string& moe, const std::string& to) {
+  HEARTH_TRY(reshaped(moe + "shared_expert_gate.weight", to + "ffn_gate_inp_shexp.weight",
+                      {1, k_.width}, {k_.width}));
+  return plan_gated(moe + "shared_expert.", to, "_shexp");
+}
+
 // Granite: gate and up of all experts in one tensor.
 Result<void> TensorPlanner::plan_joined_experts(const std::string& from, const std::string& to) {
   const std::string moe = from + "block_sparse_moe.";

@@ -11,12 +11,20 @@
 namespace hearth::models {
 namespace {
 
-constexpr uint64_t kSigmoid = 2;  // of expert_gating_func
-
 Result<void> plan_attention_and_norms(TensorPlanner& p, const std::string& from,
                                       const std::string& to) {
   HEARTH_TRY(p.plan_norms(from, to));
   return p.plan_attention(from + "self_attn.", to);
+}
+
+/// Dense, or experts next to one that all tokens use; the choice may have a bias.
+Result<void> plan_feed_forward_of_layer(TensorPlanner& p, const std::string& from,
+                                        const std::string& to) {
+  if (!p.has(from + "gate.weight")) return p.plan_feed_forward(from, to);
+  HEARTH_TRY(p.matrix(from + "gate.weight", to + "ffn_gate_inp.weight"));
+  HEARTH_TRY(p.maybe_vector(from + "gate.e_score_correction_bias", to + "exp_probs_b.bias"));
+  HEARTH_TRY(p.plan_experts(from, to));
+  return p.plan_gated(from + "shared_experts.", to, "_shexp");
 }
 
 }  // namespace
@@ -30,9 +38,7 @@ Result<void> read_qwen2_moe(ConfigReader& r) {
 Result<void> plan_qwen2_moe(TensorPlanner& p, uint64_t layer) {
   const std::string from = p.from(layer), to = p.to(layer);
   HEARTH_TRY(p.plan_layer(layer));
-  HEARTH_TRY(p.reshaped(from + "mlp.shared_expert_gate.weight", to + "ffn_gate_inp_shexp.weight",
-                        {1, p.keys().width}, {p.keys().width}));
-  return p.plan_gated(from + "mlp.shared_expert.", to, "_shexp");
+  return p.plan_gated_expert(from + "mlp.", to);
 }
 
 // ---- gpt-oss: experts in one tensor, as matrices that a row is multiplied with from the left;
@@ -171,12 +177,7 @@ Result<void> plan_deepseek(TensorPlanner& p, uint64_t layer) {
       p.taken(joined, to + "attn_v_b.weight", {heads * both, rank}, {rank, v_dim, heads},
               rows(rank, [=](uint64_t row) { return row / v_dim * both + plain + row % v_dim; })));
   HEARTH_TRY(p.product(attention + "o_proj", to + "attn_output"));
-  const std::string moe = from + "mlp.";
-  if (!p.has(moe + "gate.weight")) return p.plan_feed_forward(moe, to);
-  HEARTH_TRY(p.matrix(moe + "gate.weight", to + "ffn_gate_inp.weight"));
-  HEARTH_TRY(p.maybe_vector(moe + "gate.e_score_correction_bias", to + "exp_probs_b.bias"));
-  HEARTH_TRY(p.plan_experts(moe, to));
-  return p.plan_gated(moe + "shared_experts.", to, "_shexp");
+  return plan_feed_forward_of_layer(p, from + "mlp.", to);
 }
 
 // ---- GLM 4.5
@@ -192,13 +193,9 @@ Result<void> read_glm4_moe(ConfigReader& r) {
 }
 
 Result<void> plan_glm4_moe(TensorPlanner& p, uint64_t layer) {
-  const std::string from = p.from(layer), to = p.to(layer), moe = from + "mlp.";
+  const std::string from = p.from(layer), to = p.to(layer);
   HEARTH_TRY(plan_attention_and_norms(p, from, to));
-  if (!p.has(moe + "gate.weight")) return p.plan_feed_forward(moe, to);
-  HEARTH_TRY(p.matrix(moe + "gate.weight", to + "ffn_gate_inp.weight"));
-  HEARTH_TRY(p.vector(moe + "gate.e_score_correction_bias", to + "exp_probs_b.bias"));
-  HEARTH_TRY(p.plan_experts(moe, to));
-  return p.plan_gated(moe + "shared_experts.", to, "_shexp");
+  return plan_feed_forward_of_layer(p, from + "mlp.", to);
 }
 
 // ---- ERNIE 4.5
@@ -223,12 +220,11 @@ Result<void> plan_ernie4_5_moe(TensorPlanner& p, uint64_t layer) {
   const std::string from = p.from(layer), to = p.to(layer), moe = from + "mlp.";
   const uint64_t experts = p.keys().num_experts;
   HEARTH_TRY(plan_attention_and_norms(p, from, to));
-  if (!p.has(moe + "gate.weight")) return p.plan_feed_forward(moe, to);
-  HEARTH_TRY(p.matrix(moe + "gate.weight", to + "ffn_gate_inp.weight"));
-  HEARTH_TRY(p.reshaped(moe + "moe_statics.e_score_correction_bias", to + "exp_probs_b.bias",
-                        {1, experts}, {experts}));
-  HEARTH_TRY(p.plan_experts(moe, to));
-  return p.plan_gated(moe + "shared_experts.", to, "_shexp");
+  if (p.has(moe + "gate.weight")) {
+    HEARTH_TRY(p.reshaped(moe + "moe_statics.e_score_correction_bias", to + "exp_probs_b.bias",
+                          {1, experts}, {experts}));
+  }
+  return plan_feed_forward_of_layer(p, moe, to);
 }
 
 // ---- MiniMax M2

@@ -13,7 +13,6 @@
 namespace hearth::models {
 namespace {
 
-constexpr uint64_t kSigmoid = 2;  // of expert_gating_func
 constexpr std::string_view kAttention = "full_attention", kLinear = "linear_attention";
 
 /// The sizes of a scan, from keys of these names; an empty one is left out.
@@ -178,9 +177,7 @@ Result<void> plan_qwen35_rest(TensorPlanner& p, const std::string& from, const s
   if (!p.has(mlp + "gate.weight")) return p.plan_feed_forward(mlp, to);
   HEARTH_TRY(p.matrix(mlp + "gate.weight", to + "ffn_gate_inp.weight"));
   HEARTH_TRY(p.plan_experts(mlp, to));
-  HEARTH_TRY(p.reshaped(mlp + "shared_expert_gate.weight", to + "ffn_gate_inp_shexp.weight",
-                        {1, p.keys().width}, {p.keys().width}));
-  return p.plan_gated(mlp + "shared_expert.", to, "_shexp");
+  return p.plan_gated_expert(mlp, to);
 }
 
 }  // namespace
