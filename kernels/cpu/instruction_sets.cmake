@@ -13,7 +13,7 @@ if(HEARTH_SANITIZE)
     list(APPEND optimize -fno-sanitize=undefined)
   endif()
 endif()
-# Checks by calls compile in less than half the time of inline ones, and run ten times as long: for the
+# Checks by calls compile in less than half the time of inline ones, and run up to twenty times as long: for the
 # products of the sets that this machine does not choose, which few tests select.
 set(rarely_run_Avx2)
 set(rarely_run_Avx512)

@@ -94,7 +94,7 @@ TEST_CASE("a client that does not read loses nothing and delays no other client"
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"limits.output_buffer_bytes=33554432"});
   ipc::Client client = daemon.connect();
-  constexpr int32_t kTokens = 3000;
+  constexpr int32_t kTokens = 8000;
   ipc::GenerateRequest request = seeded(31, kTokens);
   request.logprobs = 20;  // large deltas, so that the socket fills
   const Answer want = run(client, request);
