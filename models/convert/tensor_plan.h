@@ -110,7 +110,7 @@ class TensorPlanner {
   /// A feed-forward under other names: that of the experts all tokens share, or dense.
   Result<void> plan_gated(const std::string& from, const std::string& to, std::string_view suffix,
                           const ExpertNames& names = {});
-  /// Qwen's expert that all tokens use, behind a sigmoid of its own.
+  /// Qwen's expert that all tokens use, scaled by a sigmoid of its own.
   Result<void> plan_gated_expert(const std::string& moe, const std::string& to);
   /// Granite's: gate and up in one matrix.
   Result<void> plan_halves(const std::string& from, const std::string& to, std::string_view suffix);
