@@ -65,6 +65,7 @@ constexpr std::array kFamilies = {
     Family{"nemotron_h_moe", load_nemotron_h_moe},
     Family{"plamo2", load_plamo2},
     Family{"kimi-linear", load_kimi_linear},
+    Family{"minimax-01", load_minimax_01},
     Family{"bert", load_bert},
     Family{"nomic-bert", load_nomic_bert},
 };

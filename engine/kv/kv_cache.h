@@ -160,6 +160,12 @@ class KvCache {
   /// changed, if there are not enough. Appends the copies to be made.
   bool reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies,
                int32_t num_drafted = 0);
+  /// The step that was reserved is launched. Reserves the one after it, which computes the row at
+  /// position num_tokens - 1 ahead of time, as a draft: the state stays that of the token before,
+  /// so a step ahead that is dropped has changed nothing. Call settle_ahead next.
+  bool reserve_ahead(SequenceBlocks& seq, int32_t num_tokens, std::vector<BlockCopy>& copies);
+  /// Whether the step reserved by reserve_ahead was launched.
+  void settle_ahead(SequenceBlocks& seq, bool launched);
   /// Gives the sequence a copy of its state if others refer to the same block, for a step that
   /// names the block as written without changing the state. False if no block is left.
   bool unshare_state(SequenceBlocks& seq, std::vector<BlockCopy>& copies);

@@ -37,6 +37,33 @@ void KvCache::reserve_state(SequenceBlocks& seq, int32_t num_tokens) {
   if (plan.new_snapshot) state.saved = take_block(recurrent_, seq.tip);
 }
 
+bool KvCache::reserve_ahead(SequenceBlocks& seq, int32_t num_tokens,
+                            std::vector<BlockCopy>& copies) {
+  if (!has_states()) return reserve(seq, num_tokens, copies);
+  commit_state(seq);
+  if (!reserve(seq, num_tokens, copies, 1)) return false;
+  StateBlocks& state = seq.state;
+  if (state.next != kNoBlock) return true;
+  // The step leaves the state as it is, but writes the block.
+  const BlockPool& pool = pools_[recurrent_];
+  const bool own = pool.ref_count(state.current) == 1 && !pool.indexed(state.current);
+  if (!own && pool.num_available() == 0) return false;
+  state.next = own ? state.current : take_block(recurrent_, seq.tip);
+  state.next_tokens = state.tokens;
+  state.saved_tokens = 0;
+  return true;
+}
+
+void KvCache::settle_ahead(SequenceBlocks& seq, bool launched) {
+  if (!has_states()) return;
+  // A launched step is computed, whether its row is used or not.
+  if (launched) {
+    commit_state(seq);
+  } else {
+    drop_reserved_state(seq);
+  }
+}
+
 bool KvCache::unshare_state(SequenceBlocks& seq, std::vector<BlockCopy>& copies) {
   StateBlocks& state = seq.state;
   BlockPool& pool = pools_[recurrent_];

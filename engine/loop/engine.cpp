@@ -236,7 +236,10 @@ void Engine::Impl::compute(const StepPlan& plan) {
   report_started(plan);
   plan_draws(plan);
   runner->start(plan, wishes);
-  if (may_run_ahead()) runner->start_next(plan);
+  if (may_run_ahead()) {
+    runner->start_next(plan);
+    scheduler.settle_ahead(runner->ahead());
+  }
   runner->finish(plan);
   now_us = clock.now_us();
   computed_us = now_us;
@@ -267,9 +270,8 @@ bool Engine::Impl::may_run_ahead() {
   const bool drafts_rest = !speculator.enabled() ||
                            (config.speculation.fixed_width == 0 &&
                             steps_without_drafts >= kAheadAfter && !speculator.has_paid_proposer());
-  // A step launched ahead would change states that it could not give back.
-  return drawn && config.run_ahead && !kv.has_states() && !warming_up && drafts_rest &&
-         inbox.size() == 0 && scheduler.reserve_ahead();
+  return drawn && config.run_ahead && !warming_up && drafts_rest && inbox.size() == 0 &&
+         scheduler.reserve_ahead();
 }
 
 // ---- Commands -------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
     LiveRequest& live = *seq.request;
     // Another sample's row may have failed the whole request in this step.
     if (live.ended || seq.state == Sequence::State::kFinished) continue;
+    if (next_row > first_row && runner->logits_lost(next_row - 1)) {
+      scheduler.recompute(seq);
+      continue;
+    }
     if (live.embeds()) {
       take_final_rows(rows, first_token);
       continue;

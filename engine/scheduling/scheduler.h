@@ -97,9 +97,13 @@ class Scheduler {
   /// tokens of this one are known: the same rows, each one position further. False if a different
   /// step may be due: one with other rows than decode rows, or because a sequence waits or ends.
   bool reserve_ahead();
+  /// Whether the step that was reserved is launched.
+  void settle_ahead(bool launched);
   /// In place of plan(): the step that was reserved, without the sequences that have ended. Newer
   /// sequences wait one step. Empty if all have ended; then call plan().
   const StepPlan& plan_ahead();
+  /// The logits of the sequence's row are lost: it is preempted, and its row computed again.
+  void recompute(Sequence& seq) { preempt(seq); }
   /// Running sequences that need one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
   /// A sequence waits, or has prompt tokens to compute.

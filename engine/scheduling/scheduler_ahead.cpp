@@ -5,6 +5,7 @@
 
 #include "engine/scheduling/scheduler.h"
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -28,14 +29,27 @@ bool Scheduler::reserve_ahead() {
     const auto drawn = size32(rows.seq->tokens) - live.prompt_size();
     if (drawn + 1 >= live.request.max_tokens) return false;
   }
-  for (const PlannedRows& rows : plan_.rows) {
-    const auto size = size32(rows.seq->tokens);
+  if (kv_.has_states()) {
+    if (size32(plan_.rows) > kKeptRows) return false;
+    kept_rows_first_ = kKeptRows - kept_rows_first_;
+  }
+  bool room = true;
+  for (size_t i = 0; i < plan_.rows.size() && room; ++i) {
+    Sequence& seq = *plan_.rows[i].seq;
     const size_t copies = plan_.copies.size();
-    if (!kv_.reserve(rows.seq->blocks, size + 1, plan_.copies)) return false;
+    room = kv_.reserve_ahead(seq.blocks, size32(seq.tokens) + 1, plan_.copies);
+    seq.blocks.state.keep_first = kept_rows_first_ + narrow<int32_t>(i);
     // The block that this step writes is not shared any more, and the next block is new.
     HEARTH_CHECK(plan_.copies.size() == copies, "{} copies", plan_.copies.size() - copies);
   }
-  return true;
+  if (!room) settle_ahead(false);
+  return room;
+}
+
+void Scheduler::settle_ahead(bool launched) {
+  // Nothing was kept: the rows that this step keeps are still the newest.
+  if (!launched && kv_.has_states()) kept_rows_first_ = kKeptRows - kept_rows_first_;
+  for (const PlannedRows& rows : plan_.rows) kv_.settle_ahead(rows.seq->blocks, launched);
 }
 
 const StepPlan& Scheduler::plan_ahead() {
@@ -49,7 +63,8 @@ const StepPlan& Scheduler::plan_ahead() {
   std::ranges::sort(order_, {}, [](const Sequence* seq) { return seq->last_turn; });
   for (Sequence* seq : order_) {
     seq->drafted.clear();
-    const bool there = kv_.reserve(seq->blocks, size32(seq->tokens), plan_.copies);
+    // It was reserved when it was launched; its state follows in the step after it.
+    const bool there = kv_.reserve(seq->blocks, size32(seq->tokens), plan_.copies, 1);
     HEARTH_CHECK(there && plan_.copies.empty(), "{} copies", plan_.copies.size());
     plan_rows(*seq, 1);
     ++plan_.num_decode_rows;

@@ -347,7 +347,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
     }
     for (size_t group = 0; group < plan_.groups.size(); ++group) {
       if (plan_.groups[group].max_blocks == 0) {
-        if (!plan.by_draft_layer) lay_out_state(i, rows);
+        if (!plan.by_draft_layer) lay_out_state(i, rows, shift);
       } else {
         lay_out_table(group, i, seq.blocks.tables[group]);
       }
@@ -360,7 +360,8 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   upload(0, at.block_table.front() / sizeof(int32_t));
 }
 
-void ModelRunner::lay_out_state(int32_t row, const PlannedRows& rows) {
+/// `shift`: see launch(). A row launched ahead is a draft, to be replayed once its token is known.
+void ModelRunner::lay_out_state(int32_t row, const PlannedRows& rows, int32_t shift) {
   const StateBlocks& state = rows.seq->blocks.state;
   kernels::StateStep step;
   if (rows.num_drafted == rows.count) {  // the state stays as it is
@@ -372,13 +373,14 @@ void ModelRunner::lay_out_state(int32_t row, const PlannedRows& rows) {
                 sizeof step);
     return;
   }
-  HEARTH_CHECK(
-      state.next != kNoBlock && state.next_tokens == rows.first + rows.count - rows.num_drafted,
-      "a state of {} tokens for rows {}+{}", state.next_tokens, rows.first, rows.count);
+  const int32_t first = rows.first + shift;
+  const int32_t num_drafted = shift == 0 ? rows.num_drafted : rows.count;
+  HEARTH_CHECK(state.next != kNoBlock && state.next_tokens == first + rows.count - num_drafted,
+               "a state of {} tokens for rows {}+{}", state.next_tokens, first, rows.count);
   step.from = state.current;
   step.to = state.next;
-  step.advance = rows.count - rows.num_drafted;
-  step.replay = rows.first - state.tokens;
+  step.advance = rows.count - num_drafted;
+  step.replay = first - state.tokens;
   step.replay_first = state.kept_first;
   step.keep_first = state.keep_first;
   step.saved = state.saved;

@@ -51,6 +51,9 @@ class ModelRunner {
 
   /// Waits for the step that start() was called for.
   void finish(const StepPlan& plan);
+  /// The device has left the token of this output row to the host, and the step launched ahead has
+  /// overwritten its logits. Only of a model with states, whose step cannot be computed twice.
+  bool logits_lost(int32_t output_row) const;
   /// A step was launched ahead whose plan has not been started yet.
   bool ahead() const { return ahead_ != nullptr; }
   /// Discards it: no plan will be started for it. It writes only after the tokens of its sequences.
@@ -105,7 +108,7 @@ class ModelRunner {
   bool take_ahead(const StepPlan& plan);
   void launch(const StepPlan& plan, int32_t shift);
   void lay_out(const StepPlan& plan, int32_t shift);
-  void lay_out_state(int32_t row, const PlannedRows& rows);
+  void lay_out_state(int32_t row, const PlannedRows& rows, int32_t shift);
   void lay_out_table(size_t group, int32_t row, std::span<const int32_t> table);
   void feed_drawn(const StepBuffers& from);
   void forward(const kernels::BatchIndex& batch);

@@ -58,7 +58,7 @@ void ModelRunner::finish(const StepPlan& plan) {
   }
   std::fill(fetched_.begin(), fetched_.end(), false);
   if (gaps_timed_) time_gap();
-  if (ahead_ == nullptr || !left_to_host()) return;
+  if (ahead_ == nullptr || batch_.states != nullptr || !left_to_host()) return;
   // The step launched ahead overwrites the logits that are needed, so this step is computed again,
   // with the same result. The step ahead had no token for that row and is dropped.
   drop_ahead();
@@ -72,6 +72,11 @@ bool ModelRunner::left_to_host() const {
     if (tokens[output_row(i)] == kernels::kNotDrawn) return true;
   }
   return false;
+}
+
+bool ModelRunner::logits_lost(int32_t i) const {
+  if (ahead_ == nullptr || batch_.states == nullptr) return false;
+  return current_->drawn.as<int32_t>()[output_row(i)] == kernels::kNotDrawn;
 }
 
 std::span<float> ModelRunner::logits(int32_t i) {

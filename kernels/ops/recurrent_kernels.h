@@ -26,6 +26,7 @@ inline int32_t key_head(const HeadScanArgs& args, int32_t head) {
 }
 /// d of a head, and of its state's row `i` if each has one.
 inline double head_step(const HeadScanArgs& args, int32_t head, const float* dt, int32_t i) {
+  if (args.dt_bias == nullptr) return 1;
   const int64_t at = args.row_decays ? int64_t{head} * args.k_dim + i : head;
   return softplus(double{dt[at]} + double{args.dt_bias->vector[at]});
 }
@@ -43,7 +44,7 @@ double key_scale(const HeadScanArgs& args, const float* key, double scale);
 
 /// One row of a scan's inputs, of the step or kept.
 struct HeadRow {
-  const float *k, *v, *dt, *beta;  ///< beta null: no delta rule
+  const float *k, *v, *dt, *beta;  ///< dt null: none; beta null: no delta rule
 };
 HeadRow head_row(const HeadScanArgs& args, int64_t row);
 HeadRow kept_head_row(const HeadScanArgs& args, int64_t kept);

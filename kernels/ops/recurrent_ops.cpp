@@ -76,11 +76,13 @@ void check_args(const HeadScanArgs& args) {
   check_state_rows(args.q, rows, k_heads * args.k_dim, "head_scan q");
   check_state_rows(args.k, rows, k_heads * args.k_dim, "head_scan k");
   check_state_rows(args.v, rows, heads * args.v_dim, "head_scan v");
-  check_state_rows(args.dt, rows, args.dt_width(), "head_scan dt");
   check_state_rows(args.out, rows, heads * args.v_dim, "head_scan out");
   if (args.beta != nullptr) check_state_rows(*args.beta, rows, heads, "head_scan beta");
-  check_state_vector(args.dt_bias, args.dt_width(), "head_scan dt_bias");
-  HEARTH_CHECK(!args.row_decays || args.beta != nullptr);
+  if (args.dt_bias != nullptr) {
+    check_state_rows(args.dt, rows, args.dt_width(), "head_scan dt");
+    check_state_vector(args.dt_bias, args.dt_width(), "head_scan dt_bias");
+  }
+  HEARTH_CHECK(!args.row_decays || (args.beta != nullptr && args.dt_bias != nullptr));
   check_state_vector(args.a, heads, "head_scan a");
   if (args.skip != nullptr) check_state_vector(args.skip, heads, "head_scan skip");
   const int64_t width = HeadScanArgs::kept_width(args.num_heads, args.num_k_heads, args.k_dim,
@@ -114,7 +116,8 @@ double key_scale(const HeadScanArgs& args, const float* key, double scale) {
 }
 
 HeadRow head_row(const HeadScanArgs& args, int64_t row) {
-  return {args.k.row<float>(row), args.v.row<float>(row), args.dt.row<float>(row),
+  return {args.k.row<float>(row), args.v.row<float>(row),
+          args.dt_bias == nullptr ? nullptr : args.dt.row<float>(row),
           args.beta == nullptr ? nullptr : args.beta->row<float>(row)};
 }
 
@@ -130,7 +133,8 @@ void keep_head_row(const HeadScanArgs& args, int64_t row, int64_t kept) {
   float* at = args.kept.row<float>(kept);
   at = std::copy_n(from.k, args.k.cols, at);
   at = std::copy_n(from.v, args.v.cols, at);
-  at = std::copy_n(from.dt, args.dt_width(), at);
+  if (from.dt != nullptr) std::copy_n(from.dt, args.dt_width(), at);
+  at += args.dt_width();
   if (from.beta != nullptr) std::copy_n(from.beta, args.num_heads, at);
 }
 

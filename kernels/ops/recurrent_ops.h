@@ -58,13 +58,15 @@ inline constexpr int32_t kMaxTaps = 8;
 /// for each row of S. Head h of each row:
 ///   d = softplus(dt[h] + dt_bias[h]);   S = exp(a[h] * d) * S
 ///   row_decays:  d[i] = softplus(dt[h][i] + dt_bias[h][i]);   S[i] = exp(a[h] * d[i]) * S[i]
+///   without dt:  d = 1
 ///   delta rule:  w = sigmoid(beta[h]) * (v_h - S^T k_g);   else:  w = d * v_h
 ///   S = S + k_g w^T;   out_h = S^T q_g + skip[h] * v_h
 /// with g the head of q and k that belongs to h. With `unit_keys`, q and k are first divided by
 /// sqrt(their sum of squares + eps); q is then multiplied by q_scale.
 /// State: (num_heads, k_dim, v_dim).
 /// Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks), equation 10; Dao and Gu 2024
-/// (Mamba-2), section 2; Kimi Team 2025 (Kimi Linear), equation 1 (row decays).
+/// (Mamba-2), section 2; Kimi Team 2025 (Kimi Linear), equation 1 (row decays); Qin et al. 2024
+/// (Lightning Attention-2), section 3.1 (without dt).
 struct HeadScanArgs {
   const BatchIndex* batch;
   int32_t num_heads;
@@ -76,10 +78,10 @@ struct HeadScanArgs {
   TensorView q;                      ///< (num_tokens, num_k_heads * k_dim)
   TensorView k;                      ///< likewise
   TensorView v;                      ///< (num_tokens, num_heads * v_dim)
-  TensorView dt;                     ///< (num_tokens, dt_width())
-  const Weight* dt_bias;             ///< kVector of dt_width()
+  TensorView dt;                     ///< (num_tokens, dt_width()); no memory: none
+  const Weight* dt_bias;             ///< kVector of dt_width(); null: no dt
   const Weight* a;                   ///< kVector of num_heads, negative
-  bool row_decays = false;           ///< only by the delta rule
+  bool row_decays = false;           ///< only by the delta rule, with dt
   const TensorView* beta = nullptr;  ///< (num_tokens, num_heads); null: no delta rule
   const Weight* skip = nullptr;      ///< kVector of num_heads; null: none
   bool unit_keys = false;

@@ -89,6 +89,8 @@ Result<void> read_hunyuan(ConfigReader& r);
 Result<void> plan_hunyuan(TensorPlanner& p, uint64_t layer);
 Result<void> read_starcoder2(ConfigReader& r);
 Result<void> plan_starcoder2(TensorPlanner& p, uint64_t layer);
+Result<void> read_minimax(ConfigReader& r);
+Result<void> plan_minimax(TensorPlanner& p, uint64_t layer);
 Result<void> read_minimax_m2(ConfigReader& r);
 Result<void> plan_minimax_m2(TensorPlanner& p, uint64_t layer);
 Result<void> read_gemma3n(ConfigReader& r);

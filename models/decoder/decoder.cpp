@@ -56,16 +56,18 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
       want(c.relu_squared,
            ops.embed == nullptr || (ops.encoder != nullptr && ops.encoder->relu_squared != nullptr),
            "squares of relu"));
-  const bool interleaved =
-      c.gate_in_q || c.recurrent.joined_gates || c.recurrent.kind == RecurrentConfig::Kind::kPlamo;
+  using Kind = RecurrentConfig::Kind;
+  const Kind kind = c.recurrent.kind;
+  const bool interleaved = c.gate_in_q || c.recurrent.joined_gates || kind == Kind::kPlamo ||
+                           kind == Kind::kLightning;
   HEARTH_TRY(want(interleaved, copies || ops.embed == nullptr, "rows with the parts of each head"));
   // A table without `embed` only measures.
   const bool more = c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.gate_in_q ||
-                    c.position_scale > 0 || c.recurrent.kind == RecurrentConfig::Kind::kKimiDelta;
+                    c.position_scale > 0 || kind == Kind::kKimiDelta || kind == Kind::kLightning;
   HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
                   "layer norms, gelu, or factors of rows"));
   const bool scales = c.logit_scale != 1 || c.logit_soft_cap > 0 || c.altup.streams > 0 ||
-                      c.layer_scale || c.experts.logit_scale != 1;
+                      c.layer_scale || c.experts.logit_scale != 1 || c.normed_stream > 0;
   return want(scales, ops.soft_cap != nullptr, "soft caps");
 }
 
@@ -395,6 +397,12 @@ void Decoder::copy_columns(const BatchIndex& batch, const TensorView& x, int64_t
                             .count = narrow<int32_t>(out.cols)});
 }
 
+void Decoder::norm_stream(const LayerStep& s, const WeightHandle& weight) {
+  norm(s, act_.x, weight, act_.normed);
+  copy_columns(s.batch, act_.normed, 0, act_.x);
+  scale_stream(s.batch, config_.normed_stream);
+}
+
 void Decoder::scale_stream(const BatchIndex& batch, float factor) {
   ops_.soft_cap(state(), {.batch = &batch, .rows = Rows::kTokens, .scale = factor, .x = act_.x});
 }
@@ -482,6 +490,19 @@ void LatentDecoder::layer(const LayerStep& s) {
     add_product(s, act().latent.out, s.weights.attn_out, s.weights.attn_bias);
   }
   norm(s, act().x, s.weights.ffn_norm, act().normed, first_of_feed_forward(s));
+  add_feed_forward(s, act().normed);
+}
+
+void NormedStreamDecoder::layer(const LayerStep& s) {
+  norm_stream(s, s.weights.attn_norm);
+  if (s.spec.recurrent) {
+    recurrent(s, act().normed);
+    add_product(s, act().recurrent.out, s.weights.recurrent.out, {});
+  } else {
+    attention(s, act().normed);
+    add_product(s, s.attn, s.weights.attn_out, s.weights.attn_bias);
+  }
+  norm_stream(s, s.weights.ffn_norm);
   add_feed_forward(s, act().normed);
 }
 

@@ -94,6 +94,8 @@ class Decoder : public Model {
   /// out = columns [first, first + out.cols) of x.
   void copy_columns(const kernels::BatchIndex& batch, const kernels::TensorView& x, int64_t first,
                     const kernels::TensorView& out);
+  /// act().normed = norm(act().x);  act().x = config().normed_stream * act().normed
+  void norm_stream(const LayerStep& s, const WeightHandle& weight);
   /// act().x *= factor
   void scale_stream(const kernels::BatchIndex& batch, float factor);
   /// out = RMS norm of x. `reader`: the weight of the product that reads `out` next, if any.
@@ -145,6 +147,7 @@ class Decoder : public Model {
   void mamba(const LayerStep& s, const kernels::TensorView& in);
   void mamba2(const LayerStep& s, const kernels::TensorView& in);
   void plamo(const LayerStep& s, const kernels::TensorView& in);
+  void lightning(const LayerStep& s, const kernels::TensorView& in);
   /// Of the first product's rows of each head, q and its gate: into act().q and act().gate.
   void split_gate(const LayerStep& s, const kernels::TensorView& q_and_gate);
   /// Stores k, and v or what is made of k in place of it, after their norms and the rotation.
@@ -205,6 +208,17 @@ class PreNormDecoder : public Decoder {
 /// Both branches read the same normed row:
 ///   h = norm(x);  x += attention(h) W_out + gated(h) W_down
 class ParallelDecoder final : public Decoder {
+ public:
+  using Decoder::Decoder;
+
+ protected:
+  void layer(const LayerStep& s) override;
+};
+
+/// The normed row takes the residual stream's place, with a = normed_stream:
+///   h = norm(x);  x = a h + attention(h) W_out, or a recurrence
+///   h = norm(x);  x = a h + feed_forward(h)
+class NormedStreamDecoder final : public Decoder {
  public:
   using Decoder::Decoder;
 

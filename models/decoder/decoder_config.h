@@ -165,6 +165,7 @@ struct DecoderConfig {
   float position_scale = 0;     ///< q grows with its position (ScaleByPositionArgs); 0: it does not
   int32_t position_length = 1;  ///< of the positions with the same scale
   float residual_scale = 1;     ///< of what attention and feed-forward add
+  float normed_stream = 0;      ///< of the normed row, in a family where it is the stream; 0: not
   float logit_scale = 1;        ///< of the logits
   float logit_soft_cap = 0;     ///< 0: none
 

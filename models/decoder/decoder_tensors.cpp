@@ -70,6 +70,7 @@ class LayerFinder {
       return {};
     }
     if (r.kind == RecurrentConfig::Kind::kKimiDelta) return find_kimi_delta(out);
+    if (r.kind == RecurrentConfig::Kind::kLightning) return find_lightning(out);
     HEARTH_ASSIGN_OR_RETURN(out.conv, want("ssm_conv1d.weight", {r.taps, channels}));
     HEARTH_ASSIGN_OR_RETURN(out.conv_bias, want_if(r.kind == RecurrentConfig::Kind::kMamba ||
                                                        r.kind == RecurrentConfig::Kind::kMamba2,
@@ -82,6 +83,7 @@ class LayerFinder {
       case RecurrentConfig::Kind::kPlamo: return find_plamo(out);
       case RecurrentConfig::Kind::kNone:
       case RecurrentConfig::Kind::kKimiDelta:
+      case RecurrentConfig::Kind::kLightning:
       case RecurrentConfig::Kind::kShortConv: break;
     }
     return {};
@@ -122,6 +124,15 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(out.a, want("ssm_a", {1, r.num_heads}));
     HEARTH_ASSIGN_OR_RETURN(out.gate, want("ssm_g_b.weight", {low, inner}));
     HEARTH_ASSIGN_OR_RETURN(out.norm, want("ssm_norm.weight", {r.v_dim}));
+    HEARTH_ASSIGN_OR_RETURN(out.out, want("attn_output.weight", {inner, width}));
+    return {};
+  }
+
+  Result<void> find_lightning(LayerTensors::Recurrent& out) {
+    const int64_t width = c_.width, inner = c_.recurrent.inner;
+    HEARTH_ASSIGN_OR_RETURN(out.in[0], want("attn_qkv.weight", {width, 3 * inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.in[1], want("attn_gate.weight", {width, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.norm, want("attn_norm_2.weight", {inner}));
     HEARTH_ASSIGN_OR_RETURN(out.out, want("attn_output.weight", {inner, width}));
     return {};
   }

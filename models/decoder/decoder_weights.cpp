@@ -1,6 +1,7 @@
 #include "models/decoder/decoder_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kernels/base/numbers.h"
@@ -88,11 +89,24 @@ Result<std::vector<WeightHandle>> pack_rows(WeightPacker& packer, const GgufTens
   return rows;
 }
 
+/// HeadScanArgs::a of lightning attention: heads forget faster the lower their number, and layers
+/// slower the higher theirs.
+std::vector<float> lightning_decays(int32_t num_heads, int32_t layer, int32_t num_layers) {
+  constexpr double kLeast = 1e-5;
+  const double last = std::max(num_layers - 1, 1);
+  std::vector<float> out;
+  for (int32_t h = 1; h <= num_heads; ++h) {
+    const double slope = std::exp2(-8.0 * h / num_heads) * (1 - layer / last + kLeast);
+    out.push_back(static_cast<float>(-slope));
+  }
+  return out;
+}
+
 Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent& t,
                             const RecurrentConfig& c, DecoderWeights::Layer::Recurrent& w) {
   constexpr WeightRole kMatmul = WeightRole::kMatmul;
   constexpr WeightRole kVector = WeightRole::kVector;
-  if (t.conv == nullptr) return {};
+  if (t.out == nullptr) return {};
   if (t.in[5] != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(
         w.in, packer.pack({t.in[0], t.in[1], t.in[2], t.in[3], t.in[4], t.in[5]}, kMatmul));
@@ -100,10 +114,14 @@ Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent&
     HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0], t.in[1], t.in[2], t.in[3]}, kMatmul));
   } else if (t.in[2] != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0], t.in[1], t.in[2]}, kMatmul));
+  } else if (t.in[1] != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0], t.in[1]}, kMatmul));
   } else {
     HEARTH_ASSIGN_OR_RETURN(w.in, packer.pack({t.in[0]}, kMatmul));
   }
-  HEARTH_ASSIGN_OR_RETURN(w.conv, pack_transposed(packer, *t.conv, {t.conv_k, t.conv_v}));
+  if (t.conv != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.conv, pack_transposed(packer, *t.conv, {t.conv_k, t.conv_v}));
+  }
   HEARTH_ASSIGN_OR_RETURN(w.conv_bias, packer.pack({t.conv_bias}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.x, packer.pack({t.x}, kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.dt, packer.pack({t.dt}, kMatmul));
@@ -286,6 +304,11 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
     const LayerSpec& spec = config.layers[i];
     HEARTH_TRY(
         pack_recurrent(packer, tensors.layers[i].recurrent, config.recurrent, packed.recurrent));
+    if (spec.recurrent && config.recurrent.kind == RecurrentConfig::Kind::kLightning) {
+      const std::vector<float> decays = lightning_decays(config.recurrent.num_heads,
+                                                         narrow<int32_t>(i), config.num_layers);
+      HEARTH_ASSIGN_OR_RETURN(packed.recurrent.a, packer.pack_values("decays", decays));
+    }
     if (config.v_norm && spec.stores_kv()) {
       HEARTH_ASSIGN_OR_RETURN(packed.v_norm, pack_ones(packer, spec.kv.v_dim));
     }

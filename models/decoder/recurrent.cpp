@@ -26,12 +26,18 @@
 //   y = scan of (q = C, k = B, v = x, dt W_dt), all heads sharing B and C, plus D x
 //   out = (y * silu(z)) W_out
 //
+// Lightning attention:
+//   [q, k, v] of each head = silu(h W_qkv);  z = h W_gate
+//   y = scan of (q, k, v), each head's state with a decay of its own
+//   out = (norm(y) * sigmoid(z)) W_out
+//
 // Short convolution, without silu:
 //   [b, c, x] = h W_in;  out = (c * conv(b * x)) W_out
 //
 // Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks); Qwen Team 2025 (Qwen3-Next), the
 // published code; Kimi Team 2025 (Kimi Linear); Dao and Gu 2024 (Mamba-2); Gu and Dao 2023 (Mamba);
-// Liquid AI 2025 (LFM2).
+// Liquid AI 2025 (LFM2); Qin et al. 2024 (Lightning Attention-2); MiniMax 2025 (MiniMax-01), section
+// 2.2.
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
@@ -265,6 +271,32 @@ void Decoder::plamo(const LayerStep& s, const TensorView& in) {
   gate_rows(s, gate_and_y);
 }
 
+void Decoder::lightning(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const Activations::Recurrent& a = act_.recurrent;
+  const int64_t inner = c.inner;
+  product(s, in, s.weights.recurrent.in, {}, a.row.columns(0, c.in_width()));
+  const TensorView heads = a.row.columns(0, 3 * inner);
+  const TensorView gate = a.row.columns(3 * inner, inner);
+  ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = heads, .gate = heads});  // silu
+  const auto part = [&](int32_t number) {
+    const TensorView out = a.row.columns((4 + number) * inner, inner);
+    ops_.copy_heads(state(), {.batch = &s.batch,
+                              .x = heads,
+                              .x_dim = 3 * c.k_dim,
+                              .x_first = number * c.k_dim,
+                              .out = out,
+                              .out_dim = c.k_dim,
+                              .out_first = 0,
+                              .num_heads = c.num_heads,
+                              .count = c.k_dim});
+    return out;
+  };
+  scan_heads(s, {.q = part(0), .k = part(1), .v = part(2), .dt = {}, .beta = nullptr, .out = a.out});
+  norm(s, a.out, s.weights.recurrent.norms.front(), a.out);
+  ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = a.out, .gate = gate});
+}
+
 void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
   const RecurrentConfig& c = config_.recurrent;
   const TensorView& row = act_.recurrent.row;
@@ -275,6 +307,7 @@ void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
     case Kind::kMamba: return mamba(s, in);
     case Kind::kMamba2: return mamba2(s, in);
     case Kind::kPlamo: return plamo(s, in);
+    case Kind::kLightning: return lightning(s, in);
     case Kind::kShortConv: {
       product(s, in, s.weights.recurrent.in, {}, row.columns(0, c.in_width()));
       const TensorView b = row.columns(0, c.inner);

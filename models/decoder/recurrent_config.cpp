@@ -66,7 +66,8 @@ Result<void> load_heads(Metadata& m, RecurrentConfig& c) {
 
 int64_t RecurrentConfig::conv_channels() const {
   switch (kind) {
-    case Kind::kNone: return 0;
+    case Kind::kNone:
+    case Kind::kLightning: return 0;
     case Kind::kGatedDelta:
     case Kind::kKimiDelta:
     case Kind::kMamba2: return inner + 2 * k_width();
@@ -84,6 +85,7 @@ int64_t RecurrentConfig::scan_values() const {
     case Kind::kGatedDelta:
     case Kind::kKimiDelta:
     case Kind::kPlamo:
+    case Kind::kLightning:
     case Kind::kMamba2: return int64_t{inner} * k_dim;
     case Kind::kMamba: return int64_t{inner} * d_state;
   }
@@ -99,6 +101,7 @@ int64_t RecurrentConfig::in_width() const {
     case Kind::kMamba: return 2 * int64_t{inner};
     case Kind::kMamba2: return inner + conv_channels() + num_heads;
     case Kind::kShortConv: return 3 * int64_t{inner};
+    case Kind::kLightning: return 4 * int64_t{inner};
   }
   return 0;
 }
@@ -112,6 +115,7 @@ int64_t RecurrentConfig::row_width() const {
     case Kind::kGatedDelta:
     case Kind::kMamba: return in_width() + inner;
     case Kind::kPlamo: return in_width() + 3 * int64_t{inner};  // gate, y, the convolution's input
+    case Kind::kLightning: return in_width() + 3 * int64_t{inner};  // q, k, v
   }
   return 0;
 }
@@ -123,6 +127,7 @@ int64_t RecurrentConfig::kept_width() const {
     case Kind::kGatedDelta:
     case Kind::kKimiDelta:
     case Kind::kPlamo:
+    case Kind::kLightning:
     case Kind::kMamba2:
       return kernels::HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim,
                                                kind == Kind::kKimiDelta);
@@ -158,6 +163,25 @@ Result<RecurrentConfig> RecurrentConfig::load_kimi_delta(Metadata& m, int32_t nu
   c.num_heads = c.num_k_heads = num_heads;
   c.inner = narrow<int32_t>(inner);
   c.norm = true;
+  return c;
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_lightning(Metadata& m, int32_t num_heads,
+                                                        int32_t head_dim) {
+  constexpr std::string_view kKey = "attention.key_length";
+  RecurrentConfig c;
+  c.kind = Kind::kLightning;
+  const int64_t inner = int64_t{num_heads} * head_dim;
+  if (head_dim % kStateLanes != 0 || head_dim > kernels::kMaxKeyDim) {
+    return m.unsupported(kKey, fmt::format("{}, want a multiple of {} up to {}", head_dim,
+                                           kStateLanes, kernels::kMaxKeyDim));
+  }
+  if (inner > kMaxWidth || inner * head_dim > kMaxStateValues) {
+    return m.unsupported(kKey, fmt::format("{} in each of {} heads", head_dim, num_heads));
+  }
+  c.k_dim = c.v_dim = head_dim;
+  c.num_heads = c.num_k_heads = num_heads;
+  c.inner = narrow<int32_t>(inner);
   return c;
 }
 

@@ -19,12 +19,13 @@ struct RecurrentConfig {
     kMamba,       ///< a state for each channel
     kMamba2,      ///< a state for each head
     kPlamo,       ///< the same, with dt, B and C made as in kMamba
+    kLightning,   ///< a state for each head, whose decay is a constant
     kShortConv,   ///< a gated convolution
   };
   Kind kind = Kind::kNone;
-  int32_t taps = 0;   ///< rows that the convolution reads
+  int32_t taps = 1;   ///< rows that the convolution reads; 1: there is none
   int32_t inner = 0;  ///< values of a token before the output projection
-  // ---- kGatedDelta, kKimiDelta, kMamba2, kPlamo: heads of a state of (k_dim, v_dim) ----
+  // ---- kGatedDelta, kKimiDelta, kMamba2, kPlamo, kLightning: heads of a state of (k_dim, v_dim)
   int32_t num_heads = 0;
   int32_t num_k_heads = 0;  ///< heads of q and k; Mamba-2 calls them groups of C and B
   int32_t k_dim = 0;
@@ -57,6 +58,9 @@ struct RecurrentConfig {
   static Result<RecurrentConfig> load_mamba(Metadata& metadata);
   static Result<RecurrentConfig> load_mamba2(Metadata& metadata);
   static Result<RecurrentConfig> load_plamo(Metadata& metadata, int32_t width);
+  /// The sizes are those of attention's heads.
+  static Result<RecurrentConfig> load_lightning(Metadata& metadata, int32_t num_heads,
+                                                int32_t head_dim);
   /// Reads shortconv.l_cache.
   static Result<RecurrentConfig> load_short_conv(Metadata& metadata, int32_t width);
 };

@@ -4,6 +4,7 @@
 
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/bpe_tokenizer.h"
+#include "models/tokenizer/plamo2_tokenizer.h"
 #include "models/tokenizer/spm_tokenizer.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/unigram_tokenizer.h"
@@ -20,7 +21,7 @@ struct TokenizerKind {
 constexpr std::array kKinds = {
     TokenizerKind{"llama", load_spm_tokenizer},  TokenizerKind{"gemma4", load_listed_tokenizer},
     TokenizerKind{"gpt2", load_bpe_tokenizer},   TokenizerKind{"bert", load_wordpiece_tokenizer},
-    TokenizerKind{"t5", load_unigram_tokenizer},
+    TokenizerKind{"t5", load_unigram_tokenizer}, TokenizerKind{"plamo2", load_plamo2_tokenizer},
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/golden/engine/engine_run.h"
+#include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
 #include "tests/op/op_testing.h"
 
@@ -236,6 +237,53 @@ TEST_CASE("ahead: starts after some steps without drafts, and ends when drafts c
   const Outcome fixed = serve(true, 3);
   CHECK(fixed.tokens == want.tokens);
   CHECK(fixed.ahead == 0);
+}
+
+TEST_CASE("ahead: models with a state give the same tokens, whatever comes, ends or is left over") {
+  HEARTH_CUDA_TABLE(ops);
+  const OpTable left_over = unsure(ops);
+  const int seeds = kernels::testing::full_counts() ? 24 : 3;
+  for (const char* family : {"qwen35", "mamba", "falcon_h1", "lfm2", "minimax_01"}) {
+    CAPTURE(family);
+    const OwnedFile file(read_family(family).file_bytes(DType::kQ8_0));
+    for (int seed = 1; seed <= seeds; ++seed) {
+      CAPTURE(seed);
+      constexpr engine::RequestId kLast = 7;
+      const auto serve = [&](const OpTable& table, bool run_ahead) {
+        engine::EngineConfig c = config(run_ahead);
+        c.kv_bytes = 4 << 20;
+        c.scheduler.max_seqs = 3;
+        c.speculation.enabled = seed % 3 == 2;  // by lookup
+        Random random(static_cast<uint64_t>(seed));
+        EngineRun run(file.file, table, c);
+        for (engine::RequestId id = 1; id <= kLast; ++id) {
+          engine::Request r = request(id, 1 + static_cast<int32_t>(random.next() % 40),
+                                      10 + static_cast<int32_t>(random.next() % 40));
+          if (id % 3 == 0) r.prompt = request(id - 1, 40, 1).prompt;  // begins like another one
+          if (id % 4 == 1) r.stop_ids = {static_cast<int32_t>(random.next() % 96), 5, 6, 7, 8, 9};
+          if (id == 5) r.n = 2;
+          run.submit(r);
+          for (uint64_t steps = random.next() % 24; steps > 0; --steps) run.step();
+        }
+        Outcome out = outcome(run, kLast);
+        // The end of an answer is in the cache, as it was computed.
+        engine::Request more = request(kLast + 1, 1, 12);
+        more.prompt = request(2, 40, 1).prompt;
+        more.prompt.insert(more.prompt.end(), out.tokens[2][0].begin(), out.tokens[2][0].end());
+        more.prompt.resize(std::min<size_t>(more.prompt.size(), 64));
+        out.tokens[kLast + 1] = run.ask(more).tokens;
+        return out;
+      };
+      const Outcome want = serve(ops, false);
+      CHECK(want.ahead == 0);
+      const Outcome got = serve(ops, true);
+      CHECK(got.tokens == want.tokens);
+      CHECK(got.ahead > 10);
+      const Outcome left = serve(left_over, true);
+      CHECK(left.tokens == want.tokens);
+      CHECK(left.ahead > 0);
+    }
+  }
 }
 
 TEST_CASE("gaps: the device's idle time between two steps, launched ahead or not") {

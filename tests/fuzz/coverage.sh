@@ -18,7 +18,7 @@ declare -A files=(
   [vocabulary]="models/tokenizer/vocabulary.cpp models/tokenizer/vocabulary.h models/tokenizer/load_tokenizer.cpp
     models/tokenizer/special_tokens.cpp models/tokenizer/vocabulary_tokenizer.cpp models/tokenizer/bpe_tokenizer.cpp
     models/tokenizer/spm_tokenizer.cpp models/tokenizer/unigram_tokenizer.cpp models/tokenizer/wordpiece_tokenizer.cpp
-    models/tokenizer/charsmap.cpp models/tokenizer/bpe_merges.cpp models/tokenizer/token_index.cpp models/tokenizer/byte_trie.cpp"
+    models/tokenizer/plamo2_tokenizer.cpp models/tokenizer/charsmap.cpp models/tokenizer/bpe_merges.cpp models/tokenizer/token_index.cpp models/tokenizer/byte_trie.cpp"
   [tokenizer]="models/tokenizer/pretokenizer models/tokenizer/utf8.cpp models/tokenizer/utf8.h models/tokenizer/compose.cpp
     models/tokenizer/detokenizer.cpp models/tokenizer/char_classes.cpp models/tokenizer/byte_alphabet.cpp models/tokenizer/bpe_merges.cpp"
   [wire]="ipc/wire/frames.cpp ipc/wire/json.cpp ipc/wire/codec_request.cpp ipc/wire/codec_event.cpp ipc/wire/convert.h ipc/schema/field_table.cpp ipc/text/utf8.cpp"

@@ -38,6 +38,7 @@ std::vector<std::unique_ptr<Tokenizer>> make_all() {
   all.push_back(load(vocab_file(small_vocab())));
   all.push_back(load(words_file("bert")));
   all.push_back(load(words_file("t5")));
+  all.push_back(load(words_file("plamo2")));
   for (const char* rule : {"default", "gpt-2", "starcoder", "falcon", "llama-bpe", "qwen2",
                            "qwen35", "seed-coder", "minicpm5", "tekken", "gpt-4o", "deepseek-llm",
                            "deepseek-coder", "deepseek-v3", "bloom", "viking", "mpt"}) {

@@ -196,7 +196,7 @@ std::vector<int32_t> charsmap(Input* input) {
 
 GgufWriter vocabulary(Input* input) {
   Metadata out(input);
-  switch (input->number(0, 3)) {
+  switch (input->number(0, 4)) {
     case 0:
       out.string("model", input->rarely() ? "nonesuch" : "llama");
       write_scored(input, scored(input), &out);
@@ -209,6 +209,10 @@ GgufWriter vocabulary(Input* input) {
       out.string("model", "bert");
       out.maybe("normalizer.lowercase");
       out.maybe("normalizer.strip_accents");
+      write_scored(input, scored(input), &out);
+      break;
+    case 3:
+      out.string("model", "plamo2");
       write_scored(input, scored(input), &out);
       break;
     default:

@@ -298,6 +298,12 @@ TEST_CASE("families with a state: numbers that contradict each other or the tens
          {"attention.head_count_kv", 0u, "blk.1.ssm_conv1d.weight: missing, want shape [4,128]"}});
   // One number of heads for all layers, where attention.head_count_kv shows which have states.
   CHECK(refusal_with("plamo2", "attention.head_count", 4u).empty());
+  check("minimax_01",
+        {{"residual_scale", nullptr, "@.residual_scale: missing"},
+         {"residual_scale", -1.0, "@.residual_scale: "},
+         {"attention.head_count", 8u, "@.attention.key_length: 8, want a multiple of 16"},
+         {"attention.recurrent_layers", nullptr, "blk.2.attn_k.weight"},
+         {"full_attention_interval", 0u, "@.full_attention_interval: "}});
   for (const char* name : {"lfm2", "lfm2moe"}) {
     check(name,
           {{"shortconv.l_cache", 1u, "@.shortconv.l_cache: 1 rows, want 2 to"},

@@ -165,10 +165,10 @@ Problem conv(int32_t taps, int64_t channels, bool silu, bool gated, bool biased)
 }
 
 Problem heads(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_dim, bool delta,
-              bool tiled, bool row_decays = false) {
+              bool tiled, bool row_decays = false, bool has_dt = true) {
   Problem p;
-  p.name = fmt::format("head_scan {} heads of ({}, {}), {} of keys, delta {} tiled {} rows {}",
-                       num_heads, k_dim, v_dim, num_k_heads, delta, tiled, row_decays);
+  p.name = fmt::format("head_scan {} heads of ({}, {}), {} of keys, delta {} tiled {} rows {} dt {}",
+                       num_heads, k_dim, v_dim, num_k_heads, delta, tiled, row_decays, has_dt);
   const int64_t keys = int64_t{num_k_heads} * k_dim, values = int64_t{num_heads} * v_dim;
   const int64_t decays = int64_t{num_heads} * (row_decays ? k_dim : 1);
   p.in_width = 2 * keys + values + decays + num_heads;
@@ -183,6 +183,7 @@ Problem heads(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_d
     const auto dt_bias = pack(table, {weights[0]}, WeightRole::kVector);
     const auto a = pack(table, {weights[1]}, WeightRole::kVector);
     const auto skip = pack(table, {weights[2]}, WeightRole::kVector);
+    const TensorView dt = in.columns(2 * keys + values, decays);
     const TensorView beta = in.columns(2 * keys + values + decays, num_heads);
     table.recurrent->head_scan(table.state.get(), {.batch = &batch,
                                                    .num_heads = num_heads,
@@ -193,8 +194,8 @@ Problem heads(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_d
                                                    .q = in.columns(0, keys),
                                                    .k = in.columns(keys, keys),
                                                    .v = in.columns(2 * keys, values),
-                                                   .dt = in.columns(2 * keys + values, decays),
-                                                   .dt_bias = dt_bias.get(),
+                                                   .dt = has_dt ? dt : TensorView{},
+                                                   .dt_bias = has_dt ? dt_bias.get() : nullptr,
                                                    .a = a.get(),
                                                    .row_decays = row_decays,
                                                    .beta = delta ? &beta : nullptr,
@@ -251,6 +252,8 @@ std::vector<Problem> problems() {
           heads(3, 3, 5, 16, true, false),
           heads(4, 1, 16, 32, false, false),
           heads(2, 2, 128, 80, false, false),
+          heads(3, 3, 32, 32, false, false, false, false),
+          heads(2, 1, 16, 48, true, false, false, false),
           heads(2, 1, 200, 16, true, false),
           heads(1, 1, 300, 32, true, false),
           heads(2, 2, 32, 32, true, false, true),

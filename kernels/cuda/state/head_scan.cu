@@ -27,7 +27,7 @@ struct HeadScanParams {
   RowsView dt;
   RowsView beta;  ///< data null: no delta rule
   bool row_decays;
-  const float* dt_bias;
+  const float* dt_bias;  ///< null: no dt
   const float* a;
   const float* skip;  ///< null: none
   bool unit_keys;
@@ -52,7 +52,7 @@ __device__ int64_t dt_width(const HeadScanParams& p) {
 __device__ HeadInputs inputs_of(const HeadScanParams& p, const Walk& walk, int i) {
   const int64_t row = walk.row(i);
   if (!walk.replayed(i)) {
-    return {row_of(p.k, row), row_of(p.v, row), row_of(p.dt, row),
+    return {row_of(p.k, row), row_of(p.v, row), p.dt_bias == nullptr ? nullptr : row_of(p.dt, row),
             p.beta.data == nullptr ? nullptr : row_of(p.beta, row)};
   }
   const float* k = row_of(p.kept, row);
@@ -121,8 +121,8 @@ __device__ void load_chunk(const HeadScanParams& p, const Walk& walk, int head, 
     const int r = n / Shape::kDecays, i = n % Shape::kDecays;
     const HeadInputs in = inputs_of(p, walk, first + r);
     const int64_t at = Shape::kDecays > 1 ? int64_t{head} * p.k_dim + i : head;
-    double d = 0;
-    if (Shape::kDecays == 1 || i < p.k_dim) {
+    double d = p.dt_bias == nullptr ? 1 : 0;
+    if (p.dt_bias != nullptr && (Shape::kDecays == 1 || i < p.k_dim)) {
       d = softplus_of(double{in.dt[at]} + double{p.dt_bias[at]});
     }
     chunk.decay[r][i] = static_cast<float>(exp(double{p.a[head]} * d));
@@ -147,7 +147,7 @@ __device__ void keep_row(const HeadScanParams& p, const Walk& walk, int i, int h
     v[at] = in.v[at];
   }
   if (first_column != 0) return;
-  const int decays = p.row_decays ? p.k_dim : 1;
+  const int decays = p.dt_bias == nullptr ? 0 : p.row_decays ? p.k_dim : 1;
   for (int n = thread; n < decays; n += kThreads) {
     const int64_t at = int64_t{head} * decays + n;
     dt[at] = in.dt[at];
@@ -268,7 +268,7 @@ void cuda::head_scan(void* state, const HeadScanArgs& args) {
       args.tiled,           rows_view(args.q),
       rows_view(args.k),    rows_view(args.v),
       rows_view(args.dt),   args.beta == nullptr ? RowsView{} : rows_view(*args.beta),
-      args.row_decays,      args.dt_bias->vector,
+      args.row_decays,      args.dt_bias == nullptr ? nullptr : args.dt_bias->vector,
       args.a->vector,       args.skip == nullptr ? nullptr : args.skip->vector,
       args.unit_keys,       args.eps,
       args.q_scale,         args.state,

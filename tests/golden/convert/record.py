@@ -101,6 +101,10 @@ MODELS = {
     "hunyuan": (T.HunYuanDenseV1Config, dict(head_dim=16, rope_parameters=dict(
         rope_type="dynamic", rope_theta=10000.0, alpha=8.0, factor=1.0))),
     "starcoder2": (T.Starcoder2Config, dict(norm_epsilon=1e-5, sliding_window=10)),
+    "minimax": (T.MiniMaxConfig, dict(
+        num_hidden_layers=3, head_dim=16, num_local_experts=4, num_experts_per_tok=2, full_attn_alpha_factor=3.5,
+        linear_attn_alpha_factor=3.5, mlp_alpha_factor=3.5,
+        layer_types=["linear_attention", "linear_attention", "full_attention"])),
     "minimax_m2": (T.MiniMaxM2Config, dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, rotary_dim=8)),
     "ministral3": (T.Ministral3Config, dict(head_dim=16, rope_parameters=dict(
         YARN, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1,
@@ -188,6 +192,9 @@ def record(name: str) -> None:
         tensors, values = [], {}
         with safe_open(f"{folder}/model.safetensors", "np") as file:
             for key in sorted(file.keys()):
+                if key.endswith(("_decay", "slope_rate")):  # constants
+                    values[key] = file.get_tensor(key)
+                    continue
                 shape = list(file.get_slice(key).get_shape())
                 mean, amplitude = scale_of(key, shape, name in WITHOUT_ONE)
                 tensors.append([key, shape, mean, amplitude])

@@ -922,6 +922,31 @@ class KimiLinear(DeepSeek2):
         return super().attention(blk, x, layer)
 
 
+class MiniMax01(Experts):
+    """MiniMax 2025 (MiniMax-01): the normed row takes the residual stream's place."""
+
+    def lightning(self, blk, x, layer):
+        w, tokens = self.w, x.shape[0]
+        qkv = silu(x @ w[blk + "attn_qkv.weight"].T).view(tokens, self.heads, 3, self.head_dim)
+        q, k, v = qkv.unbind(2)
+        slopes = 2.0 ** (-8.0 * torch.arange(1, self.heads + 1, dtype=torch.float64) / self.heads)
+        decay = torch.exp(-slopes * (1 - layer / (self.layers - 1) + 1e-5))
+        state, out = x.new_zeros(self.heads, self.head_dim, self.head_dim), []
+        for t in range(tokens):
+            state = state * decay[:, None, None] + k[t][:, :, None] * v[t][:, None, :]
+            out.append(torch.einsum("hkv,hk->hv", state, q[t]))
+        normed = self.norm(torch.stack(out).view(tokens, -1), blk + "attn_norm_2.weight")
+        gate = torch.sigmoid(x @ w[blk + "attn_gate.weight"].T)
+        return (normed * gate) @ w[blk + "attn_output.weight"].T
+
+    def layer(self, x, i):
+        blk = f"blk.{i}."
+        h = self.norm(x, blk + "attn_norm.weight")
+        mixed = self.lightning(blk, h, i) if self.m["attention.recurrent_layers"][i] else self.attention(blk, h, i)
+        h = self.norm(self.m["residual_scale"] * h + mixed, blk + "ffn_norm.weight")
+        return self.m["residual_scale"] * h + self.feed_forward(blk, h)
+
+
 class Jamba(Hybrid):
     shares_sum_to_1 = False
 
@@ -994,7 +1019,7 @@ FAMILIES = {
     "mistral4": DeepSeek2, "cohere2": Cohere2, "starcoder2": StarCoder2, "mistral3": Mistral3, "deci": Deci,
     "muse-glimmer": MuseGlimmer, "qwen35": QwenHybrid, "qwen35moe": QwenHybrid, "qwen3next": QwenHybrid,
     "mamba": Hybrid, "mamba2": Hybrid, "jamba": Jamba, "falcon-h1": Hybrid, "granitehybrid": GraniteHybrid,
-    "kimi-linear": KimiLinear, "plamo2": Plamo2, "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
+    "kimi-linear": KimiLinear, "minimax-01": MiniMax01, "plamo2": Plamo2, "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
 }
 
 

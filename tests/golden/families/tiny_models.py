@@ -486,6 +486,38 @@ def plamo2(name: str, kinds: list[str]) -> TinyModel:
     return m
 
 
+def minimax_01(name: str, kinds: list[str]) -> TinyModel:
+    """"r": lightning attention; "a": attention of which half a head rotates."""
+    heads, kv_heads, dim, ffn = 4, 2, 16, 32
+    b = Builder(name, "minimax-01", len(kinds), heads=heads, kv_heads=kv_heads, head_dim=dim, ffn=ffn)
+    m = b.model
+    m.metadata.update({
+        "rope.dimension_count": dim // 2, "residual_scale": 3.5, "expert_count": 8, "expert_used_count": 2,
+        "attention.recurrent_layers": [kind == "r" for kind in kinds]})
+    m.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, 0.5))
+    inner = heads * dim
+    for i, kind in enumerate(kinds):
+        blk = f"blk.{i}."
+        b.vector(blk + "attn_norm.weight", WIDTH)
+        if kind == "r":
+            b.matrix(blk + "attn_qkv.weight", WIDTH, 3 * inner, 2.0)
+            b.matrix(blk + "attn_gate.weight", WIDTH, inner)
+            b.vector(blk + "attn_norm_2.weight", inner)
+        else:
+            b.matrix(blk + "attn_q.weight", WIDTH, inner, 2.0)
+            b.matrix(blk + "attn_k.weight", WIDTH, kv_heads * dim, 2.0)
+            b.matrix(blk + "attn_v.weight", WIDTH, kv_heads * dim)
+        b.matrix(blk + "attn_output.weight", inner, WIDTH, 2.0)
+        b.vector(blk + "ffn_norm.weight", WIDTH)
+        b.matrix(blk + "ffn_gate_inp.weight", WIDTH, 8, 2.0)
+        b.matrix(blk + "ffn_gate_exps.weight", WIDTH, ffn, 1.0, 8)
+        b.matrix(blk + "ffn_up_exps.weight", WIDTH, ffn, 1.0, 8)
+        b.matrix(blk + "ffn_down_exps.weight", ffn, WIDTH, 2.0, 8)
+    b.vector("output_norm.weight", WIDTH)
+    b.matrix("output.weight", WIDTH, VOCAB, 4.0)
+    return m
+
+
 def kimi_linear(name: str, kinds: list[str]) -> TinyModel:
     """"r": Kimi delta attention; "a": latent attention without positions. The first layer is dense."""
     heads, dim, taps, rank, plain, rotated, v_dim = 4, 32, 4, 32, 32, 8, 16
@@ -621,6 +653,7 @@ def recurrent_models() -> list[TinyModel]:
     ]
     models.append(plamo2("plamo2", ["r", "a", "r", "r"]))
     models.append(kimi_linear("kimi_linear", ["r", "r", "a", "r"]))
+    models.append(minimax_01("minimax_01", ["r", "r", "a", "r", "a"]))
     for model in models:
         if model.architecture in ("mamba", "mamba2"):
             for key in ("attention.head_count_kv", "rope.dimension_count", "rope.freq_base"):

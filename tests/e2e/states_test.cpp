@@ -1,0 +1,99 @@
+// Models with a state per sequence, served by the real daemon that is killed again and again: the
+// texts go on unchanged, and prefixes come back from the disk with their states.
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/e2e/daemon.h"
+#include "tests/e2e/family_file.h"
+#include "tests/golden/family_model.h"
+#include "tests/skip.h"
+
+namespace hearth::e2e {
+namespace {
+
+constexpr int32_t kContext = 4096;
+constexpr int32_t kOutput = 600;
+
+/// Of 45 tokens, or 46 with one for its beginning: two blocks and a part of one.
+const std::string kPrompt = "Once upon a time there was a fox that knew it all";
+
+void write_model(const std::string& family, const Sandbox& sandbox) {
+  golden::FamilyModel model = golden::read_family(family);
+  model.metadata[model.architecture + ".context_length"] = kContext;
+  write_family(model, sandbox.models() / (family + ".gguf"));
+}
+
+ipc::GenerateRequest request_for(const std::string& family, uint64_t seed) {
+  ipc::GenerateRequest request = seeded(seed, kOutput, kPrompt);
+  request.model = family;
+  return request;
+}
+
+bool saved_any(const Daemon& daemon) {
+  return eventually([&] {
+    const ipc::StatsReply reply = daemon.stats();
+    return !reply.workers.empty() && reply.workers.front().snapshot.store.chunks_saved >= 2;
+  });
+}
+
+/// Runs the request and calls `kill` once in the middle of its answer.
+template <typename Kill>
+Answer disturbed(ipc::Client& client, const ipc::GenerateRequest& request, const Kill& kill) {
+  bool killed = false;
+  Answer answer = run(client, request, [&](const Answer& so_far) {
+    if (killed || so_far.ids[0].size() < kOutput / 3) return;
+    killed = true;
+    kill();
+  });
+  CHECK(killed);
+  return answer;
+}
+
+TEST_CASE("a model with a state, killed with -9: the text is the same, and prefixes from disk") {
+  const Sandbox sandbox;
+  std::vector<std::string> families = {"qwen35", "minimax_01"};
+  if (tests::full_counts()) families.insert(families.end(), {"mamba", "falcon_h1", "lfm2"});
+  for (const std::string& family : families) {
+    CAPTURE(family);
+    write_model(family, sandbox);
+    const ipc::GenerateRequest request = request_for(family, 7);
+    Answer want;
+    {
+      Daemon daemon(sandbox, {"worker.prefix_restore=always"});
+      ipc::Client client = daemon.connect();
+      want = run(client, request);
+      REQUIRE_MESSAGE(want.done.has_value(), why(want));
+      CHECK(want.done->usage.cached_tokens == 0);
+
+      const Answer other = run(client, request_for(family, 8));
+      REQUIRE_MESSAGE(other.done.has_value(), why(other));
+      for (const auto& [seed, expected] : {std::pair{7, &want}, {8, &other}}) {
+        REQUIRE(saved_any(daemon));
+        const Answer answer =
+            disturbed(client, request_for(family, static_cast<uint64_t>(seed)),
+                      [&] { ::kill(daemon.wait_for_worker(), SIGKILL); });
+        REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
+        CHECK(answer.done->resumed == 1);
+        CHECK(answer.ids == expected->ids);
+      }
+      REQUIRE(saved_any(daemon));
+      disturbed(client, request, [&] { daemon.signal(SIGKILL); });
+      daemon.wait_for_exit();
+    }
+    const Daemon daemon(sandbox, {"worker.prefix_restore=always"});
+    ipc::Client client = daemon.connect();
+    const Answer answer = run(client, request);
+    REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
+    CHECK(answer.ids == want.ids);
+    const ipc::Usage& usage = answer.done->usage;
+    CHECK(usage.cached_disk_tokens == (usage.prompt_tokens - 1) / 16 * 16);
+    CHECK(usage.cached_disk_tokens > 0);
+  }
+}
+
+}  // namespace
+}  // namespace hearth::e2e
