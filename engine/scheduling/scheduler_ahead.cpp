@@ -34,10 +34,10 @@ bool Scheduler::reserve_ahead() {
     kept_rows_first_ = kKeptRows - kept_rows_first_;
   }
   bool room = true;
-  for (size_t i = 0; i < plan_.rows.size() && room; ++i) {
+  for (size_t i = 0; i < plan_.rows.size(); ++i) {
     Sequence& seq = *plan_.rows[i].seq;
     const size_t copies = plan_.copies.size();
-    room = kv_.reserve_ahead(seq.blocks, size32(seq.tokens) + 1, plan_.copies);
+    room = kv_.reserve_ahead(seq.blocks, size32(seq.tokens) + 1, plan_.copies) && room;
     seq.blocks.state.keep_first = kept_rows_first_ + narrow<int32_t>(i);
     // The block that this step writes is not shared any more, and the next block is new.
     HEARTH_CHECK(plan_.copies.size() == copies, "{} copies", plan_.copies.size() - copies);

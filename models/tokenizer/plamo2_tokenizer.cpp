@@ -21,7 +21,7 @@ namespace {
 // Costs are negative scores in these units: whole numbers, whose sums are exact.
 constexpr double kUnitsPerScore = 1e4;
 constexpr int64_t kUnknownCost = 10'000'000;
-/// A token that costs as much or more is never used.
+/// A token that costs or gains as much is never used.
 constexpr int64_t kUnusableCost = 2 * kUnknownCost;
 
 bool is_utf8(std::string_view text) {
@@ -72,9 +72,8 @@ Result<void> Plamo2Tokenizer::index_tokens(const GgufFile& file) {
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (vocabulary().type(id) == TokenType::kByte) byte_ids_[*byte_of_entry(entry(id))] = id;
     if (!may_be_spelled(id) || vocabulary().type(id) == TokenType::kUnused) continue;
-    // Written so that NaN is unusable, too.
     const double cost = -std::nearbyint(double{scores[id]} * kUnitsPerScore);
-    if (!(std::fabs(cost) < as_double(kUnusableCost))) continue;
+    if (std::fabs(cost) >= as_double(kUnusableCost)) continue;
     costs_[id] = static_cast<int64_t>(cost);
     if (!entry(id).empty() && is_utf8(entry(id))) texts.emplace_back(entry(id), id);
   }

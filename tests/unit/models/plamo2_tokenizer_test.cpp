@@ -2,9 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "models/gguf/gguf_file.h"
@@ -77,8 +75,8 @@ TEST_CASE("control tokens, unused ones and impossible scores are never spelled")
   TestVocab v = bytes_alone();
   v.add("<|end|>", 0, 3);
   v.add("x", 0, 5);
-  v.add("y", std::numeric_limits<float>::infinity(), 1);
-  v.add("z", NAN, 1);
+  v.add("y", 1e30f, 1);
+  v.add("z", -1e30f, 1);
   v.add("w", -2000, 1);
   v.add("\xE3\x81", 5, 1);  // half a character
   v.add("", 5, 1);
