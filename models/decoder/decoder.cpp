@@ -58,8 +58,8 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
            "squares of relu"));
   using Kind = RecurrentConfig::Kind;
   const Kind kind = c.recurrent.kind;
-  const bool interleaved = c.gate_in_q || c.recurrent.joined_gates || kind == Kind::kPlamo ||
-                           kind == Kind::kLightning;
+  const bool interleaved =
+      c.gate_in_q || c.recurrent.joined_gates || kind == Kind::kPlamo || kind == Kind::kLightning;
   HEARTH_TRY(want(interleaved, copies || ops.embed == nullptr, "rows with the parts of each head"));
   // A table without `embed` only measures.
   const bool more = c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.gate_in_q ||

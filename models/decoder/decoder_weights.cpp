@@ -305,8 +305,8 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
     HEARTH_TRY(
         pack_recurrent(packer, tensors.layers[i].recurrent, config.recurrent, packed.recurrent));
     if (spec.recurrent && config.recurrent.kind == RecurrentConfig::Kind::kLightning) {
-      const std::vector<float> decays = lightning_decays(config.recurrent.num_heads,
-                                                         narrow<int32_t>(i), config.num_layers);
+      const std::vector<float> decays =
+          lightning_decays(config.recurrent.num_heads, narrow<int32_t>(i), config.num_layers);
       HEARTH_ASSIGN_OR_RETURN(packed.recurrent.a, packer.pack_values("decays", decays));
     }
     if (config.v_norm && spec.stores_kv()) {

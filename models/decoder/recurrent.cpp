@@ -36,8 +36,8 @@
 //
 // Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks); Qwen Team 2025 (Qwen3-Next), the
 // published code; Kimi Team 2025 (Kimi Linear); Dao and Gu 2024 (Mamba-2); Gu and Dao 2023 (Mamba);
-// Liquid AI 2025 (LFM2); Qin et al. 2024 (Lightning Attention-2); MiniMax 2025 (MiniMax-01), section
-// 2.2.
+// Liquid AI 2025 (LFM2); Qin et al. 2024 (Lightning Attention-2); MiniMax 2025 (MiniMax-01),
+// section 2.2.
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
@@ -292,7 +292,8 @@ void Decoder::lightning(const LayerStep& s, const TensorView& in) {
                               .count = c.k_dim});
     return out;
   };
-  scan_heads(s, {.q = part(0), .k = part(1), .v = part(2), .dt = {}, .beta = nullptr, .out = a.out});
+  scan_heads(s,
+             {.q = part(0), .k = part(1), .v = part(2), .dt = {}, .beta = nullptr, .out = a.out});
   norm(s, a.out, s.weights.recurrent.norms.front(), a.out);
   ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = a.out, .gate = gate});
 }

@@ -72,16 +72,17 @@ Result<void> Plamo2Tokenizer::index_tokens(const GgufFile& file) {
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (vocabulary().type(id) == TokenType::kByte) byte_ids_[*byte_of_entry(entry(id))] = id;
     if (!may_be_spelled(id) || vocabulary().type(id) == TokenType::kUnused) continue;
-    const double cost = -std::nearbyint(double{scores[id]} * kUnitsPerScore);
-    if (std::fabs(cost) >= as_double(kUnusableCost)) continue;
-    costs_[id] = static_cast<int64_t>(cost);
+    const double cost = double{scores[id]} * -kUnitsPerScore;
+    if (std::fabs(cost) > as_double(kUnusableCost)) continue;
+    costs_[id] = std::llrint(cost);
+    if (costs_[id] >= kUnusableCost) continue;
     if (!entry(id).empty() && is_utf8(entry(id))) texts.emplace_back(entry(id), id);
   }
   trie_ = ByteTrie(std::move(texts));
   const auto missing = std::ranges::find(byte_ids_, kNoToken);
   if (missing == byte_ids_.end()) return {};
-  return Error::corrupt(fmt::format("tokenizer.ggml.tokens: no byte token <0x{:02X}>",
-                                    missing - byte_ids_.begin()));
+  return Error::corrupt(
+      fmt::format("tokenizer.ggml.tokens: no byte token <0x{:02X}>", missing - byte_ids_.begin()));
 }
 
 // ---- Encoding -------------------------------------------------------------------------------

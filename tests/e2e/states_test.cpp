@@ -73,9 +73,8 @@ TEST_CASE("a model with a state, killed with -9: the text is the same, and prefi
       REQUIRE_MESSAGE(other.done.has_value(), why(other));
       for (const auto& [seed, expected] : {std::pair{7, &want}, {8, &other}}) {
         REQUIRE(saved_any(daemon));
-        const Answer answer =
-            disturbed(client, request_for(family, static_cast<uint64_t>(seed)),
-                      [&] { ::kill(daemon.wait_for_worker(), SIGKILL); });
+        const Answer answer = disturbed(client, request_for(family, static_cast<uint64_t>(seed)),
+                                        [&] { ::kill(daemon.wait_for_worker(), SIGKILL); });
         REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
         CHECK(answer.done->resumed == 1);
         CHECK(answer.ids == expected->ids);

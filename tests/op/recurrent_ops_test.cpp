@@ -167,8 +167,9 @@ Problem conv(int32_t taps, int64_t channels, bool silu, bool gated, bool biased)
 Problem heads(int32_t num_heads, int32_t num_k_heads, int32_t k_dim, int32_t v_dim, bool delta,
               bool tiled, bool row_decays = false, bool has_dt = true) {
   Problem p;
-  p.name = fmt::format("head_scan {} heads of ({}, {}), {} of keys, delta {} tiled {} rows {} dt {}",
-                       num_heads, k_dim, v_dim, num_k_heads, delta, tiled, row_decays, has_dt);
+  p.name =
+      fmt::format("head_scan {} heads of ({}, {}), {} of keys, delta {} tiled {} rows {} dt {}",
+                  num_heads, k_dim, v_dim, num_k_heads, delta, tiled, row_decays, has_dt);
   const int64_t keys = int64_t{num_k_heads} * k_dim, values = int64_t{num_heads} * v_dim;
   const int64_t decays = int64_t{num_heads} * (row_decays ? k_dim : 1);
   p.in_width = 2 * keys + values + decays + num_heads;

@@ -227,6 +227,53 @@ Result<void> plan_ernie4_5_moe(TensorPlanner& p, uint64_t layer) {
   return plan_feed_forward_of_layer(p, moe, to);
 }
 
+// ---- MiniMax-01
+
+constexpr std::string_view kLightning = "linear_attention";
+
+Result<void> read_minimax(ConfigReader& r) {
+  HEARTH_TRY(r.read_routing({"num_local_experts", "num_experts_per_tok", "intermediate_size", ""}));
+  HEARTH_ASSIGN_OR_RETURN(const double scale, r.number_or("full_attn_alpha_factor", 1));
+  for (const char* key : {"linear_attn_alpha_factor", "mlp_alpha_factor"}) {
+    HEARTH_ASSIGN_OR_RETURN(const double other, r.number_or(key, 1));
+    if (other != scale) return unsupported_key(key, "not that of full_attn_alpha_factor");
+  }
+  for (const char* key : {"full_attn_beta_factor", "linear_attn_beta_factor", "mlp_beta_factor"}) {
+    HEARTH_TRY(r.want_value(key, 1));
+  }
+  r.set_factor("residual_scale", scale);
+  HEARTH_TRY(r.read_kinds());
+  std::vector<bool> recurrent;
+  for (const std::string& kind : r.kinds()) {
+    recurrent.push_back(kind == kLightning);
+    if (kind != kLightning && kind != "full_attention") return unsupported_key("layer_types", kind);
+  }
+  if (recurrent.size() != r.num_layers())
+    return corrupt_key("layer_types", "a name for each layer");
+  r.set("attention.recurrent_layers", std::move(recurrent));
+  return {};
+}
+
+Result<void> plan_minimax(TensorPlanner& p, uint64_t layer) {
+  const std::string from = p.from(layer), to = p.to(layer);
+  const std::string mixer = from + "self_attn.", moe = from + "block_sparse_moe.";
+  HEARTH_TRY(p.plan_norms(from, to));
+  if (p.keys().kinds[layer] == kLightning) {
+    // Constants, which follow from the number of heads and layers.
+    for (const char* name : {"slope_rate", "query_decay", "key_decay", "diagonal_decay"}) {
+      p.leave_out(mixer + name);
+    }
+    HEARTH_TRY(p.matrix(mixer + "qkv_proj.weight", to + "attn_qkv.weight"));
+    HEARTH_TRY(p.matrix(mixer + "output_gate.weight", to + "attn_gate.weight"));
+    HEARTH_TRY(p.vector(mixer + "norm.weight", to + "attn_norm_2.weight"));
+    HEARTH_TRY(p.matrix(mixer + "out_proj.weight", to + "attn_output.weight"));
+  } else {
+    HEARTH_TRY(p.plan_attention(mixer, to));
+  }
+  HEARTH_TRY(p.matrix(moe + "gate.weight", to + "ffn_gate_inp.weight"));
+  return p.plan_experts(moe, to, {"w1", "w3", "w2"});
+}
+
 // ---- MiniMax M2
 
 Result<void> read_minimax_m2(ConfigReader& r) {
