@@ -302,7 +302,7 @@ TEST_CASE("families with a state: numbers that contradict each other or the tens
         {{"residual_scale", nullptr, "@.residual_scale: missing"},
          {"residual_scale", -1.0, "@.residual_scale: "},
          {"attention.head_count", 8u, "@.attention.key_length: 8, want a multiple of 16"},
-         {"attention.recurrent_layers", nullptr, "blk.2.attn_k.weight"},
+         {"attention.recurrent_layers", nullptr, "blk.2.attn_qkv.weight: missing"},
          {"full_attention_interval", 0u, "@.full_attention_interval: "}});
   for (const char* name : {"lfm2", "lfm2moe"}) {
     check(name,
