@@ -149,8 +149,11 @@ Result<void> ConfigReader::read_routing(const RoutingKeys& names) {
 }
 
 Result<void> ConfigReader::refuse_what_is_not_computed() {
-  if (find(c_, "quantization_config") != nullptr) {
-    return unsupported_key("quantization_config", "weights that are quantized already");
+  if (const Json* quantized = find(c_, "quantization_config"); quantized != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(const auto method, text_at(*quantized, "quant_method"));
+    if (!family_.in_blocks || method.value_or("") != "mxfp4") {
+      return unsupported_key("quantization_config", "weights that are quantized already");
+    }
   }
   // Gemma's older files name "gelu" but mean the tanh approximation, which the newer key names.
   const std::string_view key = family_.is_gemma ? "hidden_activation" : family_.activation_key;
@@ -182,7 +185,6 @@ Result<void> ConfigReader::read_shape() {
                           flag_or("tie_word_embeddings", family_.is_gemma || family_.tied));
   set_count("context_length", context_);
   set_count("embedding_length", out_.width);
-  set_count("block_count", out_.num_layers);
   set_factor(
       family_.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
       eps);

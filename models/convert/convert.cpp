@@ -10,7 +10,9 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/match.h"
+#include "kernels/base/numbers.h"
 #include "kernels/ops/half.h"
+#include "kernels/quant/blocks.h"
 #include "models/convert/checkpoint.h"
 #include "models/convert/family_keys.h"
 #include "models/convert/tensor_plan.h"
@@ -25,6 +27,7 @@ namespace {
 using kernels::DType;
 
 constexpr uint64_t kElementsAtOnce = 1 << 20;
+constexpr size_t kBlocksAtOnce = 1 << 16;
 
 float value_at(DType type, const std::byte* bytes, uint64_t index) {
   if (type == DType::kF32) return load_unaligned<float>(bytes + index * 4);
@@ -43,6 +46,7 @@ void encode(DType type, float value, std::byte* out) {
 }
 
 DType type_for(const PlannedTensor& tensor, const ConvertOptions& options) {
+  if (tensor.blocks) return DType::kMXFP4;
   const bool routes = tensor.name.ends_with("ffn_gate_inp.weight");
   if (tensor.parts.empty() || tensor.dims.size() == 1 || tensor.exact || routes) return DType::kF32;
   return options.type ? *options.type : *tensor.parts.front().tensor->dtype();
@@ -59,7 +63,11 @@ class TensorWriter {
   TensorWriter(const Checkpoint& in, GgufOutput& out) : in_(in), out_(out) {}
 
   Result<void> tensor(const PlannedTensor& tensor, DType type) {
-    if (tensor.parts.empty()) HEARTH_TRY(out_.append(std::as_bytes(std::span(tensor.values))));
+    if (tensor.blocks) {
+      HEARTH_TRY(write_blocks(*tensor.blocks, tensor.dims));
+    } else if (tensor.parts.empty()) {
+      HEARTH_TRY(out_.append(std::as_bytes(std::span(tensor.values))));
+    }
     for (const PlannedTensor::Part& part : tensor.parts) {
       HEARTH_TRY(write_part(tensor, part, type));
       in_.drop_pages(*part.tensor);
@@ -101,6 +109,37 @@ class TensorWriter {
     return {};
   }
 
+  /// Published: value 2 i of a block is the low half of byte i, value 2 i + 1 the high one. In a
+  /// GGUF file value i is the low half and value i + 16 the high one.
+  Result<void> write_blocks(const PlannedTensor::Blocks& from, const std::vector<uint64_t>& dims) {
+    using kernels::stored::MXFP4;
+    constexpr uint8_t kNoNumber = 255;  // as a scale
+    const auto* codes = reinterpret_cast<const uint8_t*>(from.codes->bytes.data());
+    const auto* scales = reinterpret_cast<const uint8_t*>(from.scales->bytes.data());
+    const auto code = [](const uint8_t* block, size_t i) { return block[i / 2] >> i % 2 * 4 & 15; };
+    const uint64_t per_row = dims[0] / 32;
+    const uint64_t all = dims[1] * dims[2] * per_row;
+    std::vector<MXFP4> out;
+    for (uint64_t i = 0; i < all; ++i) {
+      const uint64_t at = (from.first + i / per_row * from.step) * per_row + i % per_row;
+      const uint8_t* block = codes + at * sizeof out[0].qs;
+      MXFP4& to = out.emplace_back();
+      to.e = scales[at];
+      if (to.e == kNoNumber) {
+        return Error::corrupt(fmt::format("{}: scale {} is NaN", printable(from.scales->name), at));
+      }
+      for (size_t j = 0; j < sizeof to.qs; ++j) {
+        to.qs[j] = static_cast<uint8_t>(code(block, j) | code(block, j + 16) << 4);
+      }
+      if (out.size() < kBlocksAtOnce && i + 1 < all) continue;
+      HEARTH_TRY(out_.append(std::as_bytes(std::span(out))));
+      out.clear();
+    }
+    in_.drop_pages(*from.codes);
+    in_.drop_pages(*from.scales);
+    return {};
+  }
+
   const Checkpoint& in_;
   GgufOutput& out_;
   std::vector<std::byte> buffer_;
@@ -118,6 +157,7 @@ void set(GgufWriter& writer, const std::string& key, const FamilyKeys::Value& va
 }
 
 /// general.file_type
+constexpr uint32_t kMxfp4FileType = 38;
 uint32_t file_type(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 32; }
 
 /// The name of the folder. The path is resolved first, because "." or "x/" does not end in the
@@ -142,7 +182,13 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
   writer.set_string("general.architecture", keys.architecture);
   writer.set_string("general.name", title_of(folder));
   const DType main = type_for(tensors.front(), options);
-  writer.set_u32("general.file_type", file_type(main));
+  const bool in_blocks =
+      std::ranges::any_of(tensors, [](const auto& tensor) { return tensor.blocks.has_value(); });
+  writer.set_u32("general.file_type", in_blocks ? kMxfp4FileType : file_type(main));
+  const uint32_t draft_layers = plan.drafts ? 1 : 0;
+  writer.set_u32(keys.architecture + ".block_count",
+                 narrow<uint32_t>(keys.num_layers) + draft_layers);
+  if (plan.drafts) writer.set_u32(keys.architecture + ".nextn_predict_layers", draft_layers);
   for (const auto& [key, value] : keys.entries) set(writer, key, value);
   const uint64_t rows = tensors.front().dims[1];
   if (!options.without_tokenizer) {

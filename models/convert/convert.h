@@ -14,7 +14,7 @@ namespace hearth::models {
 
 struct ConvertOptions {
   /// The type of matrices: F32, F16 or BF16; absent: as they are stored. Vectors and the routers of
-  /// experts are always F32.
+  /// experts are always F32, and what is stored in MXFP4 stays so.
   std::optional<kernels::DType> type;
   /// Leave the tokenizer out, if the folder has none: the model then accepts only token ids.
   bool without_tokenizer = false;
@@ -30,7 +30,8 @@ struct ConvertReport {
 
 /// Writes `out` (PartFile: complete or not at all). Takes a few MiB of memory in addition to the
 /// files' pages. Errors of Checkpoint::open, family_keys, plan_tensors and add_tokenizer;
-/// kInvalidArgument names the tensor with a value that F16 cannot hold; kCancelled if `progress`
+/// kInvalidArgument names the tensor with a value that F16 cannot hold; kCorrupt one with a
+/// scale that is NaN; kCancelled if `progress`
 /// returned false.
 Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const std::filesystem::path& out,

@@ -31,7 +31,8 @@ struct ConvertedFamily {
   bool own_experts = false;     ///< `read` reads the keys of experts
   /// Number of layers of the model that scales scores by width / heads.
   uint64_t largest_by_width = 0;
-  bool tied = false;  ///< where the file names no choice
+  bool tied = false;       ///< where the file names no choice
+  bool in_blocks = false;  ///< `plan_layer` plans experts in MXFP4
   enum class Yarn {
     kRounded,    ///< as the paper: the range of blended pairs is rounded to whole pairs
     kUnrounded,  ///< the loader does not round either
@@ -43,6 +44,13 @@ struct ConvertedFamily {
 
   // ---- Tensors
   std::string_view root = "model.";
+  /// What the names of the layer that drafts begin with.
+  enum class Drafting {
+    kNone,   ///< such layers are left out
+    kAfter,  ///< as those of the layer after the last one
+    kApart,  ///< "mtp."
+  };
+  Drafting drafting = Drafting::kNone;
   std::string_view embedding = "embed_tokens.weight";
   std::string_view final_norm = "norm";
   std::string_view output_norm = "output_norm";

@@ -5,6 +5,7 @@
 namespace hearth::models {
 namespace {
 
+using Drafting = ConvertedFamily::Drafting;
 using Yarn = ConvertedFamily::Yarn;
 
 // As Llama: norms before attention and feed-forward, q and k rotated in pairs of neighbours.
@@ -73,6 +74,7 @@ constexpr ConvertedFamily as_deepseek(std::string_view model_type,
   f.own_experts = true;
   f.yarn = Yarn::kMagnitude;
   f.read = read;
+  f.drafting = Drafting::kAfter;
   f.plan_layer = plan_deepseek;
   return f;
 }
@@ -83,6 +85,7 @@ constexpr ConvertedFamily as_qwen35(std::string_view model_type, std::string_vie
   ConvertedFamily f{.model_type = model_type, .architecture = architecture};
   f.own_layers = true;
   f.own_experts = true;
+  f.drafting = Drafting::kApart;
   f.adds_one_to_norms = true;
   f.ffn_norm = "post_attention_norm";
   f.read = experts ? read_qwen35_moe : read_qwen35;
@@ -162,6 +165,7 @@ constexpr std::array kFamilies = {
     ConvertedFamily{.model_type = "gpt_oss",
                     .architecture = "gpt-oss",
                     .sliding_period = 2,
+                    .in_blocks = true,
                     .yarn = Yarn::kUnrounded,
                     .read = read_gpt_oss,
                     .ffn_norm = "post_attention_norm",
@@ -175,6 +179,7 @@ constexpr std::array kFamilies = {
                     .architecture = "glm4moe",
                     .own_experts = true,
                     .read = read_glm4_moe,
+                    .drafting = Drafting::kAfter,
                     .ffn_norm = "post_attention_norm",
                     .plan_layer = plan_glm4_moe},
     ConvertedFamily{.model_type = "ernie4_5", .architecture = "ernie4_5", .tied = true},

@@ -21,6 +21,10 @@ std::string shape_text(const std::vector<uint64_t>& shape) {
   return out;
 }
 
+using Drafting = ConvertedFamily::Drafting;
+
+constexpr uint64_t kBlockValues = 32;  // of MXFP4
+
 Edit factor(double value) { return value == 1 ? Edit() : times(value); }
 
 }  // namespace
@@ -65,6 +69,7 @@ Result<std::vector<PlannedTensor>> TensorPlanner::plan() {
   for (uint64_t i = 0; i < k_.num_layers; ++i) {
     HEARTH_TRY(family_.plan_layer != nullptr ? family_.plan_layer(*this, i) : plan_layer(i));
   }
+  HEARTH_TRY(plan_draft_layer());
   HEARTH_TRY(plan_head());
   HEARTH_TRY(check_all_used());
   return std::move(out_);
@@ -83,6 +88,9 @@ Result<void> TensorPlanner::plan_head() {
 }
 
 std::string TensorPlanner::from(uint64_t layer) const {
+  if (layer >= k_.num_layers && family_.drafting == Drafting::kApart) {
+    return fmt::format("mtp.layers.{}.", layer - k_.num_layers);
+  }
   return fmt::format("{}layers.{}.", family_.root, layer);
 }
 std::string TensorPlanner::to(uint64_t layer) { return fmt::format("blk.{}.", layer); }
@@ -108,6 +116,18 @@ Result<const SafeTensor*> TensorPlanner::find_of(const std::string& name,
     return Error::corrupt(
         fmt::format("{}: {}, want {}", name, shape_text(tensor->shape), shape_text(shape)));
   }
+  return tensor;
+}
+
+Result<const SafeTensor*> TensorPlanner::find_bytes(const std::string& name,
+                                                    const std::vector<uint64_t>& shape) {
+  const SafeTensor* tensor = in_.tensor(name);
+  if (tensor == nullptr) return Error::corrupt(fmt::format("{}: missing", name));
+  if (tensor->type != "U8" || tensor->shape != shape) {
+    return Error::corrupt(fmt::format("{}: {} of {}, want U8 of {}", name, tensor->type,
+                                      shape_text(tensor->shape), shape_text(shape)));
+  }
+  used_.insert(name);
   return tensor;
 }
 
@@ -155,6 +175,28 @@ Result<void> TensorPlanner::reshaped(const std::string& from, const std::string&
                                      Edit edit) {
   HEARTH_TRY(taken(from, to, shape, std::move(dims), std::move(edit)));
   out_.back().exact = true;
+  return {};
+}
+
+Result<void> TensorPlanner::blocks(const std::string& from, const std::string& to,
+                                   std::vector<uint64_t> dims, uint64_t first, uint64_t step) {
+  const uint64_t cols = dims[0], num_rows = dims[1] * step, matrices = dims[2];
+  if (cols % kBlockValues != 0) {
+    return Error::corrupt(fmt::format("{}_blocks: rows of {} values, want a multiple of {}", from,
+                                      cols, kBlockValues));
+  }
+  const uint64_t per_row = cols / kBlockValues;
+  PlannedTensor planned;
+  PlannedTensor::Blocks source{.first = first, .step = step};
+  HEARTH_ASSIGN_OR_RETURN(
+      source.codes, find_bytes(from + "_blocks", {matrices, num_rows, per_row, kBlockValues / 2}));
+  HEARTH_ASSIGN_OR_RETURN(source.scales,
+                          find_bytes(from + "_scales", {matrices, num_rows, per_row}));
+  if (matrices * num_rows * per_row == 0) return Error::corrupt(fmt::format("{}: of nothing", to));
+  planned.name = to;
+  planned.dims = std::move(dims);
+  planned.blocks = source;
+  out_.push_back(std::move(planned));
   return {};
 }
 
@@ -322,12 +364,49 @@ Result<void> TensorPlanner::plan_halves(const std::string& from, const std::stri
   return matrix(from + "output_linear.weight", fmt::format("{}ffn_down{}.weight", to, suffix));
 }
 
-// Qwen's layers for drafting have a name of their own, others follow the last layer.
-bool TensorPlanner::is_for_drafting(std::string_view name) const {
-  if (name.starts_with("mtp.")) return true;
+Result<void> TensorPlanner::plan_draft_layer() {
+  const bool apart = family_.drafting == Drafting::kApart;
+  const std::string layer = from(k_.num_layers), root = apart ? "mtp." : layer;
+  const std::string pair = root + (apart ? "fc.weight" : "eh_proj.weight");
+  if (family_.drafting == Drafting::kNone || !has(pair)) return {};
+  drafts_ = true;
+  HEARTH_TRY(family_.plan_layer(*this, k_.num_layers));
+  const std::string to = TensorPlanner::to(k_.num_layers) + "nextn.";
+  HEARTH_TRY(matrix(pair, to + "eh_proj.weight"));
+  const auto plan_norm = [&](std::string_view from, std::string_view name) {
+    return vector(fmt::format("{}{}.weight", root, from), fmt::format("{}{}.weight", to, name),
+                  norm());
+  };
+  HEARTH_TRY(plan_norm(apart ? "pre_fc_norm_embedding" : "enorm", "enorm"));
+  HEARTH_TRY(plan_norm(apart ? "pre_fc_norm_hidden" : "hnorm", "hnorm"));
+  HEARTH_TRY(plan_norm(apart ? "norm" : "shared_head.norm", "shared_head_norm"));
+  if (apart) return {};
+  const std::string embedding = std::string(family_.root) + std::string(family_.embedding);
+  HEARTH_TRY(plan_copy(layer + "embed_tokens.weight", to + "embed_tokens.weight", embedding));
+  return plan_copy(layer + "shared_head.head.weight", to + "shared_head_head.weight",
+                   k_.tied ? embedding : "lm_head.weight");
+}
+
+Result<void> TensorPlanner::plan_copy(const std::string& from, const std::string& to,
+                                      const std::string& original) {
+  const SafeTensor* copy = in_.tensor(from);
+  const SafeTensor* first = in_.tensor(original);
+  if (copy == nullptr) return {};
+  if (first == nullptr || copy->type != first->type || copy->shape != first->shape ||
+      !std::ranges::equal(copy->bytes, first->bytes)) {
+    return matrix(from, to);
+  }
+  leave_out(from);
+  return {};
+}
+
+// Files of families whose drafts this build does not convert may have such layers too.
+bool TensorPlanner::is_of_other_draft_layer(std::string_view name) const {
+  if (drafts_ && name.starts_with(from(k_.num_layers))) return false;
+  if (name.starts_with("mtp.")) return !drafts_ || name.starts_with("mtp.layers.");
   const auto layers = count_at(config(), "num_nextn_predict_layers");
   for (uint64_t i = 0; layers.ok() && i < std::min<uint64_t>(layers->value_or(0), 16); ++i) {
-    if (name.starts_with(from(k_.num_layers + i))) return true;
+    if (name.starts_with(fmt::format("{}layers.{}.", family_.root, k_.num_layers + i))) return true;
   }
   return false;
 }
@@ -335,7 +414,7 @@ bool TensorPlanner::is_for_drafting(std::string_view name) const {
 Result<void> TensorPlanner::check_all_used() {
   for (const auto& [name, tensor] : in_.tensors()) {
     if (used_.contains(name)) continue;
-    if (is_for_drafting(name)) {
+    if (is_of_other_draft_layer(name)) {
       ++num_left_out_;
       continue;
     }
@@ -350,6 +429,7 @@ Result<TensorPlan> plan_tensors(const Checkpoint& checkpoint, const FamilyKeys& 
   TensorPlanner planner(checkpoint, keys);
   TensorPlan out;
   HEARTH_ASSIGN_OR_RETURN(out.tensors, planner.plan());
+  out.drafts = planner.drafts();
   out.num_left_out = planner.num_left_out();
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -49,6 +50,15 @@ struct PlannedTensor {
   bool exact = false;          ///< F32 whatever type was asked for
   std::vector<Part> parts;     ///< one after another; all of one type
   std::vector<float> values;   ///< instead of parts
+  /// Instead of parts: published blocks of MXFP4, which stay as they are. Row `r` of the new
+  /// tensor, counted over all its matrices, is the published row `first + r * step`.
+  struct Blocks {
+    const SafeTensor* codes = nullptr;
+    const SafeTensor* scales = nullptr;
+    uint64_t first = 0;
+    uint64_t step = 1;
+  };
+  std::optional<Blocks> blocks;
 };
 
 /// The matrices of a feed-forward as the published file names them; an empty one is left out.
@@ -62,6 +72,7 @@ class TensorPlanner {
 
   Result<std::vector<PlannedTensor>> plan();
   uint64_t num_left_out() const { return num_left_out_; }
+  bool drafts() const { return drafts_; }
 
   // ---- For the families' own files. kCorrupt names a tensor that is missing or of another shape.
 
@@ -79,6 +90,8 @@ class TensorPlanner {
   Result<const SafeTensor*> find_of(const std::string& name, const std::vector<uint64_t>& shape);
   /// The same, of whatever lengths.
   Result<const SafeTensor*> find(const std::string& name, size_t num_dims);
+  /// A published tensor of this shape whose values are bytes.
+  Result<const SafeTensor*> find_bytes(const std::string& name, const std::vector<uint64_t>& shape);
 
   Result<void> vector(const std::string& from, const std::string& to, Edit edit = {});
   Result<void> matrix(const std::string& from, const std::string& to, Edit edit = {});
@@ -92,6 +105,10 @@ class TensorPlanner {
   /// A new matrix of `dims` whose values `edit` takes from anywhere in a tensor of `shape`.
   Result<void> taken(const std::string& from, const std::string& to,
                      const std::vector<uint64_t>& shape, std::vector<uint64_t> dims, Edit edit);
+  /// A new tensor of `dims` from blocks of MXFP4: every `step`-th row, beginning with `first`, of
+  /// "{from}_blocks" with "{from}_scales".
+  Result<void> blocks(const std::string& from, const std::string& to, std::vector<uint64_t> dims,
+                      uint64_t first, uint64_t step);
   /// The weights and, where there is one, the bias of a product, heads' pairs swapped if `family`
   /// wants that.
   Result<void> product(const std::string& from, const std::string& to);
@@ -124,7 +141,12 @@ class TensorPlanner {
 
  private:
   Result<void> plan_head();
-  bool is_for_drafting(std::string_view name) const;
+  /// The layer after the last one, if the folder has one that drafts.
+  Result<void> plan_draft_layer();
+  /// Unless it equals `original`.
+  Result<void> plan_copy(const std::string& from, const std::string& to,
+                         const std::string& original);
+  bool is_of_other_draft_layer(std::string_view name) const;
   Result<void> check_all_used();
 
   const Checkpoint& in_;
@@ -133,16 +155,18 @@ class TensorPlanner {
   std::set<std::string, std::less<>> used_;
   std::vector<PlannedTensor> out_;
   uint64_t num_left_out_ = 0;
+  bool drafts_ = false;
 };
 
 struct TensorPlan {
   std::vector<PlannedTensor> tensors;
-  uint64_t num_left_out = 0;  ///< of layers for drafting
+  bool drafts = false;        ///< one more layer than the model's, which drafts
+  uint64_t num_left_out = 0;  ///< of further layers for drafting
 };
 
 /// Every tensor of the file to be, in order. kUnsupported names a published tensor that none of
-/// them needs, or one of a type that is not F32, F16 or BF16; kCorrupt one that is missing or has
-/// the wrong shape.
+/// them needs, or one of a type that is not F32, F16, BF16 or MXFP4; kCorrupt one that is missing
+/// or has the wrong shape.
 Result<TensorPlan> plan_tensors(const Checkpoint& checkpoint, const FamilyKeys& keys);
 
 }  // namespace hearth::models

@@ -1,18 +1,21 @@
 #include "models/convert/tokenizer_keys.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/numbers.h"
+#include "models/convert/split_rules.h"
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/file_mapping.h"
 #include "models/gguf/gguf_file.h"
+#include "models/tokenizer/bpe_tokenizer.h"
 #include "models/tokenizer/vocabulary.h"
 
 namespace hearth::models {
@@ -46,30 +49,6 @@ std::vector<const Json*> flat(const Json* part, const char* list) {
   for (const Json& each : *parts) out.push_back(&each);
   return out;
 }
-
-/// The splitting rule of a byte-level tokenizer: the expressions in published files and the names
-/// of tokenizer.ggml.pre for them (tokenizer/pretokenizer).
-struct Split {
-  std::string_view expression;
-  std::string_view composed;    // name with an NFC normalizer
-  std::string_view uncomposed;  // without
-  std::string_view
-      whole;  // name if whole pieces in the vocabulary become one token ("ignore_merges")
-};
-constexpr std::array kSplits = {
-    Split{
-        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "", "dbrx", "llama-bpe"},
-    Split{
-        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "qwen2", "stablelm2", ""},
-    Split{
-        R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "", "gpt-4o", ""},
-    Split{
-        R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "", "", "tekken"},
-};
 
 bool is_true(const Json& object, std::string_view key, bool fallback) {
   const Json* value = find(object, key);
@@ -151,10 +130,11 @@ class TokenizerReader {
     return {};
   }
 
-  static Result<std::vector<std::pair<std::string, std::string>>> merges_of(const Json& model) {
+  using Merges = std::vector<std::pair<std::string, std::string>>;
+  static Result<Merges> merges_of(const Json& model) {
     const Json* merges = find(model, "merges");
     if (merges == nullptr || !merges->is_array()) return corrupt_tokenizer("no merges");
-    std::vector<std::pair<std::string, std::string>> out;
+    Merges out;
     for (const Json& merge : *merges) {
       if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
         out.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
@@ -168,6 +148,30 @@ class TokenizerReader {
       out.emplace_back(text.substr(0, space), text.substr(space + 1));
     }
     return out;
+  }
+
+  /// Whether the merges are all ways to split each piece in two, piece after piece: then the
+  /// pieces' order decides, as their scores did in the SentencePiece file.
+  bool follow_from_scores(const Merges& merges) const {
+    std::set<std::pair<std::string_view, std::string_view>> listed;
+    std::set<std::string, std::less<>> ended;
+    std::string piece;
+    for (const auto& [left, right] : merges) {
+      listed.emplace(left, right);
+      if (left + right == piece) continue;
+      ended.insert(std::exchange(piece, left + right));
+      if (ended.contains(piece)) return false;
+    }
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      if (types_[id] != kNormal) continue;
+      const std::string_view text = tokens_[id];
+      for (size_t cut = 1; cut < text.size(); ++cut) {
+        const std::string_view left = text.substr(0, cut), right = text.substr(cut);
+        const bool may_merge = ids_.contains(left) && ids_.contains(right);
+        if (may_merge && !listed.contains({left, right})) return false;
+      }
+    }
+    return true;
   }
 
   /// SentencePiece models: the score of a piece is the rank of its merge. The file does not have
@@ -193,7 +197,7 @@ class TokenizerReader {
             fmt::format("pre_tokenizer {} together with sentence pieces", printable(type)));
       }
     }
-    HEARTH_ASSIGN_OR_RETURN(const auto merges, merges_of(model));
+    HEARTH_ASSIGN_OR_RETURN(const Merges merges, merges_of(model));
     // Lower than the score of every merged piece.
     std::vector<float> scores(tokens_.size(), -static_cast<float>(merges.size() + 1));
     std::vector<bool> scored(tokens_.size(), false);
@@ -213,69 +217,87 @@ class TokenizerReader {
         w_.set_u32("tokenizer.ggml.unknown_token_id", narrow<uint32_t>(found->second));
       }
     }
-    w_.set_string("tokenizer.ggml.model", "llama");
-    w_.set_string("tokenizer.ggml.pre", "default");
+    const bool by_score = follow_from_scores(merges);
+    w_.set_string("tokenizer.ggml.model", by_score ? "llama" : "gemma4");
+    w_.set_string("tokenizer.ggml.pre", by_score ? "default" : "gemma4");
     w_.set_f32s("tokenizer.ggml.scores", scores);
+    if (!by_score) set_merges(merges);
     w_.set_bool("tokenizer.ggml.add_space_prefix", prefix);
     return {};
   }
 
-  Result<std::string> split_name(const Json& model) {
-    bool composes = false;
+  /// The expression of a Split whose matches, and the texts between them, are pieces.
+  static Result<std::string> expression_of(const Json& split) {
+    const Json* pattern = find(split, "pattern");
+    const Json* text = pattern == nullptr ? nullptr : find(*pattern, "Regex");
+    if (text == nullptr || !text->is_string()) return unsupported("a Split without Regex");
+    HEARTH_ASSIGN_OR_RETURN(const auto behavior, text_at(split, "behavior"));
+    // The second way leaves out what does not match. Rules of one expression match everything.
+    const bool inverted = is_true(split, "invert", false);
+    if (behavior.value_or("") != (inverted ? "Removed" : "Isolated")) {
+      return unsupported(fmt::format("a Split with behavior {}", printable(behavior.value_or(""))));
+    }
+    return text->get<std::string>();
+  }
+
+  Result<SplitSteps> split_steps(const Json& model) {
+    SplitSteps out;
     for (const Json* part : flat(find(json_, "normalizer"), "normalizers")) {
       if (type_of(*part) != "NFC") {
         return unsupported(fmt::format("normalizer {}", printable(type_of(*part))));
       }
-      composes = true;
+      out.composes = true;
     }
-    const bool whole = is_true(model, "ignore_merges", false);
-    std::string expression;
-    bool bytes = false, words = false, digits = false;
+    out.whole_pieces_first = is_true(model, "ignore_merges", false);
+    bool bytes = false, inverts = false;
     for (const Json* part : flat(find(json_, "pre_tokenizer"), "pretokenizers")) {
       const std::string type = type_of(*part);
-      if (type == "ByteLevel") {
+      if (type == "ByteLevel" && !bytes) {
         if (is_true(*part, "add_prefix_space", false)) {
           return unsupported("pre_tokenizer ByteLevel with a leading space");
         }
         bytes = true;
-        words = is_true(*part, "use_regex", true);
-      } else if (type == "Digits" && is_true(*part, "individual_digits", false)) {
-        digits = true;
-      } else if (type == "Split" && expression.empty()) {
-        const Json* pattern = find(*part, "pattern");
-        const Json* text = pattern == nullptr ? nullptr : find(*pattern, "Regex");
-        if (text == nullptr || !text->is_string()) return unsupported("a Split without Regex");
-        expression = text->get<std::string>();
+        if (is_true(*part, "use_regex", true)) out.expressions.emplace_back(kGpt2Expression);
+      } else if (type == "Digits" && !bytes && is_true(*part, "individual_digits", false)) {
+        out.expressions.emplace_back(R"(\p{N})");
+      } else if (type == "Split" && !bytes) {
+        HEARTH_ASSIGN_OR_RETURN(std::string expression, expression_of(*part));
+        out.expressions.push_back(std::move(expression));
+        inverts = inverts || is_true(*part, "invert", false);
       } else {
         return unsupported(fmt::format("pre_tokenizer {}", printable(type)));
       }
     }
     if (!bytes) return unsupported("byte pairs without pre_tokenizer ByteLevel");
-    if (expression.empty() && words && !whole) {
-      if (!digits) return std::string(composes ? "olmo" : "gpt-2");
-      return std::string(composes ? "command-r" : "smollm");
+    if (inverts && out.expressions.size() > 1) {
+      return unsupported("a Split that leaves text out before another step");
     }
-    for (const Split& split : kSplits) {
-      if (split.expression != expression || words || digits) continue;
-      const std::string_view name = composes ? split.composed
-                                    : whole  ? split.whole
-                                             : split.uncomposed;
-      if (!name.empty() && !(composes && whole)) return std::string(name);
-    }
-    return unsupported(fmt::format("text is split by \"{}\"{}{}, which this build does not know",
-                                   printable(expression), composes ? ", composed" : "",
-                                   whole ? ", pieces whole" : ""));
+    return out;
   }
 
   Result<void> read_byte_level(const Json& model) {
-    HEARTH_ASSIGN_OR_RETURN(const std::string pre, split_name(model));
-    HEARTH_ASSIGN_OR_RETURN(const auto merges, merges_of(model));
-    std::vector<std::string> joined;
-    for (const auto& [left, right] : merges) joined.push_back(left + " " + right);
+    HEARTH_ASSIGN_OR_RETURN(const SplitSteps steps, split_steps(model));
+    const std::string_view pre = split_rule_name(steps);
+    if (pre.empty()) {
+      return unsupported(
+          fmt::format("text is split by \"{}\"{}, which this build does not know",
+                      printable(fmt::format("{}", fmt::join(steps.expressions, "\", \""))),
+                      steps.composes ? ", composed" : ""));
+    }
+    HEARTH_ASSIGN_OR_RETURN(const Merges merges, merges_of(model));
     w_.set_string("tokenizer.ggml.model", "gpt2");
     w_.set_string("tokenizer.ggml.pre", pre);
-    w_.set_strings("tokenizer.ggml.merges", joined);
+    if (PreTokenizer::find(pre)->whole_pieces_first != steps.whole_pieces_first) {
+      w_.set_bool(kWholePiecesKey, steps.whole_pieces_first);
+    }
+    set_merges(merges);
     return {};
+  }
+
+  void set_merges(const Merges& merges) {
+    std::vector<std::string> joined;
+    for (const auto& [left, right] : merges) joined.push_back(left + " " + right);
+    w_.set_strings("tokenizer.ggml.merges", joined);
   }
 
   // ---- Special tokens
@@ -320,7 +342,8 @@ class TokenizerReader {
     if (!eos) eos = first_id("eos_token_id");
     if (bos) w_.set_u32("tokenizer.ggml.bos_token_id", narrow<uint32_t>(*bos));
     if (eos) w_.set_u32("tokenizer.ggml.eos_token_id", narrow<uint32_t>(*eos));
-    w_.set_bool("tokenizer.ggml.add_bos_token", bos && template_begins_with_token());
+    HEARTH_ASSIGN_OR_RETURN(const auto adds, flag_at(settings_, "add_bos_token"));
+    w_.set_bool("tokenizer.ggml.add_bos_token", bos && adds.value_or(template_begins_with_token()));
     return {};
   }
 

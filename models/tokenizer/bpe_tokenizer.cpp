@@ -41,6 +41,7 @@ class BpeTokenizer final : public VocabularyTokenizer {
   void merge_piece(std::string_view piece, std::vector<int32_t>* ids) const;
 
   const PreTokenizer* rule_ = nullptr;
+  bool whole_pieces_first_ = false;
   TokenIndex ids_;  // by bytes, the tokens that merging may produce; keys are views of pieces
   BpeMerges merges_;
   // Whether a piece with this token's text becomes this token: because merging gives the same
@@ -71,6 +72,8 @@ Result<void> BpeTokenizer::load_rule(const GgufFile& file) {
     return Error::unsupported(fmt::format("{}: \"{}\", this build knows {}", kKey, printable(name),
                                           PreTokenizer::known_names()));
   }
+  HEARTH_ASSIGN_OR_RETURN(whole_pieces_first_,
+                          file.get_or<bool>(kWholePiecesKey, rule_->whole_pieces_first));
   return {};
 }
 
@@ -128,8 +131,8 @@ void BpeTokenizer::find_whole_pieces() {
   for (int32_t id = 0; id < vocab_size(); ++id) {
     if (ids_.find(piece(id)) != id) continue;
     ids.clear();
-    if (!rule_->whole_pieces_first) merge_piece(piece(id), &ids);
-    is_whole_piece_[id] = rule_->whole_pieces_first || (ids.size() == 1 && ids[0] == id);
+    if (!whole_pieces_first_) merge_piece(piece(id), &ids);
+    is_whole_piece_[id] = whole_pieces_first_ || (ids.size() == 1 && ids[0] == id);
   }
 }
 

@@ -5,15 +5,21 @@
 // tokenizer.ggml.merges. Source: Sennrich et al. 2016 (BPE); Radford et al. 2019 (GPT-2).
 
 #include <memory>
+#include <string_view>
 
 #include "kernels/base/result.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace hearth::models {
 
+/// Whether a piece that equals a token becomes that token, regardless of merges. A key of hearth's
+/// converter, for rules whose names imply the other.
+inline constexpr std::string_view kWholePiecesKey = "tokenizer.ggml.whole_pieces_first";
+
 /// Reads tokenizer.ggml.{tokens, token_type, merges, pre, add_bos_token, add_space_prefix} and the
 /// special ids. kUnsupported names an unknown tokenizer.ggml.pre; kCorrupt names the key. A file
-/// without tokenizer.ggml.pre has the rule "default".
+/// without tokenizer.ggml.pre has the rule "default". kWholePiecesKey overrides what the rule's
+/// name implies.
 Result<std::unique_ptr<Tokenizer>> load_bpe_tokenizer(const GgufFile& file);
 
 }  // namespace hearth::models

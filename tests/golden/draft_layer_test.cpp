@@ -37,24 +37,6 @@ std::vector<int32_t> front(const std::vector<int32_t>& tokens, size_t count) {
   return {tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count)};
 }
 
-/// The logits of each draft after `tokens`, of which all but the last are computed in chunks; each
-/// draft is continued by the recorded one.
-Rows drafts_after(StepRunner* runner, const std::vector<int32_t>& tokens, int32_t chunk,
-                  const std::vector<int32_t>& drafts) {
-  // A draft needs a final row to continue, so at least one token is computed before.
-  const std::vector<int32_t> computed = front(tokens, tokens.size() - 1);
-  runner->feed(0, computed, chunk);
-  auto row = static_cast<int32_t>((computed.size() - 1) % static_cast<size_t>(chunk));
-  Rows out;
-  for (size_t i = 0; i < drafts.size(); ++i) {
-    const int32_t token = i == 0 ? tokens.back() : drafts[i - 1];
-    const Chunk next{0, {&token, 1}};
-    out.push_back(runner->draft({&next, 1}, {&row, 1}, static_cast<int32_t>(i)).front());
-    row = 0;
-  }
-  return out;
-}
-
 TEST_CASE("draft layers: logits equal PyTorch's, each draft continued from the layer's own row") {
   for (const std::string& name : drafting_family_names()) {
     const FamilyModel model = read_family(name);
@@ -67,7 +49,7 @@ TEST_CASE("draft layers: logits equal PyTorch's, each draft continued from the l
         REQUIRE(runner.info().drafts);
         std::vector<int32_t> tokens = model.prompt;
         tokens.insert(tokens.end(), model.greedy.begin(), model.greedy.end());
-        const Rows met = drafts_after(&runner, front(tokens, size), 96, want.tokens);
+        const Rows met = runner.drafts_after(front(tokens, size), 96, want.tokens);
         double most = 0;
         double worst = 0;
         for (size_t i = 0; i < met.size(); ++i) {
@@ -96,10 +78,10 @@ TEST_CASE("draft layers: chunks and other sequences change no bit, and no logit 
                        {.step_tokens = 96, .context = 96, .model_context = model.context});
       CHECK_FALSE(plain.info().drafts);
       StepRunner alone = drafting_runner(model, owned, table, DType::kF16);
-      const Rows want = drafts_after(&alone, tokens, 96, drafts);
+      const Rows want = alone.drafts_after(tokens, 96, drafts);
       for (const int32_t chunk : {1, 7, 33}) {
         StepRunner chunked = drafting_runner(model, owned, table, DType::kF16);
-        CHECK(drafts_after(&chunked, tokens, chunk, drafts) == want);
+        CHECK(chunked.drafts_after(tokens, chunk, drafts) == want);
       }
       // What was drafted is overwritten by what follows.
       const std::vector<int32_t> last = {tokens.back()};

@@ -54,6 +54,23 @@ std::vector<std::vector<float>> StepRunner::draft(std::span<const Chunk> chunks,
   return logits;
 }
 
+std::vector<std::vector<float>> StepRunner::drafts_after(std::span<const int32_t> tokens,
+                                                         int32_t chunk,
+                                                         std::span<const int32_t> drafts) {
+  // A draft needs a final row to continue, so at least one token is computed before.
+  const auto computed = tokens.first(tokens.size() - 1);
+  feed(0, computed, chunk);
+  auto row = static_cast<int32_t>((computed.size() - 1) % static_cast<size_t>(chunk));
+  std::vector<std::vector<float>> out;
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const int32_t token = i == 0 ? tokens.back() : drafts[i - 1];
+    const Chunk next{0, {&token, 1}};
+    out.push_back(draft({&next, 1}, {&row, 1}, static_cast<int32_t>(i)).front());
+    row = 0;
+  }
+  return out;
+}
+
 std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
                                                 bool by_draft_layer) {
   const int32_t max_blocks = (bounds_.context + kBlockSize - 1) / kBlockSize;

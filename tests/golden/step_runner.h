@@ -44,6 +44,10 @@ class StepRunner {
   /// before.
   std::vector<std::vector<float>> draft(std::span<const Chunk> chunks,
                                         std::span<const int32_t> rows, int32_t ahead);
+  /// The logits of each draft after `tokens`, of which all but the last are computed in chunks as
+  /// sequence 0; each draft is continued by the given one.
+  std::vector<std::vector<float>> drafts_after(std::span<const int32_t> tokens, int32_t chunk,
+                                               std::span<const int32_t> drafts);
   const models::ModelInfo& info() const { return model_->info(); }
 
  private:

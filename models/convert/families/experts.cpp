@@ -41,8 +41,8 @@ Result<void> plan_qwen2_moe(TensorPlanner& p, uint64_t layer) {
   return p.plan_gated_expert(from + "mlp.", to);
 }
 
-// ---- gpt-oss: experts in one tensor, as matrices that a row is multiplied with from the left;
-// gate and up take turns.
+// ---- gpt-oss: experts in one tensor, in which rows of gate and up take turns. Published files
+// have them in blocks of MXFP4; others as matrices that a row is multiplied with from the left.
 
 Result<void> read_gpt_oss(ConfigReader& r) {
   HEARTH_TRY(r.want_value("swiglu_limit", 7));
@@ -58,30 +58,39 @@ Result<void> plan_gpt_oss(TensorPlanner& p, uint64_t layer) {
   HEARTH_TRY(p.vector(from + "self_attn.sinks", to + "attn_sinks.weight"));
   HEARTH_TRY(p.product(from + "mlp.router", to + "ffn_gate_inp"));
   HEARTH_ASSIGN_OR_RETURN(const uint64_t ffn, want_count(p.config(), "intermediate_size"));
+  const bool packed = find(p.config(), "quantization_config") != nullptr;
   for (const auto& [name, first] : {std::pair{"gate", uint64_t{0}}, std::pair{"up", uint64_t{1}}}) {
     const uint64_t one = first;
-    HEARTH_TRY(p.taken(moe + "gate_up_proj", fmt::format("{}ffn_{}_exps.weight", to, name),
-                       {experts, width, 2 * ffn}, {width, ffn, experts},
+    const std::string target = fmt::format("{}ffn_{}_exps", to, name);
+    HEARTH_TRY(p.reshaped(moe + "gate_up_proj_bias", target + ".bias", {experts, 2 * ffn},
+                          {ffn, experts},
+                          {[one](uint64_t i) { return 2 * i + one; }, nullptr, {}}));
+    if (packed) {
+      HEARTH_TRY(p.blocks(moe + "gate_up_proj", target + ".weight", {width, ffn, experts}, one, 2));
+      continue;
+    }
+    HEARTH_TRY(p.taken(moe + "gate_up_proj", target + ".weight", {experts, width, 2 * ffn},
+                       {width, ffn, experts},
                        {[width, ffn, one](uint64_t i) {
                           const uint64_t col = i % width, row = i / width % ffn;
                           return (i / (width * ffn) * width + col) * 2 * ffn + 2 * row + one;
                         },
                         nullptr,
                         {}}));
-    HEARTH_TRY(p.reshaped(moe + "gate_up_proj_bias", fmt::format("{}ffn_{}_exps.bias", to, name),
-                          {experts, 2 * ffn}, {ffn, experts},
-                          {[one](uint64_t i) { return 2 * i + one; }, nullptr, {}}));
   }
-  HEARTH_TRY(p.taken(moe + "down_proj", to + "ffn_down_exps.weight", {experts, ffn, width},
-                     {ffn, width, experts},
-                     {[width, ffn](uint64_t i) {
-                        const uint64_t col = i % ffn, row = i / ffn % width;
-                        return (i / (width * ffn) * ffn + col) * width + row;
-                      },
-                      nullptr,
-                      {}}));
-  return p.reshaped(moe + "down_proj_bias", to + "ffn_down_exps.bias", {experts, width},
-                    {width, experts});
+  HEARTH_TRY(p.reshaped(moe + "down_proj_bias", to + "ffn_down_exps.bias", {experts, width},
+                        {width, experts}));
+  if (packed) {
+    return p.blocks(moe + "down_proj", to + "ffn_down_exps.weight", {ffn, width, experts}, 0, 1);
+  }
+  return p.taken(moe + "down_proj", to + "ffn_down_exps.weight", {experts, ffn, width},
+                 {ffn, width, experts},
+                 {[width, ffn](uint64_t i) {
+                    const uint64_t col = i % ffn, row = i / ffn % width;
+                    return (i / (width * ffn) * ffn + col) * width + row;
+                  },
+                  nullptr,
+                  {}});
 }
 
 // ---- DeepSeek: latent attention. The matrix from the latent values to keys and values is stored

@@ -1,8 +1,9 @@
 """Writes what the tests of the converter need: NAME.json per family, and tokenizers.
 
 NAME.json holds config.json as `transformers` writes it, the tensors that it saves (name, shape, mean,
-amplitude; values are those of families/tiny_models.py, so no weights are carried), and the logits
-that it computes in float64 from the files on disk.
+amplitude, and the type unless it is F32; values are those of families/tiny_models.py, so no weights are
+carried), and the logits that it computes in float64 from the files on disk. Folders with a layer that
+drafts also have its drafts, each taken as right, and their logits.
 
 tokenizer_NAME.json is a small tokenizer.json trained here; ids_NAME.json what `tokenizers` makes of
 some texts with it.
@@ -70,6 +71,8 @@ MODELS = {
     "olmoe": (T.OlmoeConfig, dict(num_experts=4, num_experts_per_tok=2, num_key_value_heads=4)),
     "gpt_oss": (T.GptOssConfig, dict(num_hidden_layers=4, head_dim=16, sliding_window=10, num_local_experts=4,
                                      num_experts_per_tok=2)),
+    "gpt_oss_mxfp4": (T.GptOssConfig, dict(num_hidden_layers=2, hidden_size=64, intermediate_size=96, head_dim=16,
+                                           sliding_window=10, num_local_experts=4, num_experts_per_tok=2)),
     "qwen2_moe": (T.Qwen2MoeConfig, dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
                                          shared_expert_intermediate_size=64)),
     "qwen3_next": (T.Qwen3NextConfig, dict(num_hidden_layers=4, head_dim=16, num_experts=4, num_experts_per_tok=2,
@@ -156,12 +159,28 @@ MODELS = {
 }
 
 
+# With a layer that drafts: what its names begin with.
+DRAFTING = {
+    "qwen3_next": "mtp.",
+    "qwen3_5": "mtp.",
+    "deepseek_v3": "model.layers.2.",
+    "glm4_moe": "model.layers.2.",
+}
+for _name, _root in DRAFTING.items():
+    _kind, _own = MODELS[_name]
+    MODELS[f"{_name}_mtp"] = (_kind, _own if _root == "mtp." else {**_own, "num_nextn_predict_layers": 1})
+DRAFTED = {12: 2, 24: 3}  # after so many tokens, so many drafts
+
 # Families whose files hold norm weights without their 1.
-WITHOUT_ONE = {"gemma", "gemma2", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe"}
+WITHOUT_ONE = {"gemma", "gemma2", "gemma3", "qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_next_mtp", "qwen3_5_mtp"}
 
 
 def scale_of(name: str, shape: list[int], without_one: bool) -> tuple[float, float]:
     """Mean and amplitude. Sharp attention, so that a wrong order of rows shows."""
+    if name.endswith("_blocks"):  # all bytes
+        return 127.5, 128.0
+    if name.endswith("_scales"):  # 2^-6 to 2^-3
+        return 123.0, 2.0
     if "embed_tokens" in name or "embeddings" in name:
         return 0.0, 0.125 if without_one else 1.0
     if name.endswith("A_log"):  # of rates 0.4 to 2.5
@@ -184,28 +203,115 @@ def scale_of(name: str, shape: list[int], without_one: bool) -> tuple[float, flo
     return 0.0, power_of_two(gain * math.sqrt(3.0 / shape[-1]))
 
 
+def load(folder: str, **options):
+    return T.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+                                                  experts_implementation="eager", **options).double().eval()
+
+
+def in_blocks(shapes: dict[str, list[int]]) -> dict[str, list[int]]:
+    """The experts as gpt-oss is published: blocks of 32 values along a row, two per byte, and a scale each."""
+    out = {}
+    for key, shape in shapes.items():
+        if not key.endswith("_proj"):
+            out[key] = shape
+            continue
+        experts, cols, rows = shape
+        out[f"{key}_blocks"] = [experts, rows, cols // 32, 16]
+        out[f"{key}_scales"] = [experts, rows, cols // 32]
+    return out
+
+
+def draft_shapes(shapes: dict[str, list[int]], layer: str, root: str) -> dict[str, list[int]]:
+    """A layer that drafts is one more of the last kind, with a product and norms of its own."""
+    width = BASE["hidden_size"]
+    own = f"{root}layers.0." if root == "mtp." else root
+    out = {own + key.removeprefix(layer): shape for key, shape in shapes.items() if key.startswith(layer)}
+    norms = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm") if root == "mtp." else (
+        "enorm", "hnorm", "shared_head.norm")
+    out.update({f"{root}{norm}.weight": [width] for norm in norms})
+    out[root + ("fc.weight" if root == "mtp." else "eh_proj.weight")] = [width, 2 * width]
+    if root != "mtp.":
+        out[f"{root}embed_tokens.weight"] = out[f"{root}shared_head.head.weight"] = [VOCAB, width]
+    return out
+
+
+def drafts_of(model, folder: str, values: dict, layer: str, root: str, one: float) -> dict:
+    """DeepSeek-V3, section 2.2, by the published layer: what follows PROMPT's first tokens, and the logits.
+
+    For that the last layer of the model is exchanged for the one that drafts.
+    """
+    own = f"{root}layers.0." if root == "mtp." else root
+    changed = {key: values.get(own + key.removeprefix(layer), value) if key.startswith(layer) else value
+               for key, value in values.items() if not key.startswith(root)}
+    save_file(changed, f"{folder}/model.safetensors", metadata={"format": "pt"})
+    drafter = load(folder)
+    drafter.model.layers = drafter.model.layers[-1:]
+    drafter.config.num_hidden_layers = 1
+    if getattr(drafter.config, "layer_types", None):
+        drafter.config.layer_types = drafter.config.layer_types[-1:]
+    weight = {key.removeprefix(root): torch.tensor(value, dtype=torch.float64) for key, value in values.items()
+              if key.startswith(root)}
+    names = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "fc") if root == "mtp." else (
+        "enorm", "hnorm", "shared_head.norm", "eh_proj")
+    first, second, last, pair = (weight[f"{key}.weight"] for key in names)
+    drafter.model.norm.weight.data = last
+    embedding = weight.get("embed_tokens.weight", model.get_input_embeddings().weight)
+    head = weight.get("shared_head.head.weight", model.get_output_embeddings().weight)
+
+    def norm(x, w):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + BASE["rms_norm_eps"]) * (w + one)
+
+    out = {}
+    for size, count in DRAFTED.items():
+        ids, drafts, logits = list(PROMPT[:size]), [], []
+        hidden = model.model(torch.tensor([ids[:-1]])).last_hidden_state[0]
+        hidden = torch.cat([torch.zeros_like(hidden[:1]), hidden])
+        for _ in range(count):
+            x = torch.cat([norm(embedding[torch.tensor(ids)], first), norm(hidden, second)], -1) @ pair.T
+            row = drafter.model(inputs_embeds=x[None], use_cache=False).last_hidden_state[0, -1:]
+            logits.append([float(f"{value:.7g}") for value in (row @ head.T)[0].tolist()])
+            drafts.append(int(np.argmax(logits[-1])))
+            ids.append(drafts[-1])
+            hidden = torch.cat([hidden, row])
+        out[str(size)] = [drafts, logits]
+    return out
+
+
 def record(name: str) -> None:
     kind, own = MODELS[name]
     config = kind(**{**BASE, **own})
-    with tempfile.TemporaryDirectory() as folder:
+    root = DRAFTING.get(name.removesuffix("_mtp")) if name.endswith("_mtp") else None
+    blocks = name.endswith("_mxfp4")
+    drafts = None
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         T.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-        tensors, values = [], {}
         with safe_open(f"{folder}/model.safetensors", "np") as file:
-            for key in sorted(file.keys()):
-                if key.endswith(("_decay", "slope_rate")):  # constants
-                    values[key] = file.get_tensor(key)
-                    continue
-                shape = list(file.get_slice(key).get_shape())
-                mean, amplitude = scale_of(key, shape, name in WITHOUT_ONE)
-                tensors.append([key, shape, mean, amplitude])
-                values[key] = tensor_values(Tensor(key, shape[::-1], mean, amplitude), SEED).reshape(shape)
+            values = {key: file.get_tensor(key) for key in file.keys() if key.endswith(("_decay", "slope_rate"))}  # constants
+            shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys() if key not in values}
+        last = f"model.layers.{config.num_hidden_layers - 1}."
+        if root:
+            shapes |= draft_shapes(shapes, last, root)
+        if blocks:
+            shapes = in_blocks(shapes)
+            raw = json.loads(Path(f"{folder}/config.json").read_text())
+            raw["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+                "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+            Path(f"{folder}/config.json").write_text(json.dumps(raw))
+        tensors = []
+        for key, shape in sorted(shapes.items()):
+            mean, amplitude = scale_of(key, shape, name in WITHOUT_ONE)
+            tensors.append([key, shape, mean, amplitude])
+            values[key] = tensor_values(Tensor(key, shape[::-1], mean, amplitude), SEED).reshape(shape)
+            if key.endswith(("_blocks", "_scales")):
+                tensors[-1].append("U8")
+                values[key] = values[key].astype(np.uint8)
         save_file(values, f"{folder}/model.safetensors", metadata={"format": "pt"})
-        model = T.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
-                                                       experts_implementation="eager")
-        model.eval()
-        with torch.no_grad():
-            logits = model(torch.tensor([PROMPT])).logits[0]
+        # BF16, to which it dequantizes, holds every value of MXFP4.
+        model = load(folder, **(dict(quantization_config=T.Mxfp4Config(dequantize=True)) if blocks else {}))
+        logits = model(torch.tensor([PROMPT])).logits[0]
         written = json.loads(Path(f"{folder}/config.json").read_text())
+        if root:
+            drafts = drafts_of(model, folder, values, last, root, 1.0 if name in WITHOUT_ONE else 0.0)
     for key in ("transformers_version", "dtype"):
         written.pop(key, None)
     out = {
@@ -214,6 +320,7 @@ def record(name: str) -> None:
         "tensors": tensors,
         "prompt": PROMPT,
         "logits": {str(row): [float(f"{x:.7g}") for x in logits[row].tolist()] for row in ROWS},
+        **({"drafts": drafts} if drafts else {}),
     }
     lines = [f"  {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in out.items()]
     (HERE / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
@@ -225,11 +332,37 @@ def record(name: str) -> None:
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+SEED = QWEN2.replace(r"\p{N}|", r"\p{N}{1}|").replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = TEKKEN.replace(r"\p{M}]+|", rf"\p{{M}}]+{CONTRACTIONS}|").replace(
+    r"\p{M}]*|", rf"\p{{M}}]*{CONTRACTIONS}|").replace(r"\p{N}|", r"\p{N}{1,3}|")
+# Ends of ranges that are one character under NFC are escaped.
+DEEPSEEK_LETTERS = (
+    "\\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373"
+    "\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f"
+    "\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77"
+    "\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d"
+    "\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4"
+    "\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139"
+    "\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d"
+    "\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a"
+    "\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2"
+    "\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943]+")
+DEEPSEEK_MARKS = "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
+EAST_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+DEEPSEEK3 = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^""" + "\r\n" + r"""\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+             r"""| ?[\p{P}\p{S}]+[""" + "\r\n" + r"""]*|\s*[""" + "\r\n" + r"""]+|\s+(?!\S)|\s+""")
 TEXTS = [
     "The fox said: \"It's 1234 o'clock, isn't it?\"\n\n  Nobody   knew.",
     "Gr\u00fc\u00dfe aus K\u00f6ln, caf\u00e9 cafe\u0301 \u65e5\u672c\u8a9e \U0001f98a end",
     " leading and trailing ",
     "x" * 20 + "\t\t3.14159 a_b-c 'LL I'll <s> </s>",
+    "Nobody;fooBar HTTPServer's 1234567 \u1f7d\u03a9\u2126K\u212a \ud55c\uad6d\uc5b4 \u304b\u306a\u30ab\u30ca!? foo/bar//\n\n"
+    " x\r\n\u0928\u092e\u0938\u094d\u0924\u0947\u3002 \n  ",
 ]
 
 
@@ -238,9 +371,11 @@ def corpus() -> list[str]:
     return [(root / "README.md").read_text(), *TEXTS, "Once upon a time there was a fox. " * 40]
 
 
-def split(expression: str) -> pre_tokenizers.PreTokenizer:
+def split(*expressions: str, digits=False, inverted=False) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(expression), behavior="isolated"),
+        *(pre_tokenizers.Split(Regex(expression), behavior="removed" if inverted else "isolated", invert=inverted)
+          for expression in expressions),
+        *([pre_tokenizers.Digits(individual_digits=True)] if digits else []),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ])
 
@@ -258,8 +393,18 @@ def byte_level(pre: pre_tokenizers.PreTokenizer, normalizer=None, ignore_merges=
     return t
 
 
-def sentence_pieces(prefix: bool) -> Tokenizer:
-    """As Llama 2's (prefix) and Gemma's files have it: byte tokens, then merges; no pre-tokenizer."""
+def hidden_piece(t: Tokenizer) -> Tokenizer:
+    """A word becomes a token that no merges lead to, so that "ignore_merges" matters."""
+    raw = json.loads(t.to_str())
+    raw["model"]["vocab"]["Nobody"] = len(raw["model"]["vocab"])
+    return Tokenizer.from_str(json.dumps(raw))
+
+
+def sentence_pieces(prefix: bool, every_split=True) -> Tokenizer:
+    """As Llama 2's (prefix) and Gemma's files have it: byte tokens, then merges; no pre-tokenizer.
+
+    Merges are all ways to split each piece, as in files made from SentencePiece's, or those of the training.
+    """
     mark = "\u2581"
     t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     steps = [normalizers.Prepend(mark)] if prefix else []
@@ -272,7 +417,12 @@ def sentence_pieces(prefix: bool) -> Tokenizer:
                                                               show_progress=False))
     model = json.loads(trained.to_str())["model"]
     raw = json.loads(t.to_str())
-    raw["model"]["vocab"], raw["model"]["merges"] = model["vocab"], model["merges"]
+    vocab, merges = model["vocab"], model["merges"]
+    if every_split:
+        pieces = ["".join(merge) for merge in merges]
+        merges = [[piece[:cut], piece[cut:]] for piece in pieces for cut in range(1, len(piece))
+                  if piece[:cut] in vocab and piece[cut:] in vocab]
+    raw["model"]["vocab"], raw["model"]["merges"] = vocab, merges
     raw["added_tokens"] = [dict(id=i, content=c, single_word=False, lstrip=False, rstrip=False, normalized=False,
                                 special=True) for i, c in enumerate(["<unk>", "<s>", "</s>"])]
     t = Tokenizer.from_str(json.dumps(raw))
@@ -283,11 +433,23 @@ def sentence_pieces(prefix: bool) -> Tokenizer:
 TOKENIZERS = {
     "gpt2": (lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), bos=False), "gpt-2"),
     "llama3": (lambda: byte_level(split(LLAMA3), ignore_merges=True), "llama-bpe"),
+    "dbrx": (lambda: byte_level(split(LLAMA3, inverted=True)), "dbrx"),
     "qwen2": (lambda: byte_level(split(QWEN2), normalizers.NFC(), bos=False), "qwen2"),
+    "qwen35": (lambda: byte_level(split(QWEN35), normalizers.NFC(), bos=False), "qwen35"),
+    "seed": (lambda: byte_level(split(SEED)), "seed-coder"),
+    "gpt_oss": (lambda: hidden_piece(byte_level(split(O200K), ignore_merges=True, bos=False)), "gpt-4o"),
+    "tekken": (lambda: hidden_piece(byte_level(split(TEKKEN))), "tekken"),
+    "deepseek_v2": (lambda: byte_level(split("[\r\n]", DEEPSEEK_LETTERS, DEEPSEEK_MARKS, "\\s+$", EAST_ASIAN,
+                                             digits=True)), "deepseek-llm"),
+    "deepseek_coder": (lambda: byte_level(split("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", EAST_ASIAN, digits=True)),
+                       "deepseek-coder"),
+    "deepseek_v3": (lambda: byte_level(split(r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", DEEPSEEK3)),
+                    "deepseek-v3"),
     "smollm": (lambda: byte_level(pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])), "smollm"),
     "llama2": (lambda: sentence_pieces(True), "default"),
     "gemma": (lambda: sentence_pieces(False), "default"),
+    "gemma4": (lambda: sentence_pieces(False, every_split=False), "gemma4"),
 }
 
 
