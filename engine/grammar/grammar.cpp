@@ -74,6 +74,11 @@ PiecePtr chars_piece(CharRanges chars) {
   out->chars = normalized(std::move(chars));
   return out;
 }
+PiecePtr bytes_piece(CharRanges bytes) {
+  auto out = piece(Piece::Type::kBytes);
+  out->chars = normalized(std::move(bytes));
+  return out;
+}
 PiecePtr seq_piece(std::vector<PiecePtr> parts) {
   auto out = piece(Piece::Type::kSeq);
   out->parts = std::move(parts);
@@ -154,6 +159,12 @@ class Grammar::Builder {
         return {};
       }
       case Piece::Type::kChars: chars(p.chars, from, to); return {};
+      case Piece::Type::kBytes:
+        for (const auto& [low, high] : p.chars) {
+          edge(from, {Edge::Type::kBytes, static_cast<uint8_t>(low), static_cast<uint8_t>(high), 0,
+                      to});
+        }
+        return {};
       case Piece::Type::kSeq: {
         int32_t at = from;
         for (size_t i = 0; i < p.parts.size(); ++i) {
@@ -228,7 +239,8 @@ bool nullable(const Piece& p, const std::vector<bool>& rules) {
   const auto part = [&rules](const PiecePtr& each) { return nullable(*each, rules); };
   switch (p.type) {
     case Piece::Type::kText: return p.text.empty();
-    case Piece::Type::kChars: return false;
+    case Piece::Type::kChars:
+    case Piece::Type::kBytes: return false;
     case Piece::Type::kSeq: return std::ranges::all_of(p.parts, part);
     case Piece::Type::kAny: return std::ranges::any_of(p.parts, part);
     case Piece::Type::kRepeat: return p.min == 0 || part(p.parts[0]);

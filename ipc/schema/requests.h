@@ -47,6 +47,7 @@ struct GenerateRequest {
   JsonText tools;                    ///< a list of objects: the functions passed to the template
   std::string tool_choice = "auto";  ///< auto, none, required, or a function's name
   bool parallel_tool_calls = true;   ///< false: a sample ends with its first call
+  std::string tool_form = "auto";    ///< auto (as configured), template, hermes: see the field table
   JsonText template_kwargs;          ///< an object: more variables for the template
   bool raw = false;                  ///< no BOS token is prepended
   bool parse_special = false;        ///< control tokens in the prompt's text become tokens
@@ -96,6 +97,7 @@ struct TokenizeRequest {
   bool parse_special = false;
   JsonText messages{};  ///< a conversation, rendered by the model's chat template
   JsonText tools{};     ///< with `messages`, as in GenerateRequest
+  std::string tool_form = "auto";  ///< with `messages`, as in GenerateRequest
   JsonText template_kwargs{};
   std::string reasoning = "auto";  ///< with `messages`, as in GenerateRequest
   bool operator==(const TokenizeRequest&) const = default;

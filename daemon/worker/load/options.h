@@ -37,6 +37,7 @@ struct ServeOptions {
   /// Host memory for prefixes in front of the databases, on a device with its own memory; 0: none.
   uint64_t prefix_ram_bytes = 4ull << 30;
   ipc::SamplingSettings sampling;  ///< from the configuration
+  std::string tool_form = "template";  ///< see ipc::EngineSettings
   LogLevel log_level = LogLevel::kInfo;
 };
 

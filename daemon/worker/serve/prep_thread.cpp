@@ -41,7 +41,7 @@ Asked asked_by(ipc::WorkerRequest& request) {
 
 PrepModel prep_model(const EngineLoaded& loaded) {
   PrepModel model = make_prep_model(loaded.info.name, loaded.context_length, *loaded.tokenizer,
-                                    loaded.draft, loaded.templates);
+                                    loaded.draft, loaded.templates, loaded.tool_form);
   model.architecture = loaded.info.architecture;
   model.generates = loaded.info.generates;
   model.pooling = loaded.info.pooling;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/worker/text/tools_as_text.h"
 #include "ipc/wire/json.h"
 #include "kernels/base/random.h"
 
@@ -24,12 +25,12 @@ Error unsupported_tools(const std::string& what) {
 Json parsed(const std::string& text) { return Json::parse(text, nullptr, false); }
 
 /// The functions of `tools`, each {"type":"function","function":{"name":...,"parameters":{...}}}.
-Result<std::vector<engine::CallableFunction>> functions_of(const std::string& tools) {
-  const Json list = parsed(tools);
+/// Takes `strict` out of them, which templates do not need.
+Result<std::vector<engine::CallableFunction>> take_functions(Json& list) {
   std::vector<engine::CallableFunction> out;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("[{}]", i);
-    const Json& tool = list[i];
+    Json& tool = list[i];
     const auto type = tool.find("type");
     if (type != tool.end() && *type != "function") {
       return unsupported_tools(at + ".type: only functions are supported");
@@ -48,15 +49,24 @@ Result<std::vector<engine::CallableFunction>> functions_of(const std::string& to
     if (std::ranges::find(out, text, &engine::CallableFunction::name) != out.end()) {
       return wrong("tools", at + ".function.name: the same as another's");
     }
+    bool strict = false;
+    if (const auto wanted = function->find("strict"); wanted != function->end()) {
+      if (!wanted->is_boolean() && !wanted->is_null()) {
+        return wrong("tools", at + ".function.strict: want true or false");
+      }
+      strict = *wanted == true;
+    }
     const auto parameters = function->find("parameters");
     const bool some = parameters != function->end() && !parameters->is_null();
     if (some && !parameters->is_object()) {
       return wrong("tools", at + ".function.parameters: want a JSON schema");
     }
-    out.push_back(
-        {text, some && !parameters->empty()
-                   ? ipc::dump_json(*parameters)
-                   : R"({"type":"object","properties":{},"additionalProperties":false})"});
+    out.push_back({text,
+                   some && !parameters->empty()
+                       ? ipc::dump_json(*parameters)
+                       : R"({"type":"object","properties":{},"additionalProperties":false})",
+                   strict});
+    function->erase("strict");
   }
   return out;
 }
@@ -159,11 +169,20 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   if (must && !out.with_tools) {
     return wrong("tool_choice", fmt::format("met {} without tools", ipc::printable(choice)));
   }
-  const models::AnswerFormat& known = format(out.with_tools);
+  const std::string& form = request.tool_form == "auto" ? tool_form_ : request.tool_form;
+  const bool as_text = out.with_tools && form == "hermes" && format(true).tools == nullptr;
+  models::AnswerFormat known = format(out.with_tools && !as_text);
+  if (as_text) known.tools = models::find_tool_format("hermes");
+  out.marks = known.marks();
+  std::string tools = request.tools.text;
   const bool bound = !request.json_schema.empty() || !request.grammar.empty();
   if (out.with_tools) {
-    HEARTH_ASSIGN_OR_RETURN(auto functions, functions_of(request.tools.text));
-    if (known.tools == nullptr) return unsupported_tools(known.problem);
+    Json list = parsed(tools);
+    HEARTH_ASSIGN_OR_RETURN(auto functions, take_functions(list));
+    if (tools.find("\"strict\"") != std::string::npos) tools = ipc::dump_json(list);
+    if (known.tools == nullptr) {
+      return unsupported_tools(known.problem + "; tool_form: hermes adds one to the prompt");
+    }
     if (bound) {
       return unsupported_tools("met them and a schema or grammar for the answer, want one");
     }
@@ -174,11 +193,11 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
     // A named function is called once.
     out.shape.one_call = !request.parallel_tool_calls || (must && choice != "required");
     out.shape.must_call = must;
-    if (must) {
-      if (request.ignore_eos) {
+    if (must || std::ranges::any_of(functions, &engine::CallableFunction::strict)) {
+      if (request.ignore_eos && (must || out.shape.one_call)) {
         return wrong("ignore_eos", "an answer that must call a function ends where the call does");
       }
-      if (choice != "required") {
+      if (must && choice != "required") {
         std::erase_if(functions, [&choice](const auto& each) { return each.name != choice; });
         if (functions.empty()) {
           return wrong("tool_choice",
@@ -186,10 +205,11 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
                                    ipc::printable(choice)));
         }
       }
-      out.forced.emplace();
-      out.forced->format = known.tools;
-      out.forced->functions = std::move(functions);
-      out.forced->one_call = out.shape.one_call;
+      out.calls.emplace();
+      out.calls->format = known.tools;
+      out.calls->functions = std::move(functions);
+      out.calls->among_text = !must;
+      out.calls->one_call = out.shape.one_call;
     }
   }
   // Output bound by a schema or grammar has no marks.
@@ -213,11 +233,12 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
     out.conversation += members.substr(1, members.size() - 2) + ",";
   }
   out.conversation += switches;
-  if (out.with_tools) out.conversation += "\"tools\":" + request.tools.text + ",";
   std::string messages = request.messages.text;
+  if (out.with_tools && !as_text) out.conversation += "\"tools\":" + tools + ",";
   if (messages.find("\"tool_calls\"") != std::string::npos) {
     HEARTH_ASSIGN_OR_RETURN(messages, messages_for_template(messages, known));
   }
+  if (as_text) messages = ipc::dump_json(with_tools_as_text(parsed(messages), parsed(tools)));
   out.conversation += "\"messages\":" + messages + "}";
   return out;
 }
@@ -230,7 +251,7 @@ std::shared_ptr<const AnswerReading> ChatModel::reading(const ChatRequest& reque
   auto out = std::make_shared<AnswerReading>();
   out->shape = request.shape;
   out->shape.reasoning_open = models::reasoning_is_open(out->shape.reasoning, prompt_text);
-  for (const std::string& mark : format(request.with_tools).marks()) {
+  for (const std::string& mark : request.marks) {
     if (const auto id = control_token(mark)) out->marks.emplace(*id, mark);
   }
   // Computed from everything that determines the answer, so that a resumed request produces the

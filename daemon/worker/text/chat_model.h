@@ -31,16 +31,18 @@ struct ChatRequest {
   std::string conversation;  ///< JSON, for the template
   bool with_tools = false;   ///< the conversation defines tools
   models::AnswerShape shape;
-  std::optional<engine::CallGrammar> forced;  ///< a call that the answer must make
+  std::vector<std::string> marks;  ///< control tokens whose text is part of the answer
+  std::optional<engine::CallGrammar> calls;  ///< what the answer's calls must be
   /// Without reasoning: the token that would begin it, if it is one token.
   std::optional<int32_t> banned{};
 };
 
 class ChatModel {
  public:
-  /// Both outlive this object; `templates` may be null.
-  ChatModel(const models::Tokenizer& tokenizer, const models::ChatTemplates* templates)
-      : tokenizer_(tokenizer), templates_(templates) {}
+  /// Both outlive this object; `templates` may be null. `tool_form`: see ipc::EngineSettings.
+  ChatModel(const models::Tokenizer& tokenizer, const models::ChatTemplates* templates,
+            std::string tool_form = "template")
+      : tokenizer_(tokenizer), templates_(templates), tool_form_(std::move(tool_form)) {}
 
   /// Reads a request with messages. kUnsupported names a feature that the model's template or
   /// hearth does not support, kInvalidArgument a contradiction; both give the field.
@@ -74,6 +76,7 @@ class ChatModel {
 
   const models::Tokenizer& tokenizer_;
   const models::ChatTemplates* templates_;
+  const std::string tool_form_;
   std::optional<models::AnswerFormat> formats_[2];  ///< [with_tools]; filled on first use
 };
 
