@@ -58,11 +58,23 @@ Json stop_reason(const Sample& sample);
 Json stop_sequence(const Sample& sample);
 /// input_tokens excludes cached tokens, which the API counts separately.
 Json anthropic_usage(const Call& call, const ipc::Usage& usage);
+/// The arguments of a call as an object; truncated ones, which are not valid JSON, as an empty one.
+Json arguments_object(const std::string& arguments);
 /// Without the API's prefix.
 std::string_view request_id_of(const Head& head);
 
 /// A server-sent event with an event type.
 void append_event(std::string_view type, const Json& data, std::string* out);
+
+// ---- Ollama's API.
+/// "2026-11-25T08:00:00Z"
+std::string time_text(int64_t seconds);
+/// The model or role that a name means; null: none.
+struct NamedEntry {
+  std::string name;
+  const ipc::ModelEntry* entry = nullptr;
+};
+NamedEntry find_entry(const ipc::ModelsReply& reply, std::string_view name);
 
 // ---- The writers.
 /// Joins the answers to several prompts, of `n` samples each: choices in the order of the prompts.
@@ -71,5 +83,7 @@ std::unique_ptr<AnswerWriter> make_whole_answer(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_chunk_stream(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_response_stream(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_anthropic_stream(const Call& call, Head head);
+/// Whole or streamed.
+std::unique_ptr<AnswerWriter> make_ollama_answer(const Call& call, Head head);
 
 }  // namespace hearth::http
