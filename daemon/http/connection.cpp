@@ -297,8 +297,9 @@ void Connection::show_model(std::string body) {
   if (!name) return respond_error(route_.api, name.error());
   std::string shown = ollama_show_body(host_.backend().models(), *name);
   if (!shown.empty()) return respond({.body = std::move(shown)});
-  respond_error(route_.api,
-                Error::not_found(fmt::format("model '{}' not found", ipc::printable(*name)), "model"));
+  respond_error(
+      route_.api,
+      Error::not_found(fmt::format("model '{}' not found", ipc::printable(*name)), "model"));
 }
 
 void Connection::parse(HttpRequest request) {

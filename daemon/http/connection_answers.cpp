@@ -239,9 +239,8 @@ void Connection::read_aside(std::string_view json) {
     std::optional<Result<ipc::Event>> event{};
     std::string body{};
   };
-  auto work = std::make_shared<Work>(
-      Work{std::string(json), exchange_->counts, exchange_->base64, exchange_->dimensions,
-           exchange_->ollama});
+  auto work = std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->base64,
+                                          exchange_->dimensions, exchange_->ollama});
   reading_aside_ = true;
   host_.backend().run_aside(
       uid_, json.size(),

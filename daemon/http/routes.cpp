@@ -36,8 +36,7 @@ constexpr std::array kRoutes = {
     Known{"POST", "/api/generate", Action::kGenerate, Api::kOllamaGenerate, Scope::kGenerate},
     Known{"POST", "/api/chat", Action::kGenerate, Api::kOllamaChat, Scope::kGenerate},
     Known{"POST", "/api/embed", Action::kOllamaEmbed, Api::kOllamaChat, Scope::kGenerate},
-    Known{"POST", "/api/embeddings", Action::kOllamaEmbeddings, Api::kOllamaChat,
-          Scope::kGenerate},
+    Known{"POST", "/api/embeddings", Action::kOllamaEmbeddings, Api::kOllamaChat, Scope::kGenerate},
 };
 /// What changes files is done at the command line.
 struct Elsewhere {
@@ -46,11 +45,13 @@ struct Elsewhere {
 };
 constexpr std::array kElsewhere = {
     Elsewhere{"/api/pull", "`hearth pull` downloads models"},
-    Elsewhere{"/api/create", "`hearth convert` and `hearth quantize` make model files; a request "
-                             "has its own system prompt and options"},
+    Elsewhere{"/api/create",
+              "`hearth convert` and `hearth quantize` make model files; a request "
+              "has its own system prompt and options"},
     Elsewhere{"/api/delete", "models are files in the model folders; remove the file"},
-    Elsewhere{"/api/copy", "models are files in the model folders; roles in the configuration are "
-                           "other names for them"},
+    Elsewhere{"/api/copy",
+              "models are files in the model folders; roles in the configuration are "
+              "other names for them"},
     Elsewhere{"/api/push", "models are not uploaded"},
     Elsewhere{"/api/blobs", "models are files in the model folders"},
 };

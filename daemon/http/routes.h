@@ -30,7 +30,7 @@ enum class Action {
   kOllamaEmbed,
   kOllamaEmbeddings,  ///< the older form of the last one
   kGreeting,          ///< by which its clients see that a server runs
-  kPreflight,    ///< a browser's preflight for a cross-origin request
+  kPreflight,         ///< a browser's preflight for a cross-origin request
 };
 
 struct Route {

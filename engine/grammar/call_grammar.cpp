@@ -74,6 +74,16 @@ class CallGrammarWriter {
     return seq_piece(std::move(out));
   }
 
+  /// A text as numbers: its bytes, and kByteValues and more for control marks.
+  using Units = std::vector<uint32_t>;
+  static Units units_of(std::string_view bytes) {
+    Units out;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const uint32_t byte = byte_of(bytes[i]);
+      out.push_back(byte == kMarkByte ? kByteValues + byte_of(bytes[++i]) - 1 : byte);
+    }
+    return out;
+  }
   /// A text that ends a stretch of any text, and what follows it; null: it cannot be written.
   struct Stop {
     std::string_view text;
@@ -81,40 +91,41 @@ class CallGrammarWriter {
   };
   /// Any text up to the first stop. There is a rule for each beginning of a stop that can have been
   /// read; each ends in the next one, so no stack grows. `open_end`: the whole text may also end
-  /// anywhere in it, and control marks that are no stops belong to it.
+  /// anywhere in it, and other control marks belong to it.
   Result<PiecePtr> up_to(const std::vector<Stop>& stops, bool open_end,
                          std::string_view not_first = {}) {
-    // A text as numbers: its bytes, and kByteValues and more for control marks.
-    using Units = std::vector<int>;
     std::vector<Units> ends;
-    std::vector<Units> read = {{}};
+    std::vector<PiecePtr> thens;
     for (const Stop& stop : stops) {
-      Units units;
-      const std::string bytes = encoded(stop.text);
-      for (size_t i = 0; i < bytes.size(); ++i) {
-        const int byte = byte_of(bytes[i]);
-        units.push_back(byte == kMarkByte ? kByteValues + byte_of(bytes[++i]) - 1 : byte);
-      }
+      const std::string marked = encoded(stop.text);
+      ends.push_back(units_of(marked));
+      thens.push_back(stop.then);
+      // A control mark that is spelled out reads like itself.
+      if (marked == stop.text) continue;
+      ends.push_back(units_of(stop.text));
+      thens.push_back(nullptr);
+    }
+    std::vector<Units> read = {{}};
+    for (const Units& units : ends) {
       for (size_t n = 1; n < units.size(); ++n) {
         Units begin(units.begin(), units.begin() + n);
         if (std::ranges::find(read, begin) == read.end()) read.push_back(std::move(begin));
       }
-      ends.push_back(std::move(units));
     }
     std::vector<int32_t> rules;
     for (size_t i = 0; i < read.size(); ++i) {
       HEARTH_ASSIGN_OR_RETURN(const int32_t rule, rules_.add(nullptr, "text"));
       rules.push_back(rule);
     }
-    const int num_units = kByteValues + size32(wanted_.control_marks);
+    const size_t num_units = kByteValues + wanted_.control_marks.size();
     const auto ways_after = [&](const Units& before, std::string_view except) {
       std::vector<PiecePtr> ways;
       if (open_end) ways.push_back(text_piece(""));
       std::map<size_t, CharRanges> bytes_to;
-      for (int unit = 0; unit < num_units; ++unit) {
+      for (uint32_t unit = 0; unit < num_units; ++unit) {
         const bool is_mark = unit >= kByteValues;
         if (unit == kMarkByte) continue;
-        if (!is_mark && except.find(static_cast<char>(unit)) != std::string_view::npos) continue;
+        if (std::ranges::any_of(except, [unit](char c) { return byte_of(c) == unit; })) continue;
         Units now = before;
         now.push_back(unit);
         const auto ends_now = [&now](const Units& text) {
@@ -122,10 +133,9 @@ class CallGrammarWriter {
         };
         const auto stop = std::ranges::find_if(ends, ends_now);
         const PiecePtr one =
-            is_mark ? text_piece(mark_symbol(unit - kByteValues))
-                    : bytes_piece({{static_cast<uint32_t>(unit), static_cast<uint32_t>(unit)}});
+            is_mark ? text_piece(mark_symbol(unit - kByteValues)) : bytes_piece({{unit, unit}});
         if (stop != ends.end()) {
-          const PiecePtr& then = stops[stop - ends.begin()].then;
+          const PiecePtr& then = thens[stop - ends.begin()];
           if (then != nullptr) ways.push_back(seq_piece({one, then}));
           continue;
         }
@@ -251,8 +261,8 @@ class CallGrammarWriter {
       rules_.set(rule, std::move(first));
       return text;
     }
-    HEARTH_ASSIGN_OR_RETURN(PiecePtr all, wanted_.format->bare ? calls_alone(named, rest)
-                                                               : calls_in_text(named, rest));
+    HEARTH_ASSIGN_OR_RETURN(
+        PiecePtr all, wanted_.format->bare ? calls_alone(named, rest) : calls_in_text(named, rest));
     rules_.set(rule, std::move(all));
     if (wanted_.reasoning.empty()) return text;
     HEARTH_ASSIGN_OR_RETURN(PiecePtr thoughts, up_to({{wanted_.reasoning.end, text}}, true));
@@ -302,15 +312,15 @@ class CallGrammarWriter {
   Result<PiecePtr> message(const PiecePtr& named, const PiecePtr& next) {
     HEARTH_ASSIGN_OR_RETURN(PiecePtr text,
                             body(seq_piece({literal("<|start|>assistant"), next}), true));
-    const PiecePtr kind = any_piece(
-        {text_piece("analysis"), text_piece("final"), text_piece("commentary")});
+    const PiecePtr kind =
+        any_piece({text_piece("analysis"), text_piece("final"), text_piece("commentary")});
     return any_piece(
         {seq_piece({literal("<|channel|>"), kind, literal("<|message|>"), std::move(text)}),
          seq_piece({literal(wanted_.format->written.first), named})});
   }
 
-  static constexpr int kByteValues = 256;
-  static constexpr int kMarkByte = 0xFF;  // see mark_symbol()
+  static constexpr uint32_t kByteValues = 256;
+  static constexpr uint32_t kMarkByte = 0xFF;  // see mark_symbol()
   static constexpr int32_t kMostBlanks = 16;
   static constexpr int32_t kMostIdChars = 32;
 

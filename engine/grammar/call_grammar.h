@@ -1,7 +1,7 @@
 #pragma once
-// The grammar of an answer that calls functions: the marks of the model's format, the name of one of
-// the functions, and arguments that are valid against its schema. The call is all of the answer, or
-// follows any text.
+// The grammar of an answer that calls functions: the marks of the model's format, the name of one
+// of the functions, and arguments that are valid against its schema. The call is all of the answer,
+// or follows any text.
 
 #include <span>
 #include <string>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -161,8 +162,7 @@ class Grammar::Builder {
       case Piece::Type::kChars: chars(p.chars, from, to); return {};
       case Piece::Type::kBytes:
         for (const auto& [low, high] : p.chars) {
-          edge(from, {Edge::Type::kBytes, static_cast<uint8_t>(low), static_cast<uint8_t>(high), 0,
-                      to});
+          edge(from, {Edge::Type::kBytes, narrow<uint8_t>(low), narrow<uint8_t>(high), 0, to});
         }
         return {};
       case Piece::Type::kSeq: {

@@ -64,7 +64,7 @@ struct ModelEntry {
   /// text, tools (its template has a form of calls that is known), reasoning (its template marks
   /// it), vectors; known with the file's other facts.
   std::vector<std::string> abilities{};
-  std::optional<GpuSnapshot> gpu{};    ///< if it is resident on a GPU that reports its state
+  std::optional<GpuSnapshot> gpu{};  ///< if it is resident on a GPU that reports its state
   bool operator==(const ModelEntry&) const = default;
 };
 struct ModelsReply {

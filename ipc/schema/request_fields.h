@@ -66,7 +66,8 @@ inline constexpr Field kTools = {
     .name = "tools",
     .type = FieldType::kObjects,
     .meaning =
-        "With `messages`: the functions offered to the model, in the template's form. `strict: true` "
+        "With `messages`: the functions offered to the model, in the template's form. `strict: "
+        "true` "
         "in a function, which templates do not see, makes any call of a function valid.",
     .max_items = 256};
 inline constexpr Field kToolForm = {
@@ -75,7 +76,7 @@ inline constexpr Field kToolForm = {
     .meaning =
         "With `tools`, if the model's chat template makes nothing of them: `hermes` describes them "
         "in the system message and reads calls between `<tool_call>` and `</tool_call>`; "
-        "`template` refuses them; `auto` does what `worker.tool_form` says.",
+        "`template` refuses them; `auto` takes `worker.tool_form`.",
     .choices = kToolForms};
 inline constexpr Field kTemplateKwargs = {
     .name = "template_kwargs",

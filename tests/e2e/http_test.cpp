@@ -380,8 +380,9 @@ TEST_CASE("a client that stops reading loses its own answer; others are answered
   // Several times limits.output_buffer_bytes, as events and as lines.
   const std::string streams[] = {
       post("/v1/completions", completion(3, 900, R"(,"stream":true,"n":16,"logprobs":20)")),
-      post("/api/generate", R"({"model":"tiny","prompt":"the","logprobs":true,"top_logprobs":20,)"
-                            R"("format":{"type":"string","minLength":4000},"options":{"seed":3}})")};
+      post("/api/generate",
+           R"({"model":"tiny","prompt":"the","logprobs":true,"top_logprobs":20,)"
+           R"("format":{"type":"string","minLength":4000},"options":{"seed":3}})")};
   for (const std::string& stream : streams) {
     CAPTURE(stream);
     const Sandbox sandbox;

@@ -1,6 +1,7 @@
 #pragma once
 // Converts the daemon's events to answers of the OpenAI, Anthropic and Ollama APIs: one JSON body,
-// or server-sent events or lines of JSON as they arrive. Pure: events in, bytes out, without sockets or chunked coding.
+// or server-sent events or lines of JSON as they arrive. Pure: events in, bytes out, without
+// sockets or chunked coding.
 
 #include <cstdint>
 #include <memory>

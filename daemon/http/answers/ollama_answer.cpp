@@ -113,7 +113,7 @@ class OllamaAnswer final : public AnswerWriter {
 }  // namespace
 
 std::string time_text(int64_t seconds) {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds)));
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time_t{seconds}));
 }
 
 std::unique_ptr<AnswerWriter> make_ollama_answer(const Call& call, Head head) {

@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "daemon/http/answers/answer_parts.h"
-#include "ipc/files/model_file.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::http {
 namespace {
 
 std::string parameter_size(uint64_t parameters) {
-  const auto count = static_cast<double>(parameters);
+  const double count = as_double(parameters);
   return count >= 1e9 ? fmt::format("{:.1f}B", count / 1e9) : fmt::format("{:.2f}M", count / 1e6);
 }
 
@@ -25,12 +25,8 @@ Json details(const ipc::ModelEntry& entry) {
 }
 
 Json listed(const ipc::ModelEntry& entry) {
-  return {{"name", entry.name},
-          {"model", entry.name},
-          {"modified_at", time_text(0)},
-          {"size", entry.file_bytes},
-          {"digest", ""},
-          {"details", details(entry)}};
+  return {{"name", entry.name},       {"model", entry.name}, {"modified_at", time_text(0)},
+          {"size", entry.file_bytes}, {"digest", ""},        {"details", details(entry)}};
 }
 
 Json capabilities(const ipc::ModelEntry& entry) {
@@ -43,7 +39,7 @@ Json capabilities(const ipc::ModelEntry& entry) {
   return out;
 }
 
-/// How tokens are drawn where a request does not say, one parameter a line.
+/// How tokens are drawn if a request leaves it open, one parameter a line.
 std::string parameters(const ipc::ModelEntry& entry) {
   if (!entry.sampling) return {};
   const ipc::SamplingDefaults& s = *entry.sampling;

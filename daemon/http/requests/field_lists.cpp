@@ -39,7 +39,8 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
     {"inference_geo", Accepts::kText, kMessages, "there is one place"},
     {"speed", Accepts::kText, kMessages, "there is one speed"},
     {"billing_policy", Accepts::kObject, kMessages, "nothing is billed"},
-    {"keep_alive", Accepts::kAny, kOllama, "`hearth load --keep-alive` and the configuration set it"},
+    {"keep_alive", Accepts::kAny, kOllama,
+     "`hearth load --keep-alive` and the configuration set it"},
     {"truncate", Accepts::kFlag, kOllama, "nothing is truncated; what does not fit is refused"},
     {"shift", Accepts::kFlag, kOllama, "an answer ends where the context does"},
 });
@@ -52,7 +53,8 @@ constexpr auto kNested = std::to_array<NestedField>({
     {"include.reasoning.encrypted_content", "reasoning items contain their text"},
     {"tools.input_examples", "templates have no place for them"},
     {"tools.eager_input_streaming", "arguments are streamed as they are generated"},
-    {"options.*", "options of Ollama about loading and speed, such as `num_ctx`: the configuration sets them"},
+    {"options.*",
+     "options of Ollama about loading and speed, such as `num_ctx`: the configuration sets them"},
     {"tool_result.is_error", "templates have no place for it; the content conveys it"},
 });
 

@@ -98,9 +98,8 @@ void take_generate_prompt(Members& in, Json& request, Call& call) {
     request["prompt"] = std::move(prompt);
     request["prompt_as"] = "message";
   } else {
-    request["messages"] =
-        Json::array({{{"role", "system"}, {"content", system}},
-                     {{"role", "user"}, {"content", std::move(prompt)}}});
+    request["messages"] = Json::array({{{"role", "system"}, {"content", system}},
+                                       {{"role", "user"}, {"content", std::move(prompt)}}});
   }
 }
 
@@ -173,7 +172,7 @@ Result<std::string> parse_ollama_name(std::string body) {
   Members in(object);
   Json out = Json::object();
   take_ollama_model(in, out);
-  in.flag("verbose", false);  // there is nothing more to tell
+  in.flag("verbose", false);  // all that is known is sent anyway
   HEARTH_TRY(in.finish());
   return out["model"].get<std::string>();
 }

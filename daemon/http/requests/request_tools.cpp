@@ -67,8 +67,8 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool* rel
       in.join(members);
     }
   } else {
-    function = take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters",
-                             relaxed);
+    function =
+        take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters", relaxed);
     kept.add(take_cache_control(from), 0);
   }
   if (words == ToolWords::kMessages) take_anthropic_members(from);

@@ -108,7 +108,6 @@ Result<EngineLoaded> EngineThread::load() {
                  .bytes = static_cast<uint64_t>(work.expert_bytes),
                  .share = work.experts_used};
   out.sampling = sampling_defaults(file, options_.sampling);
-  out.tool_form = options_.tool_form;
   HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
   out.device = ops.device;
   if (out.info.drafts) out.draft = ipc::kDraftLayerName;

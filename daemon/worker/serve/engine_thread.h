@@ -45,7 +45,6 @@ struct EngineLoaded {
   int64_t load_ms = 0;
   std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};
-  std::string tool_form = "template";  ///< see ipc::EngineSettings
   ipc::ExpertUse experts{};
   uint64_t draft_weight_bytes = 0;
   std::optional<ipc::DeviceMemory> device_memory;  ///< on a device with its own memory

@@ -161,12 +161,50 @@ Result<std::string> ChatModel::messages_for_template(const std::string& messages
   return ipc::dump_json(list);
 }
 
+Result<void> ChatModel::read_tools(const ipc::GenerateRequest& request,
+                                   const models::AnswerFormat& format, Json* tools,
+                                   ChatRequest* out) {
+  HEARTH_ASSIGN_OR_RETURN(auto functions, take_functions(*tools));
+  if (format.tools == nullptr) {
+    return unsupported_tools(format.problem + "; tool_form: hermes adds one to the prompt");
+  }
+  if (!request.json_schema.empty() || !request.grammar.empty()) {
+    return unsupported_tools("met them and a schema or grammar for the answer, want one");
+  }
+  const std::string& choice = request.tool_choice;
+  const bool must = choice != "auto";
+  out->shape.tools = format.tools;
+  for (const auto& function : functions) {
+    out->shape.functions.push_back({function.name, engine::string_parameters(function.schema)});
+  }
+  // A named function is called once.
+  out->shape.one_call = !request.parallel_tool_calls || (must && choice != "required");
+  out->shape.must_call = must;
+  if (!must && std::ranges::none_of(functions, &engine::CallableFunction::strict)) return {};
+  if (request.ignore_eos && (must || out->shape.one_call)) {
+    return wrong("ignore_eos", "an answer that must call a function ends where the call does");
+  }
+  if (must && choice != "required") {
+    std::erase_if(functions, [&choice](const auto& each) { return each.name != choice; });
+    if (functions.empty()) {
+      return wrong("tool_choice",
+                   fmt::format("met {}, want auto, none, required or the name of a function",
+                               ipc::printable(choice)));
+    }
+  }
+  out->calls.emplace();
+  out->calls->format = format.tools;
+  out->calls->functions = std::move(functions);
+  out->calls->among_text = !must;
+  out->calls->one_call = out->shape.one_call;
+  return {};
+}
+
 Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   ChatRequest out;
-  out.with_tools = !request.tools.empty() && request.tool_choice != "none";
   const std::string& choice = request.tool_choice;
-  const bool must = choice != "auto" && choice != "none";
-  if (must && !out.with_tools) {
+  out.with_tools = !request.tools.empty() && choice != "none";
+  if (choice != "auto" && choice != "none" && !out.with_tools) {
     return wrong("tool_choice", fmt::format("met {} without tools", ipc::printable(choice)));
   }
   const std::string& form = request.tool_form == "auto" ? tool_form_ : request.tool_form;
@@ -174,43 +212,11 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   models::AnswerFormat known = format(out.with_tools && !as_text);
   if (as_text) known.tools = models::find_tool_format("hermes");
   out.marks = known.marks();
-  std::string tools = request.tools.text;
   const bool bound = !request.json_schema.empty() || !request.grammar.empty();
+  Json tools;
   if (out.with_tools) {
-    Json list = parsed(tools);
-    HEARTH_ASSIGN_OR_RETURN(auto functions, take_functions(list));
-    if (tools.find("\"strict\"") != std::string::npos) tools = ipc::dump_json(list);
-    if (known.tools == nullptr) {
-      return unsupported_tools(known.problem + "; tool_form: hermes adds one to the prompt");
-    }
-    if (bound) {
-      return unsupported_tools("met them and a schema or grammar for the answer, want one");
-    }
-    out.shape.tools = known.tools;
-    for (const auto& function : functions) {
-      out.shape.functions.push_back({function.name, engine::string_parameters(function.schema)});
-    }
-    // A named function is called once.
-    out.shape.one_call = !request.parallel_tool_calls || (must && choice != "required");
-    out.shape.must_call = must;
-    if (must || std::ranges::any_of(functions, &engine::CallableFunction::strict)) {
-      if (request.ignore_eos && (must || out.shape.one_call)) {
-        return wrong("ignore_eos", "an answer that must call a function ends where the call does");
-      }
-      if (must && choice != "required") {
-        std::erase_if(functions, [&choice](const auto& each) { return each.name != choice; });
-        if (functions.empty()) {
-          return wrong("tool_choice",
-                       fmt::format("met {}, want auto, none, required or the name of a function",
-                                   ipc::printable(choice)));
-        }
-      }
-      out.calls.emplace();
-      out.calls->format = known.tools;
-      out.calls->functions = std::move(functions);
-      out.calls->among_text = !must;
-      out.calls->one_call = out.shape.one_call;
-    }
+    tools = parsed(request.tools.text);
+    HEARTH_TRY(read_tools(request, known, &tools, &out));
   }
   // Output bound by a schema or grammar has no marks.
   if (!bound) {
@@ -234,11 +240,13 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   }
   out.conversation += switches;
   std::string messages = request.messages.text;
-  if (out.with_tools && !as_text) out.conversation += "\"tools\":" + tools + ",";
+  const bool plain = request.tools.text.find("\"strict\"") == std::string::npos;
+  const std::string text = plain ? request.tools.text : ipc::dump_json(tools);
+  if (out.with_tools && !as_text) out.conversation += "\"tools\":" + text + ",";
   if (messages.find("\"tool_calls\"") != std::string::npos) {
     HEARTH_ASSIGN_OR_RETURN(messages, messages_for_template(messages, known));
   }
-  if (as_text) messages = ipc::dump_json(with_tools_as_text(parsed(messages), parsed(tools)));
+  if (as_text) messages = ipc::dump_json(with_tools_as_text(parsed(messages), tools));
   out.conversation += "\"messages\":" + messages + "}";
   return out;
 }

@@ -12,6 +12,7 @@
 #include "engine/grammar/call_grammar.h"
 #include "engine/request.h"
 #include "ipc/schema/requests.h"
+#include "ipc/wire/json.h"
 #include "kernels/base/result.h"
 #include "models/answer/answer_format.h"
 #include "models/answer/answer_parser.h"
@@ -31,7 +32,7 @@ struct ChatRequest {
   std::string conversation;  ///< JSON, for the template
   bool with_tools = false;   ///< the conversation defines tools
   models::AnswerShape shape;
-  std::vector<std::string> marks;  ///< control tokens whose text is part of the answer
+  std::vector<std::string> marks;            ///< control tokens whose text is part of the answer
   std::optional<engine::CallGrammar> calls;  ///< what the answer's calls must be
   /// Without reasoning: the token that would begin it, if it is one token.
   std::optional<int32_t> banned{};
@@ -65,6 +66,10 @@ class ChatModel {
 
  private:
   const models::AnswerFormat& format(bool with_tools);
+  /// Reads the functions, whose list loses what templates do not need, and what may be called.
+  static Result<void> read_tools(const ipc::GenerateRequest& request,
+                                 const models::AnswerFormat& format, ipc::Json* tools,
+                                 ChatRequest* out);
   /// The tokens of `text` where other text precedes it.
   std::vector<int32_t> tokens_within(const std::string& text) const;
   std::optional<int32_t> control_token(const std::string& mark) const;

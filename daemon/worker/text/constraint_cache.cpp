@@ -81,9 +81,9 @@ Result<CompiledConstraint> ConstraintCache::get(const engine::CallGrammar& calls
   }
   if (const CompiledConstraint* known = find(key)) return *known;
   std::vector<std::string> relaxed;
-  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled,
-                          engine::compile_call_grammar(
-                              calls, relax || calls.among_text ? &relaxed : nullptr));
+  HEARTH_ASSIGN_OR_RETURN(
+      engine::Grammar compiled,
+      engine::compile_call_grammar(calls, relax || calls.among_text ? &relaxed : nullptr));
   // The marks depend on the model, not on the functions, but may differ with and without tools.
   if (marked_trie_ == nullptr || marked_ids_ != mark_ids) {
     marked_trie_ = make_trie(tokenizer_, mark_ids);

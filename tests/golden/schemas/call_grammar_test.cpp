@@ -1,6 +1,6 @@
 // Calls that a grammar enforces: random texts drawn under it are, read by the parser of their
-// format, calls of the functions with arguments that are valid against their schemas, alone or among
-// text.
+// format, calls of the functions with arguments that are valid against their schemas, alone or
+// among text.
 
 #include "engine/grammar/call_grammar.h"
 
@@ -38,7 +38,9 @@ std::shared_ptr<const TokenTrie> vocabulary(const CallGrammar& wanted) {
   for (int b = 0; b < 256; ++b) texts.emplace_back(1, static_cast<char>(b));
   for (size_t i = 0; i < wanted.control_marks.size(); ++i) texts.push_back(mark_symbol(i));
   const models::ToolFormat& format = *wanted.format;
-  texts.emplace_back(format.open);
+  for (const std::string_view text : {format.open, format.written.after, format.written.last}) {
+    texts.emplace_back(text);
+  }
   if (!format.around.empty()) texts.emplace_back(format.around[0]);
   texts.push_back(std::string(format.written.first) + std::string(format.written.before_name));
   const std::vector<std::string_view> pieces(texts.begin(), texts.end());
@@ -51,7 +53,7 @@ std::optional<std::string> random_text(Constraint& constraint, const TokenTrie& 
                                        std::mt19937& random, uint32_t going_on) {
   std::string out;
   int32_t state = Constraint::kStart;
-  for (int step = 0; step < 600; ++step) {
+  for (int step = 0; step < 3000; ++step) {
     const Constraint::Mask& mask = constraint.mask(state);
     if (constraint.accepts(state) && (mask.count == 0 || random() % going_on == 0)) return out;
     std::vector<int32_t> allowed;
@@ -63,7 +65,8 @@ std::optional<std::string> random_text(Constraint& constraint, const TokenTrie& 
     // Longer texts are preferred: they are the marks.
     int32_t chosen = allowed[random() % allowed.size()];
     for (const int32_t id : allowed) {
-      if ((trie.piece(id).size() > 2 || trie.piece(id)[0] == '\xFF') && random() % 4 == 0) chosen = id;
+      if ((trie.piece(id).size() > 2 || trie.piece(id)[0] == '\xFF') && random() % 4 == 0)
+        chosen = id;
     }
     out += trie.piece(chosen);
     state = constraint.advance(state, chosen);
@@ -100,7 +103,8 @@ bool allows(const CallGrammar& wanted, std::string_view text) {
       break;
     }
     for (const char c : unit) {
-      if (state != Constraint::kDead) state = constraint.advance_byte(state, static_cast<uint8_t>(c));
+      if (state != Constraint::kDead)
+        state = constraint.advance_byte(state, static_cast<uint8_t>(c));
     }
     text.remove_prefix(bytes);
   }
@@ -210,7 +214,8 @@ TEST_CASE("any text may stand around calls, and what opens one begins a valid on
       const std::string after = std::string(form.after) + std::string(form.last);
       const std::string call = before + "f" + std::string(form.between) +
                                (format.style == models::CallStyle::kTagged ? "" : "{}") + after;
-      for (const char* text : {"", "plain", "a < b {\"name\": 1}\n", "\xE2\x82", "\x80\xC3 <tool"}) {
+      for (const char* text :
+           {"", "plain", "a < b {\"name\": 1}\n", "\xE2\x82", "\x80\xC3 <tool"}) {
         CHECK_MESSAGE(allows(wanted, text), text);
       }
       CHECK_MESSAGE(allows(wanted, call), call);
@@ -224,6 +229,18 @@ TEST_CASE("any text may stand around calls, and what opens one begins a valid on
       CHECK(allows(wanted, "Let me see.\n" + call + "\nSo."));
       CHECK(allows(wanted, "a" + call + "\n" + call));
       CHECK_FALSE(allows(wanted, "a" + std::string(format.open) + " b"));
+      if (control) {
+        // What opens a call, spelled out in plain text.
+        const auto compiled = compile_call_grammar(wanted);
+        Constraint constraint(*compiled, vocabulary(wanted));
+        int32_t state = Constraint::kStart;
+        for (const char c : format.open) {
+          if (state != Constraint::kDead) {
+            state = constraint.advance_byte(state, static_cast<uint8_t>(c));
+          }
+        }
+        CHECK((state == Constraint::kDead) == !format.list_begin.starts_with("```"));
+      }
       wanted.one_call = true;
       CHECK(allows(wanted, "Let me see.\n" + call));
       CHECK_FALSE(allows(wanted, call + "\n" + call));
@@ -237,15 +254,18 @@ TEST_CASE("any text may stand around calls, and what opens one begins a valid on
       CHECK_FALSE(allows(wanted, "</think>" + opened));
     }
   }
-  // Blanks and identifiers differ between models of one form.
+}
+
+TEST_CASE("blanks and identifiers of calls may differ between models of one form") {
   CallGrammar wanted;
   wanted.functions = functions();
   wanted.among_text = true;
   wanted.format = models::find_tool_format("hermes");
   CHECK(allows(wanted, "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"));
-  CHECK(allows(wanted, "<tool_call>\n\n{\"name\": \"pick\", \"arguments\": {\"of\": \"a\"}}\n</tool_call>"));
-  CHECK_FALSE(
-      allows(wanted, "<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"of\": \"c\"}}\n</tool_call>"));
+  CHECK(allows(
+      wanted, "<tool_call>\n\n{\"name\": \"pick\", \"arguments\": {\"of\": \"a\"}}\n</tool_call>"));
+  CHECK_FALSE(allows(
+      wanted, "<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"of\": \"c\"}}\n</tool_call>"));
   wanted.format = models::find_tool_format("kimi");
   CHECK(allows(wanted,
                "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:7"

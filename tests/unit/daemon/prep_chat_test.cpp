@@ -103,8 +103,8 @@ TEST_CASE("a template without tools is given a form of calls where that is asked
 }
 
 TEST_CASE("calls and results become text of the conversation") {
-  const ipc::Json tools = ipc::Json::parse(
-      R"([{"type":"function","function":{"name":"f"},"cache_keep_s":60}])");
+  const ipc::Json tools =
+      ipc::Json::parse(R"([{"type":"function","function":{"name":"f"},"cache_keep_s":60}])");
   const ipc::Json made = with_tools_as_text(ipc::Json::parse(R"([
       {"role":"system","content":"S"},{"role":"user","content":"U"},
       {"role":"assistant","content":"A","tool_calls":[
@@ -124,8 +124,9 @@ TEST_CASE("calls and results become text of the conversation") {
         "<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n</tool_call>");
   CHECK_FALSE(made[2].contains("tool_calls"));
   CHECK(made[3]["role"] == "user");
-  CHECK(made[3]["content"] == "<tool_response>\none\n</tool_response>\n"
-                              "<tool_response>\ntwo\n</tool_response>");
+  CHECK(made[3]["content"] ==
+        "<tool_response>\none\n</tool_response>\n"
+        "<tool_response>\ntwo\n</tool_response>");
   CHECK(made[3]["cache_keep_s"] == 5);
   CHECK(made[4]["content"] == "V");
   CHECK(with_tools_as_text(ipc::Json::parse(R"([{"role":"user"}])"), tools)[0]["role"] == "system");
