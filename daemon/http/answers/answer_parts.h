@@ -66,16 +66,6 @@ std::string_view request_id_of(const Head& head);
 /// A server-sent event with an event type.
 void append_event(std::string_view type, const Json& data, std::string* out);
 
-// ---- Ollama's API.
-/// "2026-11-25T08:00:00Z"
-std::string time_text(int64_t seconds);
-/// The model or role that a name means; null: none.
-struct NamedEntry {
-  std::string name;
-  const ipc::ModelEntry* entry = nullptr;
-};
-NamedEntry find_entry(const ipc::ModelsReply& reply, std::string_view name);
-
 // ---- The writers.
 /// Joins the answers to several prompts, of `n` samples each: choices in the order of the prompts.
 std::unique_ptr<AnswerWriter> make_joined_answer(std::unique_ptr<AnswerWriter> inner, int32_t n);

@@ -3,11 +3,15 @@
 #include <string>
 #include <vector>
 
-#include "daemon/http/answers/answer_parts.h"
+#include "daemon/http/answers/api_answer.h"
+#include "daemon/http/answers/named_models.h"
 #include "ipc/files/model_file.h"
+#include "ipc/wire/json.h"
 
 namespace hearth::http {
 namespace {
+
+using ipc::Json;
 
 /// Null until a worker has read the model's file.
 Json sampling_json(const ipc::ModelEntry& entry) {

@@ -8,6 +8,7 @@
 
 #include "daemon/http/answers/answer_parts.h"
 #include "daemon/http/answers/logprob_lists.h"
+#include "daemon/http/answers/named_models.h"
 
 namespace hearth::http {
 namespace {

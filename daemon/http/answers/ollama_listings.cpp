@@ -4,11 +4,15 @@
 
 #include <algorithm>
 
-#include "daemon/http/answers/answer_parts.h"
+#include "daemon/http/answers/api_answer.h"
+#include "daemon/http/answers/named_models.h"
+#include "ipc/wire/json.h"
 #include "kernels/base/numbers.h"
 
 namespace hearth::http {
 namespace {
+
+using ipc::Json;
 
 std::string parameter_size(uint64_t parameters) {
   const double count = as_double(parameters);
