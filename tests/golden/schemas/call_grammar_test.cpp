@@ -30,6 +30,24 @@ const std::vector<CallableFunction>& functions() {
   return all;
 }
 
+/// The text with control marks as their symbols.
+std::string with_symbols(std::string_view text, const std::vector<std::string>& marks) {
+  std::string out;
+  while (!text.empty()) {
+    size_t bytes = 1;
+    std::string unit(1, text.front());
+    for (size_t i = 0; i < marks.size(); ++i) {
+      if (!text.starts_with(marks[i])) continue;
+      unit = mark_symbol(i);
+      bytes = marks[i].size();
+      break;
+    }
+    out += unit;
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
 /// All bytes, some texts of several bytes, what opens a call, and the symbols of control marks.
 std::shared_ptr<const TokenTrie> vocabulary(const CallGrammar& wanted) {
   std::vector<std::string> texts = {
@@ -42,7 +60,10 @@ std::shared_ptr<const TokenTrie> vocabulary(const CallGrammar& wanted) {
     texts.emplace_back(text);
   }
   if (!format.around.empty()) texts.emplace_back(format.around[0]);
-  texts.push_back(std::string(format.written.first) + std::string(format.written.before_name));
+  const std::string opening =
+      std::string(format.written.first) + std::string(format.written.before_name);
+  texts.push_back(opening);
+  texts.push_back(with_symbols(opening, wanted.control_marks));
   const std::vector<std::string_view> pieces(texts.begin(), texts.end());
   return std::make_shared<TokenTrie>(pieces);
 }
@@ -93,20 +114,8 @@ bool allows(const CallGrammar& wanted, std::string_view text) {
   REQUIRE_MESSAGE(compiled.ok(), (compiled.ok() ? "" : compiled.error().message));
   Constraint constraint(*compiled, vocabulary(wanted));
   int32_t state = Constraint::kStart;
-  while (!text.empty() && state != Constraint::kDead) {
-    size_t bytes = 1;
-    std::string unit(1, text.front());
-    for (size_t i = 0; i < wanted.control_marks.size(); ++i) {
-      if (!text.starts_with(wanted.control_marks[i])) continue;
-      unit = mark_symbol(i);
-      bytes = wanted.control_marks[i].size();
-      break;
-    }
-    for (const char c : unit) {
-      if (state != Constraint::kDead)
-        state = constraint.advance_byte(state, static_cast<uint8_t>(c));
-    }
-    text.remove_prefix(bytes);
+  for (const char c : with_symbols(text, wanted.control_marks)) {
+    if (state != Constraint::kDead) state = constraint.advance_byte(state, static_cast<uint8_t>(c));
   }
   return state != Constraint::kDead && constraint.accepts(state);
 }
