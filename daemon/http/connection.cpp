@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "daemon/http/answers/metrics.h"
-#include "daemon/http/requests/api_embeddings.h"
+#include "ipc/wire/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/match.h"
 #include "kernels/base/numbers.h"
@@ -22,12 +22,6 @@ constexpr size_t kAheadBytes = 64 << 10;
 // How long to wait, after an answer that ends the connection, for the client to read it. Closing at
 // once could discard the answer if the client is still sending.
 constexpr int64_t kLingerMs = 2'000;
-
-int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -66,6 +60,8 @@ ParsedBody parse_body(const Route& route, HttpRequest request, const PromptRules
     take(parse_count_tokens(std::move(request.body), rules));
   } else if (route.action == Action::kEmbeddings) {
     take(parse_embeddings(std::move(request.body)));
+  } else if (route.action == Action::kOllamaEmbed || route.action == Action::kOllamaEmbeddings) {
+    take(parse_ollama_embed(route.action == Action::kOllamaEmbeddings, std::move(request.body)));
   } else {
     take(parse_call(route.api, std::move(request.body), rules));
   }
@@ -73,6 +69,12 @@ ParsedBody parse_body(const Route& route, HttpRequest request, const PromptRules
 }
 
 }  // namespace
+
+int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -245,7 +247,18 @@ void Connection::handle(HttpRequest request) {
     case Action::kGenerate:
     case Action::kTokenize:
     case Action::kEmbeddings:
+    case Action::kOllamaEmbed:
+    case Action::kOllamaEmbeddings:
     case Action::kCountTokens: return parse(std::move(request));
+    case Action::kOllamaVersion:
+      return respond({.body = fmt::format(R"({{"version":{}}})",
+                                          ipc::json_quote(host_.backend().stats().version))});
+    case Action::kOllamaTags: return respond({.body = ollama_tags_body(host_.backend().models())});
+    case Action::kOllamaPs:
+      return respond({.body = ollama_ps_body(host_.backend().models(), seconds_since_1970())});
+    case Action::kOllamaShow: return show_model(std::move(request.body));
+    case Action::kGreeting:
+      return respond({.body = "hearth is running\n", .type = "text/plain; charset=utf-8"});
     case Action::kModels: return respond({.body = models_body(host_.backend().models())});
     case Action::kModel: {
       std::string body = model_body(host_.backend().models(), route_.name);
@@ -274,6 +287,19 @@ void Connection::handle(HttpRequest request) {
                                 "\r\n"
                                 "Access-Control-Max-Age: 600\r\n"});
   }
+}
+
+void Connection::show_model(std::string body) {
+  if (body.size() > host_.config().inline_bytes) {
+    return respond_error(route_.api, Error::too_large("the body is longer than a model's name"));
+  }
+  const Result<std::string> name = parse_ollama_name(std::move(body));
+  if (!name) return respond_error(route_.api, name.error());
+  std::string shown = ollama_show_body(host_.backend().models(), *name);
+  if (!shown.empty()) return respond({.body = std::move(shown)});
+  respond_error(
+      route_.api,
+      Error::not_found(fmt::format("model '{}' not found", ipc::printable(*name)), "model"));
 }
 
 void Connection::parse(HttpRequest request) {
@@ -322,6 +348,8 @@ void Connection::begin(ParsedBody body) {
         exchange.embeds = true;
         exchange.base64 = embeddings.base64;
         exchange.dimensions = embeddings.dimensions;
+        exchange.ollama = embeddings.ollama;
+        exchange.fields = note_fields(embeddings.ignored, 0);
         return std::move(embeddings.request);
       },
       [&](Call& call) -> ipc::ComputeRequest {
@@ -330,6 +358,10 @@ void Connection::begin(ParsedBody body) {
         exchange.chunked = body.may_chunk;
         exchange.max_tokens = call.request.max_tokens;
         exchange.fields = note_fields(call.ignored, call.volatile_lines);
+        if (call.loads) {
+          exchange.loads = true;
+          return ipc::TokenizeRequest{.model = std::move(call.request.model), .text = " "};
+        }
         exchange.writer =
             make_answer_writer(call, fmt::format("{}-{}", host_.config().instance, exchange.number),
                                seconds_since_1970());

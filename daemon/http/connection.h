@@ -15,6 +15,7 @@
 
 #include "daemon/http/answers/api_answer.h"
 #include "daemon/http/request_reader.h"
+#include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/requests/api_request.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/server.h"
@@ -30,6 +31,7 @@ constexpr int64_t kNever = INT64_MAX;
 /// Delay before retrying when other requests or unread answers take all the room.
 constexpr int64_t kRetryMs = 1'000;
 int64_t now_ms();
+int64_t seconds_since_1970();
 
 class Connection;
 
@@ -87,10 +89,12 @@ struct Exchange {
   bool chunked = false;
   bool begun = false;                      ///< the header of a stream was sent
   std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize or embed
+  bool loads = false;                      ///< Ollama: a request without a prompt
   bool embeds = false;
   bool base64 = false;      ///< embed: vectors in base64 instead of lists of numbers
   uint64_t dimensions = 0;  ///< embed: that the vectors must have; 0: any
-  bool counts = false;      ///< tokenize: only the number of tokens, in Anthropic's format
+  OllamaVectors ollama = OllamaVectors::kNone;
+  bool counts = false;  ///< tokenize: only the number of tokens, in Anthropic's format
   /// Prompts that are answered after the current one, and a request like it without its prompt.
   std::deque<FurtherPrompt> further{};
   ipc::GenerateRequest like{};
@@ -135,6 +139,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void read_aside(std::string_view json);
   void fail(const Error& error, int64_t retry_ms = 0);
   void end_reply(const Response& response);
+  void end_tokenized(const ipc::TokenizeReply& reply);
+  void show_model(std::string body);
   /// A request is being parsed or answered; the next one waits.
   bool busy() const { return parsing_bytes_ > 0 || exchange_.has_value(); }
   void begin_stream();

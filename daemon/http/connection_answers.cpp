@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "daemon/http/connection.h"
-#include "daemon/http/requests/api_embeddings.h"
 #include "kernels/base/log.h"
 
 namespace hearth::http {
@@ -139,9 +138,10 @@ void Connection::respond_error(Api api, const Error& error, int64_t retry_ms) {
 
 void Connection::begin_stream() {
   if (std::exchange(exchange_->begun, true)) return;
-  out_ +=
-      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-      "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
+  fmt::format_to(std::back_inserter(out_),
+                 "HTTP/1.1 200 OK\r\nContent-Type: {}\r\n"
+                 "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n",
+                 stream_type(exchange_->api));
   out_ += exchange_->fields;
   out_ += request_id_line();
   out_ += cors();
@@ -235,11 +235,12 @@ void Connection::read_aside(std::string_view json) {
     bool counts = false;
     bool base64 = false;
     uint64_t dimensions = 0;
+    OllamaVectors ollama = OllamaVectors::kNone;
     std::optional<Result<ipc::Event>> event{};
     std::string body{};
   };
-  auto work = std::make_shared<Work>(
-      Work{std::string(json), exchange_->counts, exchange_->base64, exchange_->dimensions});
+  auto work = std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->base64,
+                                          exchange_->dimensions, exchange_->ollama});
   reading_aside_ = true;
   host_.backend().run_aside(
       uid_, json.size(),
@@ -255,7 +256,7 @@ void Connection::read_aside(std::string_view json) {
             work->event->value() = ipc::ErrorEvent{fits.take_error()};
             return;
           }
-          work->body = embeddings_body(*vectors, work->base64);
+          work->body = embeddings_body(*vectors, work->base64, work->ollama);
         } else {
           return;
         }
@@ -278,6 +279,14 @@ void Connection::read_aside(std::string_view json) {
 void Connection::end_reply(const Response& response) {
   respond(response);
   finish();
+}
+
+void Connection::end_tokenized(const ipc::TokenizeReply& reply) {
+  if (exchange_->loads) {
+    return end_reply({.body = ollama_loaded_body(exchange_->api, reply.model, seconds_since_1970()),
+                      .type = "application/x-ndjson"});
+  }
+  end_reply({.body = exchange_->counts ? count_tokens_body(reply) : tokenize_body(reply)});
 }
 
 void Connection::fail(const Error& error, int64_t retry_ms) {
@@ -312,13 +321,13 @@ void Connection::on_event(const ipc::Event& event) {
     return fail(error->error, error->retry_ms);
   }
   if (const auto* reply = std::get_if<ipc::TokenizeReply>(&event)) {
-    return end_reply({.body = exchange.counts ? count_tokens_body(*reply) : tokenize_body(*reply)});
+    return end_tokenized(*reply);
   }
   if (const auto* reply = std::get_if<ipc::EmbedReply>(&event)) {
     if (Result<void> fits = check_dimensions(*reply, exchange.dimensions); !fits) {
       return fail(fits.error());
     }
-    return end_reply({.body = embeddings_body(*reply, exchange.base64)});
+    return end_reply({.body = embeddings_body(*reply, exchange.base64, exchange.ollama)});
   }
   if (!exchange.writer) return;
   if (const auto* started = std::get_if<ipc::StartedEvent>(&event)) {

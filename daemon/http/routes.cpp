@@ -28,6 +28,32 @@ constexpr std::array kRoutes = {
     Known{"POST", "/v1/responses", Action::kGenerate, Api::kResponses, Scope::kGenerate},
     Known{"POST", "/v1/messages", Action::kGenerate, Api::kMessages, Scope::kGenerate},
     Known{"POST", "/v1/embeddings", Action::kEmbeddings, Api::kCompletions, Scope::kGenerate},
+    Known{"GET", "/", Action::kGreeting, Api::kCompletions, Scope::kRead},
+    Known{"GET", "/api/version", Action::kOllamaVersion, Api::kOllamaChat, Scope::kRead},
+    Known{"GET", "/api/tags", Action::kOllamaTags, Api::kOllamaChat, Scope::kRead},
+    Known{"GET", "/api/ps", Action::kOllamaPs, Api::kOllamaChat, Scope::kRead},
+    Known{"POST", "/api/show", Action::kOllamaShow, Api::kOllamaChat, Scope::kRead},
+    Known{"POST", "/api/generate", Action::kGenerate, Api::kOllamaGenerate, Scope::kGenerate},
+    Known{"POST", "/api/chat", Action::kGenerate, Api::kOllamaChat, Scope::kGenerate},
+    Known{"POST", "/api/embed", Action::kOllamaEmbed, Api::kOllamaChat, Scope::kGenerate},
+    Known{"POST", "/api/embeddings", Action::kOllamaEmbeddings, Api::kOllamaChat, Scope::kGenerate},
+};
+/// What changes files is done at the command line.
+struct Elsewhere {
+  std::string_view path;
+  std::string_view instead;
+};
+constexpr std::array kElsewhere = {
+    Elsewhere{"/api/pull", "`hearth pull` downloads models"},
+    Elsewhere{"/api/create",
+              "`hearth convert` and `hearth quantize` make model files; a request "
+              "has its own system prompt and options"},
+    Elsewhere{"/api/delete", "models are files in the model folders; remove the file"},
+    Elsewhere{"/api/copy",
+              "models are files in the model folders; roles in the configuration are "
+              "other names for them"},
+    Elsewhere{"/api/push", "models are not uploaded"},
+    Elsewhere{"/api/blobs", "models are files in the model folders"},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
 constexpr std::string_view kRequestPrefix = "/v1/requests/";
@@ -203,6 +229,7 @@ std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
 
 Api api_of(std::string_view target) {
   const std::string path = meant_path(target.substr(0, target.find('?')));
+  if (path.starts_with("/api/")) return Api::kOllamaChat;
   return path.starts_with("/v1/messages") ? Api::kMessages : Api::kCompletions;
 }
 
@@ -261,13 +288,14 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
   if (auto refusal = check_key(rules, head, Scope::kRead); refusal && refusal->status != 403) {
     return refusal;
   }
-  if (path.starts_with("/api/")) {
-    return Refusal{404, "Ollama's API is not served here; OpenAI's is under /v1"};
+  for (const Elsewhere& each : kElsewhere) {
+    if (!path.starts_with(each.path)) continue;
+    return Refusal{501, std::string(each.path) + " is not served: " + std::string(each.instead)};
   }
   return Refusal{404,
                  "there is nothing at this path; the APIs are under /v1: /v1/models, "
                  "/v1/chat/completions, /v1/responses, /v1/completions, /v1/embeddings and "
-                 "Anthropic's /v1/messages"};
+                 "Anthropic's /v1/messages, and Ollama's under /api"};
 }
 
 std::string_view reason_phrase(int status) {

@@ -22,7 +22,15 @@ enum class Action {
   kMetrics,
   kEmbeddings,
   kCountTokens,  ///< of Anthropic's messages API
-  kPreflight,    ///< a browser's preflight for a cross-origin request
+  // Of Ollama's API:
+  kOllamaVersion,
+  kOllamaTags,
+  kOllamaPs,
+  kOllamaShow,
+  kOllamaEmbed,
+  kOllamaEmbeddings,  ///< the older form of the last one
+  kGreeting,          ///< by which its clients see that a server runs
+  kPreflight,         ///< a browser's preflight for a cross-origin request
 };
 
 struct Route {

@@ -3,11 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/grammar/rule_set.h"
 #include "engine/grammar/schema_reader.h"
+#include "kernels/base/chars.h"
 #include "models/template/json.h"
-#include "models/template/text.h"
 
 namespace hearth::engine {
 namespace {
@@ -19,6 +20,11 @@ class CallGrammarWriter {
 
   Result<Grammar> run() {
     HEARTH_ASSIGN_OR_RETURN(const int32_t whole, rules_.add(nullptr, "the answer"));
+    if (wanted_.among_text) {
+      HEARTH_ASSIGN_OR_RETURN(PiecePtr text, text_with_calls());
+      rules_.set(whole, std::move(text));
+      return rules_.compile();
+    }
     HEARTH_ASSIGN_OR_RETURN(PiecePtr front, reasoning());
     HEARTH_ASSIGN_OR_RETURN(PiecePtr called, calls());
     rules_.set(whole, seq_piece({std::move(front), std::move(called)}));
@@ -27,9 +33,8 @@ class CallGrammarWriter {
 
  private:
   /// The text, with control marks as their symbols.
-  PiecePtr literal(std::string_view text) const {
-    std::vector<PiecePtr> out;
-    std::string plain;
+  std::string encoded(std::string_view text) const {
+    std::string out;
     while (!text.empty()) {
       size_t which = 0;
       const auto& marks = wanted_.control_marks;
@@ -37,73 +42,136 @@ class CallGrammarWriter {
         ++which;
       }
       if (which == marks.size()) {
-        plain += text.front();
+        out += text.front();
         text.remove_prefix(1);
         continue;
       }
-      out.push_back(text_piece(std::exchange(plain, {}) + mark_symbol(which)));
+      out += mark_symbol(which);
       text.remove_prefix(marks[which].size());
     }
-    out.push_back(text_piece(std::move(plain)));
+    return out;
+  }
+  PiecePtr literal(std::string_view text) const { return text_piece(encoded(text)); }
+
+  static PiecePtr blanks(int32_t most) {
+    return repeat_piece(chars_piece({{' ', ' '}, {'\n', '\n'}, {'\r', '\r'}, {'\t', '\t'}}), 0,
+                        most);
+  }
+  /// Blanks that a model may write where its template has none.
+  PiecePtr gap() const { return blanks(wanted_.among_text ? kMostBlanks : 0); }
+  /// Part of a call as the template writes it. A model that is free to call has its own blanks.
+  PiecePtr written(std::string_view text) const {
+    if (!wanted_.among_text) return literal(text);
+    std::vector<PiecePtr> out;
+    while (!text.empty()) {
+      const size_t blank = std::min(text.find_first_of(" \n"), text.size());
+      if (blank > 0) out.push_back(literal(text.substr(0, blank)));
+      text.remove_prefix(blank);
+      if (text.empty()) break;
+      out.push_back(gap());
+      text.remove_prefix(std::min(text.find_first_not_of(" \n"), text.size()));
+    }
     return seq_piece(std::move(out));
   }
-  bool is_control(std::string_view mark) const {
-    return std::ranges::find(wanted_.control_marks, mark) != wanted_.control_marks.end();
-  }
 
-  /// Any text up to the first `mark`, and the mark. A rule for each part of the mark that can have
-  /// been read, each ending in the next one, so that no stack grows.
-  Result<PiecePtr> until(std::string_view mark) {
-    HEARTH_ASSIGN_OR_RETURN(const PiecePtr any, rules_.as_rule(chars_piece(complement({}))));
-    if (is_control(mark)) return seq_piece({repeat_piece(any, 0, -1), literal(mark)});
-    std::vector<std::string> chars;
-    for (std::string_view rest = mark; !rest.empty();) {
-      const size_t bytes = models::jinja::first_char(rest).bytes;
-      chars.emplace_back(rest.substr(0, bytes));
-      rest.remove_prefix(bytes);
+  /// A text as numbers: its bytes, and kByteValues and more for control marks.
+  using Units = std::vector<uint32_t>;
+  static Units units_of(std::string_view bytes) {
+    Units out;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const uint32_t byte = byte_of(bytes[i]);
+      out.push_back(byte == kMarkByte ? kByteValues + byte_of(bytes[++i]) - 1 : byte);
+    }
+    return out;
+  }
+  /// A text that ends a stretch of any text, and what follows it; null: it cannot be written.
+  struct Stop {
+    std::string_view text;
+    PiecePtr then;
+  };
+  /// Any text up to the first stop. There is a rule for each beginning of a stop that can have been
+  /// read; each ends in the next one, so no stack grows. `open_end`: the whole text may also end
+  /// anywhere in it, and other control marks belong to it.
+  Result<PiecePtr> up_to(const std::vector<Stop>& stops, bool open_end,
+                         std::string_view not_first = {}) {
+    std::vector<Units> ends;
+    std::vector<PiecePtr> thens;
+    for (const Stop& stop : stops) {
+      const std::string marked = encoded(stop.text);
+      ends.push_back(units_of(marked));
+      thens.push_back(stop.then);
+      // A control mark that is spelled out reads like itself.
+      if (marked == stop.text) continue;
+      ends.push_back(units_of(stop.text));
+      thens.push_back(nullptr);
+    }
+    std::vector<Units> read = {{}};
+    for (const Units& units : ends) {
+      for (size_t n = 1; n < units.size(); ++n) {
+        Units begin(units.begin(), units.begin() + n);
+        if (std::ranges::find(read, begin) == read.end()) read.push_back(std::move(begin));
+      }
     }
     std::vector<int32_t> rules;
-    for (size_t i = 0; i < chars.size(); ++i) {
-      HEARTH_ASSIGN_OR_RETURN(const int32_t rule, rules_.add(nullptr, "reasoning"));
+    for (size_t i = 0; i < read.size(); ++i) {
+      HEARTH_ASSIGN_OR_RETURN(const int32_t rule, rules_.add(nullptr, "text"));
       rules.push_back(rule);
     }
-    for (size_t i = 0; i < chars.size(); ++i) {
+    const size_t num_units = kByteValues + wanted_.control_marks.size();
+    const auto ways_after = [&](const Units& before, std::string_view except) {
       std::vector<PiecePtr> ways;
-      CharRanges named;
-      for (size_t k = 0; k < chars.size(); ++k) {
-        if (std::find(chars.begin(), chars.begin() + k, chars[k]) != chars.begin() + k) {
-          continue;  // once each
+      if (open_end) ways.push_back(text_piece(""));
+      std::map<size_t, CharRanges> bytes_to;
+      for (uint32_t unit = 0; unit < num_units; ++unit) {
+        const bool is_mark = unit >= kByteValues;
+        if (unit == kMarkByte) continue;
+        if (std::ranges::any_of(except, [unit](char c) { return byte_of(c) == unit; })) continue;
+        Units now = before;
+        now.push_back(unit);
+        const auto ends_now = [&now](const Units& text) {
+          return text.size() <= now.size() && std::equal(text.rbegin(), text.rend(), now.rbegin());
+        };
+        const auto stop = std::ranges::find_if(ends, ends_now);
+        const PiecePtr one =
+            is_mark ? text_piece(mark_symbol(unit - kByteValues)) : bytes_piece({{unit, unit}});
+        if (stop != ends.end()) {
+          const PiecePtr& then = thens[stop - ends.begin()];
+          if (then != nullptr) ways.push_back(seq_piece({one, then}));
+          continue;
         }
-        const uint32_t code = models::jinja::first_char(chars[k]).code;
-        named.emplace_back(code, code);
-        const size_t next = matched_after(chars, i, chars[k]);
-        const PiecePtr one = chars_piece({{code, code}});
-        ways.push_back(next == chars.size() ? one : seq_piece({one, rule_piece(rules[next])}));
+        size_t next = 0;
+        for (size_t i = 0; i < read.size(); ++i) {
+          if (ends_now(read[i]) && read[i].size() > read[next].size()) next = i;
+        }
+        if (!is_mark) {
+          bytes_to[next].emplace_back(unit, unit);
+        } else if (next != 0 || open_end) {
+          ways.push_back(seq_piece({one, rule_piece(rules[next])}));
+        }
       }
-      ways.push_back(seq_piece({chars_piece(complement(std::move(named))), rule_piece(rules[0])}));
-      rules_.set(rules[i], any_piece(std::move(ways)));
-    }
-    return rule_piece(rules[0]);
+      for (auto& [next, bytes] : bytes_to) {
+        ways.push_back(seq_piece({bytes_piece(std::move(bytes)), rule_piece(rules[next])}));
+      }
+      return any_piece(std::move(ways));
+    };
+    for (size_t i = 0; i < read.size(); ++i) rules_.set(rules[i], ways_after(read[i], {}));
+    if (not_first.empty()) return rule_piece(rules[0]);
+    return rules_.as_rule(ways_after({}, not_first));
   }
-  /// Characters of the mark that stand at the end of its first `matched` and `next`.
-  static size_t matched_after(const std::vector<std::string>& mark, size_t matched,
-                              const std::string& next) {
-    std::vector<std::string> text(mark.begin(), mark.begin() + matched);
-    text.push_back(next);
-    for (size_t n = std::min(text.size(), mark.size()); n > 0; --n) {
-      if (std::equal(mark.begin(), mark.begin() + n, text.end() - n)) {
-        return n;
-      }
-    }
-    return 0;
+  Result<PiecePtr> until(std::string_view mark) { return up_to({{mark, text_piece("")}}, false); }
+
+  /// The body of a message in channels, which no header can interrupt.
+  Result<PiecePtr> body(PiecePtr then, bool open_end) {
+    return up_to({{"<|end|>", std::move(then)}, {"<|start|>", nullptr}, {"<|channel|>", nullptr}},
+                 open_end);
   }
 
   Result<PiecePtr> reasoning() {
     const PiecePtr breaks = repeat_piece(text_piece("\n"), 0, 2);
     if (wanted_.format->style == models::CallStyle::kChannels) {
-      HEARTH_ASSIGN_OR_RETURN(PiecePtr rest, until("<|end|>"));
-      return optional_piece(seq_piece({literal("<|channel|>analysis<|message|>"), std::move(rest),
-                                       literal("<|start|>assistant")}));
+      HEARTH_ASSIGN_OR_RETURN(PiecePtr rest, body(literal("<|start|>assistant"), false));
+      return optional_piece(
+          seq_piece({literal("<|channel|>analysis<|message|>"), std::move(rest)}));
     }
     if (wanted_.reasoning.empty()) return text_piece("");
     HEARTH_ASSIGN_OR_RETURN(PiecePtr rest, until(wanted_.reasoning.end));
@@ -112,7 +180,7 @@ class CallGrammarWriter {
   }
 
   Result<PiecePtr> arguments(const CallableFunction& function) {
-    SchemaReader reader(rules_, relaxed_);
+    SchemaReader reader(rules_, function.strict ? nullptr : relaxed_);
     if (wanted_.format->style != models::CallStyle::kTagged) return reader.read(function.schema);
     HEARTH_ASSIGN_OR_RETURN(const auto parameters, reader.parameters(function.schema));
     const models::ArgumentTags& tags = wanted_.format->tags;
@@ -138,8 +206,8 @@ class CallGrammarWriter {
     return seq_piece(std::move(out));
   }
 
-  Result<PiecePtr> calls() {
-    const models::ToolFormat::Written& written = wanted_.format->written;
+  /// The name of a function and its arguments.
+  Result<PiecePtr> name_and_arguments() {
     std::vector<PiecePtr> each;
     for (const CallableFunction& function : wanted_.functions) {
       Result<PiecePtr> given = arguments(function);
@@ -149,18 +217,112 @@ class CallGrammarWriter {
         error.field = "tools";
         return error;
       }
-      each.push_back(seq_piece({text_piece(function.name), literal(written.between), *given}));
+      each.push_back(seq_piece({text_piece(function.name), between(), gap(), *given, gap()}));
     }
-    HEARTH_ASSIGN_OR_RETURN(PiecePtr call, rules_.as_rule(seq_piece({literal(written.before_name),
-                                                                     any_piece(std::move(each)),
-                                                                     literal(written.after)})));
-    PiecePtr more = text_piece("");
-    if (written.several && !wanted_.one_call) {
-      more = repeat_piece(seq_piece({literal(written.separator), call}), 0, -1);
-    }
-    return seq_piece(
-        {literal(written.first), std::move(call), std::move(more), literal(written.last)});
+    return rules_.as_rule(any_piece(std::move(each)));
   }
+  PiecePtr between() const {
+    const models::ToolFormat& format = *wanted_.format;
+    if (!wanted_.among_text) return literal(format.written.between);
+    if (format.style == models::CallStyle::kChannels) {
+      const PiecePtr type = seq_piece(
+          {gap(), optional_piece(literal("<|constrain|>")), optional_piece(text_piece("json"))});
+      return seq_piece({type, literal("<|message|>")});
+    }
+    if (format.id_begin.empty()) return written(format.written.between);
+    const PiecePtr id = chars_piece({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
+    return seq_piece(
+        {literal(format.id_begin), repeat_piece(id, 0, kMostIdChars), literal(format.name_end)});
+  }
+
+  Result<PiecePtr> calls() {
+    const models::ToolFormat::Written& form = wanted_.format->written;
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr named, name_and_arguments());
+    HEARTH_ASSIGN_OR_RETURN(
+        PiecePtr call,
+        rules_.as_rule(seq_piece({literal(form.before_name), named, literal(form.after)})));
+    return seq_piece({literal(form.first), call, more(call), literal(form.last)});
+  }
+  /// Further calls after the first.
+  PiecePtr more(const PiecePtr& call) const {
+    const models::ToolFormat::Written& form = wanted_.format->written;
+    if (!form.several || wanted_.one_call) return text_piece("");
+    return repeat_piece(seq_piece({written(form.separator), call}), 0, -1);
+  }
+
+  /// Text in which calls may stand, with reasoning before it.
+  Result<PiecePtr> text_with_calls() {
+    HEARTH_ASSIGN_OR_RETURN(const int32_t rule, rules_.add(nullptr, "text with calls"));
+    const PiecePtr text = rule_piece(rule);
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr named, name_and_arguments());
+    const PiecePtr rest = wanted_.one_call ? text_piece("") : text;
+    if (wanted_.format->style == models::CallStyle::kChannels) {
+      HEARTH_ASSIGN_OR_RETURN(PiecePtr first, message(named, text));
+      rules_.set(rule, std::move(first));
+      return text;
+    }
+    HEARTH_ASSIGN_OR_RETURN(
+        PiecePtr all, wanted_.format->bare ? calls_alone(named, rest) : calls_in_text(named, rest));
+    rules_.set(rule, std::move(all));
+    if (wanted_.reasoning.empty()) return text;
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr thoughts, up_to({{wanted_.reasoning.end, text}}, true));
+    if (wanted_.reasoning_open) return thoughts;
+    return any_piece({text, seq_piece({blanks(-1), literal(wanted_.reasoning.begin), thoughts})});
+  }
+
+  /// Any text without the mark that opens a call, and from that mark on a call.
+  Result<PiecePtr> calls_in_text(const PiecePtr& named, const PiecePtr& rest) {
+    const models::ToolFormat& format = *wanted_.format;
+    const models::ToolFormat::Written& form = format.written;
+    const std::string opening = std::string(form.first) + std::string(form.before_name);
+    const bool around = !format.around.empty() && opening.starts_with(format.around.front());
+    const std::string_view mark = around ? format.around.front() : format.open;
+    std::vector<PiecePtr> then = {gap(), written(std::string_view(opening).substr(mark.size())),
+                                  named, written(form.after)};
+    if (!form.first.empty()) {
+      then.push_back(more(seq_piece({written(form.before_name), named, written(form.after)})));
+    }
+    then.insert(then.end(), {written(form.last), rest});
+    std::vector<Stop> stops = {{mark, seq_piece(std::move(then))}};
+    if (around) stops.push_back({format.open, nullptr});
+    return up_to(stops, true);
+  }
+
+  /// A call that no mark opens begins the answer, or follows another; any other text goes to the
+  /// end. So text cannot begin as a call does.
+  Result<PiecePtr> calls_alone(const PiecePtr& named, const PiecePtr& rest) {
+    const models::ToolFormat& format = *wanted_.format;
+    constexpr std::string_view kBetween = " \t\r\n;";
+    std::vector<Stop> stops;
+    PiecePtr open = text_piece("");
+    if (!format.optional_open.empty()) {
+      stops.push_back({format.optional_open, nullptr});
+      open = optional_piece(seq_piece({literal(format.optional_open), gap()}));
+    }
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr plain, up_to(stops, true, std::string(kBetween) + "{"));
+    CharRanges before;
+    for (const char c : kBetween) before.emplace_back(byte_of(c), byte_of(c));
+    return seq_piece(
+        {repeat_piece(chars_piece(std::move(before)), 0, -1),
+         any_piece({std::move(plain), seq_piece({open, written(format.written.before_name), named,
+                                                 written(format.written.after), rest})})});
+  }
+
+  /// A message with its header, of which one kind is a call; and, after other kinds, the next one.
+  Result<PiecePtr> message(const PiecePtr& named, const PiecePtr& next) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr text,
+                            body(seq_piece({literal("<|start|>assistant"), next}), true));
+    const PiecePtr kind =
+        any_piece({text_piece("analysis"), text_piece("final"), text_piece("commentary")});
+    return any_piece(
+        {seq_piece({literal("<|channel|>"), kind, literal("<|message|>"), std::move(text)}),
+         seq_piece({literal(wanted_.format->written.first), named})});
+  }
+
+  static constexpr uint32_t kByteValues = 256;
+  static constexpr uint32_t kMarkByte = 0xFF;  // see mark_symbol()
+  static constexpr int32_t kMostBlanks = 16;
+  static constexpr int32_t kMostIdChars = 32;
 
   const CallGrammar& wanted_;
   std::vector<std::string>* const relaxed_;

@@ -1,6 +1,7 @@
 #pragma once
-// The grammar of an answer that has to call a function: the marks of the model's format, the name
-// of one of the functions, and arguments that are valid against its schema.
+// The grammar of an answer that calls functions: the marks of the model's format, the name of one
+// of the functions, and arguments that are valid against its schema. The call is all of the answer,
+// or follows any text.
 
 #include <span>
 #include <string>
@@ -15,12 +16,16 @@ namespace hearth::engine {
 
 struct CallableFunction {
   std::string name;
-  std::string schema;  ///< of its arguments, JSON text
+  std::string schema;   ///< of its arguments, JSON text
+  bool strict = false;  ///< the schema is enforced as a whole, or refused
 };
 
 struct CallGrammar {
   const models::ToolFormat* format = nullptr;
-  std::vector<CallableFunction> functions;  ///< at least one of them is called
+  std::vector<CallableFunction> functions;
+  /// false: the answer is at least one call. true: it is any text, in which the mark that opens a
+  /// call can only begin a valid one.
+  bool among_text = false;
   bool one_call = false;
   models::ReasoningMarks reasoning;  ///< may come before the call
   bool reasoning_open = false;       ///< the prompt has begun it: it must end first
@@ -36,7 +41,8 @@ std::string mark_symbol(size_t index);
 /// valid.
 std::vector<std::string> string_parameters(std::string_view schema);
 
-/// Errors name the function and have the field tools. `relaxed`: as in compile_json_schema().
+/// Errors name the function and have the field tools. `relaxed`: as in compile_json_schema(), of
+/// functions that are not strict.
 Result<Grammar> compile_call_grammar(const CallGrammar& wanted,
                                      std::vector<std::string>* relaxed = nullptr);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
@@ -72,6 +73,11 @@ PiecePtr text_piece(std::string text) {
 PiecePtr chars_piece(CharRanges chars) {
   auto out = piece(Piece::Type::kChars);
   out->chars = normalized(std::move(chars));
+  return out;
+}
+PiecePtr bytes_piece(CharRanges bytes) {
+  auto out = piece(Piece::Type::kBytes);
+  out->chars = normalized(std::move(bytes));
   return out;
 }
 PiecePtr seq_piece(std::vector<PiecePtr> parts) {
@@ -154,6 +160,11 @@ class Grammar::Builder {
         return {};
       }
       case Piece::Type::kChars: chars(p.chars, from, to); return {};
+      case Piece::Type::kBytes:
+        for (const auto& [low, high] : p.chars) {
+          edge(from, {Edge::Type::kBytes, narrow<uint8_t>(low), narrow<uint8_t>(high), 0, to});
+        }
+        return {};
       case Piece::Type::kSeq: {
         int32_t at = from;
         for (size_t i = 0; i < p.parts.size(); ++i) {
@@ -228,7 +239,8 @@ bool nullable(const Piece& p, const std::vector<bool>& rules) {
   const auto part = [&rules](const PiecePtr& each) { return nullable(*each, rules); };
   switch (p.type) {
     case Piece::Type::kText: return p.text.empty();
-    case Piece::Type::kChars: return false;
+    case Piece::Type::kChars:
+    case Piece::Type::kBytes: return false;
     case Piece::Type::kSeq: return std::ranges::all_of(p.parts, part);
     case Piece::Type::kAny: return std::ranges::any_of(p.parts, part);
     case Piece::Type::kRepeat: return p.min == 0 || part(p.parts[0]);

@@ -30,6 +30,7 @@ struct Piece {
   enum class Type {
     kText,    ///< `text`, byte by byte
     kChars,   ///< one character of `chars`, as UTF-8
+    kBytes,   ///< one byte of `chars`
     kSeq,     ///< `parts` one after another
     kAny,     ///< one of `parts`; none: nothing matches
     kRepeat,  ///< parts[0], `min` to `max` times; max -1: any number
@@ -46,6 +47,7 @@ struct Piece {
 
 PiecePtr text_piece(std::string text);
 PiecePtr chars_piece(CharRanges chars);
+PiecePtr bytes_piece(CharRanges bytes);
 PiecePtr seq_piece(std::vector<PiecePtr> parts);
 PiecePtr any_piece(std::vector<PiecePtr> parts);
 PiecePtr repeat_piece(PiecePtr part, int32_t min, int32_t max);

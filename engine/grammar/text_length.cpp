@@ -27,7 +27,8 @@ int64_t times(int64_t length, int64_t count) {
 Lengths lengths_of(const Piece& piece) {
   Lengths out;
   switch (piece.type) {
-    case Type::kChars: return {1, 1};
+    case Type::kChars:
+    case Type::kBytes: return {1, 1};
     case Type::kText:
     case Type::kRule: return {0, 0};  // patterns have no rules, and no texts but empty ones
     case Type::kSeq:
@@ -109,6 +110,7 @@ PiecePtr limited(const PiecePtr& piece, int64_t min, int64_t max) {
   if (of.max < min || of.min > max) return nullptr;
   switch (piece->type) {
     case Type::kChars:
+    case Type::kBytes:
     case Type::kText:
     case Type::kRule: return nullptr;
     case Type::kSeq: return limited_seq(*piece, min, max);
@@ -138,6 +140,7 @@ PiecePtr encoded(const PiecePtr& piece, PiecePtr (*encode)(const CharRanges&)) {
     case Type::kAny: return any_piece(std::move(parts));
     case Type::kRepeat: return repeat_piece(std::move(parts[0]), piece->min, piece->max);
     case Type::kChars:
+    case Type::kBytes:
     case Type::kText:
     case Type::kRule: break;
   }

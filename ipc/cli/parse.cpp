@@ -193,7 +193,7 @@ void define_run(CLI::App& verb, Options& all) {
     // Conversations have no flags.
     const bool chat = field.name == "messages" || field.name == "tools" ||
                       field.name == "tool_choice" || field.name == "parallel_tool_calls" ||
-                      field.name == "template_kwargs";
+                      field.name == "tool_form" || field.name == "template_kwargs";
     const bool elsewhere = field.name == "model" || field.name == "prompt" ||
                            field.name == "prompt_as" || field.name == "raw" || chat;
     if (!elsewhere) add_field(verb, field, options.fields);

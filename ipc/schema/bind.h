@@ -56,6 +56,7 @@ void bind(V& v, R& r) {
   v("prefix_owner_bytes", r.prefix_owner_bytes);
   v("prefix_pinned_bytes", r.prefix_pinned_bytes);
   v("prefix_ram_bytes", r.prefix_ram_bytes);
+  v("tool_form", r.tool_form);
   v("prefix_restore", r.prefix_restore);
 }
 template <class V, Of<WorkerEnvelope> R>
@@ -269,6 +270,7 @@ void bind(V& v, R& r) {
   v("sampling", r.sampling);
   v("experts", r.experts);
   v("chat_template", r.chat_template);
+  v("abilities", r.abilities);
   v("gpu", r.gpu);
 }
 template <class V, Of<ModelsReply> R>
@@ -471,6 +473,7 @@ void bind(V& v, R& r) {
   v("context_length", r.context_length);
   v("sampling", r.sampling);
   v("chat_template", r.chat_template);
+  v("abilities", r.abilities);
 }
 template <class V, Of<WorkerFailed> R>
 void bind(V& v, R& r) {

@@ -34,6 +34,7 @@ inline constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
 inline constexpr double kLastId = kMaxTokenId;
 
 inline constexpr std::array<std::string_view, 3> kReasonings = {"auto", "off", "on"};
+inline constexpr std::array<std::string_view, 3> kToolForms = {"auto", "template", "hermes"};
 inline constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
 inline constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
 inline constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
@@ -64,8 +65,19 @@ inline constexpr Field kMessages = {
 inline constexpr Field kTools = {
     .name = "tools",
     .type = FieldType::kObjects,
-    .meaning = "With `messages`: the functions offered to the model, in the template's form.",
+    .meaning =
+        "With `messages`: the functions offered to the model, in the template's form. `strict: "
+        "true` "
+        "in a function, which templates do not see, makes any call of a function valid.",
     .max_items = 256};
+inline constexpr Field kToolForm = {
+    .name = "tool_form",
+    .type = FieldType::kChoice,
+    .meaning =
+        "With `tools`, if the model's chat template makes nothing of them: `hermes` describes them "
+        "in the system message and reads calls between `<tool_call>` and `</tool_call>`; "
+        "`template` refuses them; `auto` takes `worker.tool_form`.",
+    .choices = kToolForms};
 inline constexpr Field kTemplateKwargs = {
     .name = "template_kwargs",
     .type = FieldType::kObject,
@@ -144,6 +156,7 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .max_items = 1'048'576}),
     row(&GenerateRequest::messages, kMessages),
     row(&GenerateRequest::tools, kTools),
+    row(&GenerateRequest::tool_form, kToolForm),
     row(&GenerateRequest::tool_choice,
         {.name = "tool_choice",
          .type = FieldType::kName,
@@ -372,6 +385,7 @@ inline constexpr auto kRowsOf<TokenizeRequest> =
     std::tuple{row(&TokenizeRequest::model, kModel),
                row(&TokenizeRequest::messages, kMessages),
                row(&TokenizeRequest::tools, kTools),
+               row(&TokenizeRequest::tool_form, kToolForm),
                row(&TokenizeRequest::template_kwargs, kTemplateKwargs),
                row(&TokenizeRequest::reasoning, kReasoning),
                row(&TokenizeRequest::text, {.name = "text",

@@ -47,9 +47,10 @@ struct GenerateRequest {
   JsonText tools;                    ///< a list of objects: the functions passed to the template
   std::string tool_choice = "auto";  ///< auto, none, required, or a function's name
   bool parallel_tool_calls = true;   ///< false: a sample ends with its first call
-  JsonText template_kwargs;          ///< an object: more variables for the template
-  bool raw = false;                  ///< no BOS token is prepended
-  bool parse_special = false;        ///< control tokens in the prompt's text become tokens
+  std::string tool_form = "auto";  ///< auto (as configured), template, hermes: see the field table
+  JsonText template_kwargs;        ///< an object: more variables for the template
+  bool raw = false;                ///< no BOS token is prepended
+  bool parse_special = false;      ///< control tokens in the prompt's text become tokens
   int32_t n = 1;
   std::string reasoning = "auto";  ///< auto, off, on: see the field table
   int32_t reasoning_budget = 0;    ///< reasoning is closed after as many tokens; 0: no bound
@@ -94,8 +95,9 @@ struct TokenizeRequest {
   std::string text;  ///< this, or messages
   bool raw = false;
   bool parse_special = false;
-  JsonText messages{};  ///< a conversation, rendered by the model's chat template
-  JsonText tools{};     ///< with `messages`, as in GenerateRequest
+  JsonText messages{};             ///< a conversation, rendered by the model's chat template
+  JsonText tools{};                ///< with `messages`, as in GenerateRequest
+  std::string tool_form = "auto";  ///< with `messages`, as in GenerateRequest
   JsonText template_kwargs{};
   std::string reasoning = "auto";  ///< with `messages`, as in GenerateRequest
   bool operator==(const TokenizeRequest&) const = default;

@@ -114,6 +114,7 @@ struct FileFacts {
   int32_t context_length = 0;  ///< from the file; 0: this build refuses the file
   SamplingSettings sampling{};
   bool chat_template = false;
+  std::vector<std::string> abilities{};  ///< see ModelEntry
   bool operator==(const FileFacts&) const = default;
 };
 

@@ -1,4 +1,4 @@
-"""OpenAI's and Anthropic's own Python clients against a daemon: http_clients.py SOCKET
+"""The Python clients of OpenAI, Anthropic and Ollama against a daemon: http_clients.py SOCKET
 
 clients.sh installs them. The model "tiny" of the test has no chat template, so
 conversations with it are refused, in each API's own shape; "caller" has one with calls of functions,
@@ -9,7 +9,9 @@ import struct
 import sys
 
 import anthropic
+import ollama
 import openai
+import pydantic
 
 try:
     import httpx2 as httpx  # since version 3 of openai
@@ -117,6 +119,21 @@ answer = client.chat.completions.create(
     model="caller", max_tokens=5, tools=ask["tools"], messages=hello + [
         choice.message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "rain"}])
 assert answer.usage.prompt_tokens > 0
+
+# A strict function that the model need not call: what the SDK's helpers send.
+class GetWeather(pydantic.BaseModel):
+    """d"""
+    city: str = pydantic.Field(max_length=4)
+strict = openai.pydantic_function_tool(GetWeather)
+assert strict["function"]["strict"] is True, strict
+ask = dict(model="caller", messages=hello, tools=[strict], seed=7, max_tokens=40)
+free = client.chat.completions.create(**{**ask, "tools": [{**strict, "function": {**strict["function"], "strict": False}}]})
+bound = client.chat.completions.create(**ask)
+assert bound.choices[0].message == free.choices[0].message, (bound, free)
+assert "".join(chunk.choices[0].delta.content or "" for chunk in client.chat.completions.create(**ask, stream=True)) == \
+    bound.choices[0].message.content
+parsed = client.chat.completions.parse(**{**ask, "tool_choice": "required", "max_tokens": 400})
+assert isinstance(parsed.choices[0].message.tool_calls[0].function.parsed_arguments, GetWeather), parsed
 
 ask = dict(model="caller", input="Hi", tool_choice="required", parallel_tool_calls=False,
            tools=[{"type": "function", "strict": True, **function}])
@@ -232,5 +249,57 @@ for chunk in client.chat.completions.create(**ask):
 assert told and said, (told, said)
 gone = http.post(f"http://localhost/v1/requests/{chunk.id}/end_reasoning", json={})
 assert gone.status_code == 404, gone.text
+
+# Ollama's client.
+local = ollama.Client(host="http://localhost", transport=httpx.HTTPTransport(uds=sys.argv[1]))
+listed = {model.model: model for model in local.list().models}
+assert listed["tiny"].details.family == "llama" and listed["tiny"].size > 0, listed
+assert local.ps().models[0].context_length > 0
+shown = local.show("caller")
+assert shown.capabilities == ["completion", "tools"] and shown.modelinfo["general.architecture"] == "llama", shown
+assert "thinking" in local.show("thinker:latest").capabilities
+options = {"seed": 7, "temperature": 1, "num_predict": 20, "num_ctx": 64, "repeat_penalty": 1.0}
+same = client.completions.create(model="tiny", prompt="the", max_tokens=20, seed=7, temperature=1)
+whole = local.generate("tiny", "the", options=options, keep_alive="5m")
+assert whole.response == same.choices[0].text, (whole, same)
+assert whole.done and whole.eval_count == same.usage.completion_tokens and whole.total_duration > 0, whole
+parts = list(local.generate("tiny", "the", raw=True, stream=True, options=options, logprobs=True))
+assert "".join(part.response for part in parts) == whole.response and parts[-1].done, parts
+assert sum(len(part.logprobs or []) for part in parts) == whole.eval_count, parts
+assert local.generate("tiny").done_reason == "load"
+bound = local.generate("tiny", "the", format={"type": "boolean"})
+assert json.loads(bound.response) in (True, False), bound
+assert json.loads(local.chat("caller", hello, format="json", options={"num_predict": 400, "seed": 3}).message.content or "{}") is not None
+
+def get_weather(city: str) -> str:
+    """Weather.
+
+    Args:
+        city: where
+    """
+    return "rain"
+same = client.chat.completions.create(model="caller", messages=hello, seed=7, max_tokens=30)
+chat = local.chat("caller", hello, options={"seed": 7, "num_predict": 30})
+assert chat.message.content == same.choices[0].message.content, (chat, same)
+assert "".join(part.message.content for part in local.chat("caller", hello, stream=True, options={"seed": 7, "num_predict": 30})) \
+    == chat.message.content
+local.chat("caller", hello, tools=[get_weather], options={"num_predict": 5})
+made = ollama.Message(role="assistant", tool_calls=[{"function": {"name": "get_weather", "arguments": {"city": "a"}}}])
+local.chat("caller", hello + [made, {"role": "tool", "content": "rain", "tool_name": "get_weather"}],
+           tools=[get_weather], options={"num_predict": 5})
+thought = local.chat("thinker", hello, think=True, options={"num_predict": 20, "seed": 7})
+assert thought.message.thinking, thought
+vectors = local.embed("tiny", ["the abc", "the"])
+assert len(vectors.embeddings) == 2 and len(vectors.embeddings[0]) == 64 and vectors.prompt_eval_count > 0, vectors
+assert abs(sum(value * value for value in vectors.embeddings[0]) - 1) < 1e-3
+assert len(local.embeddings("tiny", "the").embedding) == 64
+for refused, why in ((lambda: local.pull("llama3.2"), "hearth pull"), (lambda: local.delete("tiny"), "remove the file"),
+                     (lambda: local.generate("nonesuch", "a"), "nonesuch"),
+                     (lambda: local.chat("caller", [{"role": "user", "content": "a", "images": [b"x"]}]), "images")):
+    try:
+        refused()
+        raise AssertionError(f"taken: {why}")
+    except ollama.ResponseError as error:
+        assert why in error.error, error
 
 print("ok")

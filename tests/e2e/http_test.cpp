@@ -377,26 +377,34 @@ TEST_CASE("when a client disconnects its request is cancelled") {
 }
 
 TEST_CASE("a client that stops reading loses its own answer; others are answered meanwhile") {
-  const Sandbox sandbox;
-  const Daemon daemon(sandbox, {"worker.speculation=off"});
-  HttpClient stalled(daemon, 4096);
-  // Several times limits.output_buffer_bytes.
-  stalled.send(
-      post("/v1/completions", completion(3, 900, R"(,"stream":true,"n":16,"logprobs":20)")));
-  CHECK(stalled.read(8) == "HTTP/1.1");
-  HttpClient http(daemon);
-  for (uint64_t i = 0; i < 3; ++i) {
-    CHECK(http.ask("POST", "/v1/completions", completion(i, 10)).status == 200);
+  // Several times limits.output_buffer_bytes, as events and as lines.
+  const std::string streams[] = {
+      post("/v1/completions", completion(3, 900, R"(,"stream":true,"n":16,"logprobs":20)")),
+      post("/api/generate",
+           R"({"model":"tiny","prompt":"the","logprobs":true,"top_logprobs":20,)"
+           R"("format":{"type":"string","minLength":4000},"options":{"seed":3}})")};
+  for (const std::string& stream : streams) {
+    CAPTURE(stream);
+    const Sandbox sandbox;
+    const Daemon daemon(sandbox, {"worker.speculation=off"});
+    HttpClient stalled(daemon, 4096);
+    stalled.send(stream);
+    CHECK(stalled.read(8) == "HTTP/1.1");
+    HttpClient http(daemon);
+    for (uint64_t i = 0; i < 3; ++i) {
+      CHECK(http.ask("POST", "/v1/completions", completion(i, 10)).status == 200);
+    }
+    CHECK(daemon.wait_until_idle());
+    const ipc::StatsReply stats = daemon.stats();
+    CHECK(stats.requests_done == 3);
+    CHECK(stats.requests_cancelled + stats.requests_failed == 1);
+    // What had been sent before, and no end.
+    const std::string rest = stalled.read(size_t{64} << 20);
+    CHECK(rest.size() < size_t{8} << 20);
+    CHECK(rest.find("[DONE]") == std::string::npos);
+    CHECK(rest.find("done_reason") == std::string::npos);
+    CHECK(http.ask("GET", "/health").status == 200);
   }
-  CHECK(daemon.wait_until_idle());
-  const ipc::StatsReply stats = daemon.stats();
-  CHECK(stats.requests_done == 3);
-  CHECK(stats.requests_cancelled + stats.requests_failed == 1);
-  // What had been sent before, and no end.
-  const std::string rest = stalled.read(size_t{64} << 20);
-  CHECK(rest.size() < size_t{8} << 20);
-  CHECK(rest.find("[DONE]") == std::string::npos);
-  CHECK(http.ask("GET", "/health").status == 200);
 }
 
 TEST_CASE("after some wrong keys further ones wait, and so does a right one") {

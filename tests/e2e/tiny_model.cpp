@@ -41,11 +41,11 @@ class Weights {
 }  // namespace
 
 void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
-                      const std::string& chat_template) {
+                      const std::string& chat_template, int32_t context) {
   const models::TestVocab vocab = models::small_vocab();
   models::GgufWriter file = models::vocab_file(vocab);
   if (!chat_template.empty()) file.set_string("tokenizer.chat_template", chat_template);
-  file.set_u32("llama.context_length", kTinyContext);
+  file.set_u32("llama.context_length", context);
   file.set_u32("llama.embedding_length", kWidth);
   file.set_u32("llama.block_count", kLayers);
   file.set_u32("llama.feed_forward_length", kFfn);

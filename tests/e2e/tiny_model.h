@@ -12,6 +12,6 @@ inline constexpr int32_t kTinyContext = 16384;
 
 /// Writes the file; fails the test if that fails.
 void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
-                      const std::string& chat_template = {});
+                      const std::string& chat_template = {}, int32_t context = kTinyContext);
 
 }  // namespace hearth::e2e

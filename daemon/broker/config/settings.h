@@ -97,6 +97,7 @@ void visit_worker(Section& in, WorkerConfig* worker) {
   in.integer("prefix_owner_bytes", 0, int64_t{1} << 50, &worker->prefix_owner_bytes);
   in.integer("prefix_pinned_bytes", 0, int64_t{1} << 50, &worker->prefix_pinned_bytes);
   in.integer("prefix_ram_bytes", 0, int64_t{1} << 50, &worker->prefix_ram_bytes);
+  in.choice("tool_form", {"template", "hermes"}, &worker->tool_form);
   in.choice("prefix_restore", {"auto", "always", "both"}, &worker->prefix_restore);
   in.integer("heartbeat_timeout_ms", 100, kMaxMs, &worker->heartbeat_timeout_ms);
   in.integer("load_timeout_ms", 100, kMaxMs, &worker->load_timeout_ms);

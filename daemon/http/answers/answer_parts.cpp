@@ -160,6 +160,11 @@ Json stop_sequence(const Sample& sample) {
 constexpr ipc::JsonLimits kAnsweredLimits{
     .max_depth = 64, .max_object_keys = 4096, .last_key_applies = true};
 
+Json arguments_object(const std::string& arguments) {
+  Result<Json> object = ipc::parse_json_object(arguments, kAnsweredLimits);
+  return object ? std::move(*object) : Json::object();
+}
+
 Json anthropic_content(const Sample& sample) {
   Json out = Json::array();
   if (!sample.reasoning.empty()) {
@@ -168,12 +173,10 @@ Json anthropic_content(const Sample& sample) {
   const bool nothing = sample.reasoning.empty() && sample.calls.empty();
   if (!sample.text.empty() || nothing) out.push_back({{"type", "text"}, {"text", sample.text}});
   for (const MadeCall& each : sample.calls) {
-    // Truncated arguments are not valid JSON, and this API cannot express partial ones.
-    Result<Json> input = ipc::parse_json_object(each.arguments, kAnsweredLimits);
     out.push_back({{"type", "tool_use"},
                    {"id", each.call.id},
                    {"name", each.call.name},
-                   {"input", input ? std::move(*input) : Json::object()}});
+                   {"input", arguments_object(each.arguments)}});
   }
   return out;
 }

@@ -58,6 +58,8 @@ Json stop_reason(const Sample& sample);
 Json stop_sequence(const Sample& sample);
 /// input_tokens excludes cached tokens, which the API counts separately.
 Json anthropic_usage(const Call& call, const ipc::Usage& usage);
+/// The arguments of a call as an object; truncated ones, which are not valid JSON, as an empty one.
+Json arguments_object(const std::string& arguments);
 /// Without the API's prefix.
 std::string_view request_id_of(const Head& head);
 
@@ -71,5 +73,7 @@ std::unique_ptr<AnswerWriter> make_whole_answer(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_chunk_stream(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_response_stream(const Call& call, Head head);
 std::unique_ptr<AnswerWriter> make_anthropic_stream(const Call& call, Head head);
+/// Whole or streamed.
+std::unique_ptr<AnswerWriter> make_ollama_answer(const Call& call, Head head);
 
 }  // namespace hearth::http

@@ -1,6 +1,7 @@
 #pragma once
-// Converts the daemon's events to answers of the OpenAI and Anthropic APIs: one JSON body, or
-// server-sent events as they arrive. Pure: events in, bytes out, without sockets or chunked coding.
+// Converts the daemon's events to answers of the OpenAI, Anthropic and Ollama APIs: one JSON body,
+// or server-sent events or lines of JSON as they arrive. Pure: events in, bytes out, without
+// sockets or chunked coding.
 
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,9 @@ namespace hearth::http {
 int status_of(Api api, ErrorCode code);
 /// The error in the API's own format. Anthropic's contains the request's id; "": it has none.
 std::string error_body(Api api, int status, const Error& error, std::string_view request_id = {});
+
+/// The content type of a stream.
+std::string_view stream_type(Api api);
 
 /// Writes one answer. Each call appends the bytes to send to `out`. If the answer is one body, only
 /// done() appends.
@@ -61,5 +65,12 @@ std::string models_body(const ipc::ModelsReply& reply);
 /// One entry of that list; empty: no such name.
 std::string model_body(const ipc::ModelsReply& reply, std::string_view name);
 std::string health_body(const ipc::HealthReply& reply);
+
+// Ollama's API. Its lists of models; empty: no such name.
+std::string ollama_tags_body(const ipc::ModelsReply& reply);
+std::string ollama_ps_body(const ipc::ModelsReply& reply, int64_t now_s);
+std::string ollama_show_body(const ipc::ModelsReply& reply, std::string_view name);
+/// To a request that only loads a model.
+std::string ollama_loaded_body(Api api, std::string_view model, int64_t created_s);
 
 }  // namespace hearth::http

@@ -70,6 +70,7 @@ int status_of(Api api, ErrorCode code) {
 }
 
 std::string error_body(Api api, int status, const Error& error, std::string_view request_id) {
+  if (is_ollama(api)) return ipc::dump_json({{"error", error.message}});
   if (api == Api::kMessages) {
     return ipc::dump_json(
         {{"type", "error"},

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/http/answers/api_answer.h"
+#include "daemon/http/answers/named_models.h"
 #include "ipc/files/model_file.h"
 #include "ipc/wire/json.h"
 
@@ -77,15 +78,20 @@ std::string models_body(const ipc::ModelsReply& reply) {
                          {"last_id", std::move(last)}});
 }
 
-std::string model_body(const ipc::ModelsReply& reply, std::string_view name) {
+NamedEntry find_entry(const ipc::ModelsReply& reply, std::string_view name) {
   std::vector<std::string> names;
   for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry&) { names.push_back(id); });
-  const std::string meant = ipc::match_model_name(name, names);
-  std::string body;
+  NamedEntry found{.name = ipc::match_model_name(name, names)};
   for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry& entry) {
-    if (body.empty() && !meant.empty() && id == meant) body = ipc::dump_json(model_json(id, entry));
+    if (found.entry == nullptr && !found.name.empty() && id == found.name) found.entry = &entry;
   });
-  return body;
+  return found;
+}
+
+std::string model_body(const ipc::ModelsReply& reply, std::string_view name) {
+  const NamedEntry found = find_entry(reply, name);
+  if (found.entry == nullptr) return {};
+  return ipc::dump_json(model_json(found.name, *found.entry));
 }
 
 std::string health_body(const ipc::HealthReply& reply) {

@@ -75,7 +75,9 @@ class WholeAnswer final : public AnswerWriter {
   Json body(const ipc::DoneEvent& event) {
     switch (call_.api) {
       case Api::kCompletions:
-      case Api::kChat: break;
+      case Api::kChat:
+      case Api::kOllamaGenerate:
+      case Api::kOllamaChat: break;
       case Api::kResponses: return response_json(call_, head_, &samples_.front(), &event);
       case Api::kMessages: {
         const Sample& sample = samples_.front();

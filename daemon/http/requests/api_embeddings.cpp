@@ -117,7 +117,22 @@ Result<void> check_dimensions(const ipc::EmbedReply& reply, uint64_t dimensions)
       "dimensions");
 }
 
-std::string embeddings_body(const ipc::EmbedReply& reply, bool base64) {
+std::string embeddings_body(const ipc::EmbedReply& reply, bool base64, OllamaVectors ollama) {
+  const int64_t tokens =
+      std::accumulate(reply.prompt_tokens.begin(), reply.prompt_tokens.end(), int64_t{0});
+  if (ollama == OllamaVectors::kOne) {
+    std::string one = R"({"embedding":)";
+    append_numbers(reply.vectors.at(0), &one);
+    return one + "}";
+  }
+  if (ollama == OllamaVectors::kList) {
+    std::string list = fmt::format(R"({{"model":{},"embeddings":[)", ipc::json_quote(reply.model));
+    for (size_t i = 0; i < reply.vectors.size(); ++i) {
+      if (i > 0) list += ',';
+      append_numbers(reply.vectors[i], &list);
+    }
+    return list + fmt::format(R"(],"prompt_eval_count":{}}})", tokens);
+  }
   std::string out = R"({"object":"list","data":[)";
   for (size_t i = 0; i < reply.vectors.size(); ++i) {
     if (i > 0) out += ',';
@@ -129,8 +144,6 @@ std::string embeddings_body(const ipc::EmbedReply& reply, bool base64) {
     }
     out += '}';
   }
-  const int64_t tokens =
-      std::accumulate(reply.prompt_tokens.begin(), reply.prompt_tokens.end(), int64_t{0});
   out += fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
                      ipc::json_quote(reply.model), tokens, tokens);
   return out;
@@ -154,6 +167,7 @@ Result<CountCall> parse_count_tokens(std::string body, const PromptRules& rules)
   out.request.model = std::move(call.request.model);
   out.request.messages = std::move(call.request.messages);
   if (call.request.tool_choice != "none") out.request.tools = std::move(call.request.tools);
+  out.request.tool_form = std::move(call.request.tool_form);
   out.request.template_kwargs = std::move(call.request.template_kwargs);
   out.request.reasoning = std::move(call.request.reasoning);
   return out;

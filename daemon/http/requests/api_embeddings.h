@@ -1,5 +1,6 @@
 #pragma once
-// Parses requests to /v1/embeddings and /v1/messages/count_tokens and writes their answers. Pure.
+// Parses requests to /v1/embeddings, Ollama's of vectors and /v1/messages/count_tokens, and writes
+// their answers. Pure.
 
 #include <string>
 #include <string_view>
@@ -12,10 +13,15 @@
 
 namespace hearth::http {
 
+/// The shape of an answer of Ollama's API: that of /api/embed, or of the older /api/embeddings.
+enum class OllamaVectors { kNone, kList, kOne };
+
 struct EmbeddingsCall {
   ipc::EmbedRequest request{};
   bool base64 = false;      ///< vectors as f32 in base64; false: as lists of numbers
   uint64_t dimensions = 0;  ///< that the client wants the vectors to have; 0: any
+  OllamaVectors ollama = OllamaVectors::kNone;
+  std::vector<std::string_view> ignored{};  ///< as in Call
 };
 
 /// `input`: a text, a list of texts, a list of token ids or a list of such lists. Errors as in
@@ -23,7 +29,10 @@ struct EmbeddingsCall {
 Result<EmbeddingsCall> parse_embeddings(std::string body);
 /// kUnsupported if the vectors have another size than the client wants.
 Result<void> check_dimensions(const ipc::EmbedReply& reply, uint64_t dimensions);
-std::string embeddings_body(const ipc::EmbedReply& reply, bool base64);
+std::string embeddings_body(const ipc::EmbedReply& reply, bool base64,
+                            OllamaVectors ollama = OllamaVectors::kNone);
+/// POST /api/embed, or /api/embeddings (`legacy`).
+Result<EmbeddingsCall> parse_ollama_embed(bool legacy, std::string body);
 
 struct CountCall {
   ipc::TokenizeRequest request{};

@@ -10,6 +10,8 @@ Result<Call> parse_call(Api api, std::string body, const PromptRules& rules) {
     case Api::kChat: return parse_chat(object, rules);
     case Api::kResponses: return parse_responses(object, rules);
     case Api::kMessages: return parse_messages(object, rules);
+    case Api::kOllamaGenerate:
+    case Api::kOllamaChat: return parse_ollama(api, object, rules);
   }
   return Error::internal("an API without a case");
 }

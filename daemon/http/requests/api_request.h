@@ -1,7 +1,7 @@
 #pragma once
-// Converts requests of the OpenAI and Anthropic APIs to the daemon's own. Pure: text in, struct or
-// error out. Unsupported parameters are refused by name, and nothing that would change the answer
-// is ignored. Error::field is the API's own name of the parameter.
+// Converts requests of the OpenAI, Anthropic and Ollama APIs to the daemon's own. Pure: text in,
+// struct or error out. Unsupported parameters are refused by name, and nothing that would change
+// the answer is ignored. Error::field is the API's own name of the parameter.
 
 #include <string>
 #include <string_view>
@@ -14,11 +14,15 @@
 namespace hearth::http {
 
 enum class Api {
-  kCompletions,  ///< POST /v1/completions
-  kChat,         ///< POST /v1/chat/completions
-  kResponses,    ///< POST /v1/responses
-  kMessages,     ///< POST /v1/messages (Anthropic)
+  kCompletions,     ///< POST /v1/completions
+  kChat,            ///< POST /v1/chat/completions
+  kResponses,       ///< POST /v1/responses
+  kMessages,        ///< POST /v1/messages (Anthropic)
+  kOllamaGenerate,  ///< POST /api/generate (Ollama)
+  kOllamaChat,      ///< POST /api/chat, and errors of all other paths of Ollama's API
 };
+
+constexpr bool is_ollama(Api api) { return api == Api::kOllamaGenerate || api == Api::kOllamaChat; }
 
 /// A prompt after the first: a text, or token ids.
 struct FurtherPrompt {
@@ -32,6 +36,7 @@ struct Call {
   /// kCompletions: answered after `request` in the same way, one after another.
   std::vector<FurtherPrompt> further{};
   bool stream = false;
+  bool loads = false;             ///< Ollama: without a prompt; only loads the model
   bool include_usage = false;     ///< in a stream of kCompletions or kChat
   bool continuous_usage = false;  ///< and in each of its chunks, so far
   bool echo = false;              ///< kCompletions, not streamed: the prompt before each text
@@ -54,6 +59,9 @@ struct PromptRules {
 /// kProtocol if the body is not a JSON object; kInvalidArgument, kUnsupported, kUnknownField and
 /// kTooLarge name the parameter. Frees the body before it builds the request.
 Result<Call> parse_call(Api api, std::string body, const PromptRules& rules = {});
+
+/// POST /api/show: the model.
+Result<std::string> parse_ollama_name(std::string body);
 
 /// POST /tokenize: `model`, `text`, `raw`, `parse_special`, like the socket's verb.
 Result<ipc::TokenizeRequest> parse_tokenize(std::string body);

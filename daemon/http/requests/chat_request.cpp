@@ -27,6 +27,7 @@ Json take_call(Members& in, Json& call, const std::string& path, size_t* value_b
     }
     out = made_call(inner, "arguments", id, name.value_or(""),
                     arguments == nullptr ? Json("{}") : std::move(*arguments), value_bytes);
+    inner.take("index");  // where Ollama has it
     inner.check_unknown();
     in.join(inner);
   }
@@ -36,7 +37,24 @@ Json take_call(Members& in, Json& call, const std::string& path, size_t* value_b
   return out;
 }
 
-void take_chat_messages(Members& in, Json& request) {
+/// The ids of calls in an API without them: nine digits, as some templates want. Results answer the
+/// calls in their order.
+class CallIds {
+ public:
+  void name_calls(Json& calls) {
+    for (Json& call : calls) {
+      if (call["id"] == "") call["id"] = fmt::format("{:09}", ++made_);
+    }
+  }
+  std::string next_answered() { return fmt::format("{:09}", ++answered_); }
+
+ private:
+  int made_ = 0, answered_ = 0;
+};
+
+}  // namespace
+
+void take_chat_messages(Members& in, Api api, Json& request) {
   Json* messages = in.take("messages");
   if (messages == nullptr) {
     return in.invalid("messages", "absent, want a list");
@@ -45,6 +63,8 @@ void take_chat_messages(Members& in, Json& request) {
     return in.wrong("messages", *messages, "a list of messages");
   }
   Json out = Json::array();
+  const bool ollama = api == Api::kOllamaChat;
+  CallIds ids;
   size_t value_bytes = 0;  // of the arguments of all calls
   for (size_t i = 0; i < messages->size() && !in.failed(); ++i) {
     Json& from = (*messages)[i];
@@ -80,13 +100,20 @@ void take_chat_messages(Members& in, Json& request) {
           if (!(*calls)[k].is_object()) return in.wrong(at, (*calls)[k], "an object");
           list.push_back(take_call(in, (*calls)[k], at, &value_bytes));
         }
+        if (ollama) ids.name_calls(list);
         to["tool_calls"] = std::move(list);
       }
     }
     if (const auto id = message.text("tool_call_id")) to["tool_call_id"] = *id;
     if (const auto name = message.text("name")) to["name"] = *name;
-    for (const char* name : {"reasoning", "reasoning_content"}) {
+    for (const char* name : {"reasoning", "reasoning_content", "thinking"}) {
+      if (!ollama && name == std::string_view("thinking")) continue;
       if (auto reasoning = message.text(name)) to["reasoning_content"] = *std::move(reasoning);
+    }
+    if (ollama) {
+      message.only("images", {Json::array()});
+      if (const auto name = message.text("tool_name")) to["name"] = *name;
+      if (role == "tool" && !to.contains("tool_call_id")) to["tool_call_id"] = ids.next_answered();
     }
     message.only("refusal", {});
     message.only("audio", {});
@@ -100,15 +127,13 @@ void take_chat_messages(Members& in, Json& request) {
   request["messages"] = std::move(out);
 }
 
-}  // namespace
-
 Result<Call> parse_chat(Json& body, const PromptRules& rules) {
   Call call{.api = Api::kChat};
   ipc::LargeJson request(new_request());
   HEARTH_TRY(rename_foreign(body, set_of(call.api)));
   call.volatile_lines = leave_out_volatile_lines(rules, call.api, body);
   Members in(body);
-  take_chat_messages(in, request);
+  take_chat_messages(in, call.api, request);
   request["max_tokens"] = 0;
   request["clip_max_tokens"] = true;
   const bool old_name = in.take("max_tokens") != nullptr;

@@ -12,6 +12,7 @@ constexpr ApiSet kMessages = set_of(Api::kMessages);
 constexpr ApiSet kOpenAi = kCompletions | kChat | kResponses;
 constexpr ApiSet kTwo = kCompletions | kChat;
 constexpr ApiSet kAll = kOpenAi | kMessages;
+constexpr ApiSet kOllama = set_of(Api::kOllamaGenerate) | set_of(Api::kOllamaChat);
 
 constexpr auto kIgnored = std::to_array<IgnoredField>({
     {"user", Accepts::kText, kOpenAi | kEmbeddingsApi, "names an end user"},
@@ -38,6 +39,10 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
     {"inference_geo", Accepts::kText, kMessages, "there is one place"},
     {"speed", Accepts::kText, kMessages, "there is one speed"},
     {"billing_policy", Accepts::kObject, kMessages, "nothing is billed"},
+    {"keep_alive", Accepts::kAny, kOllama,
+     "`hearth load --keep-alive` and the configuration set it"},
+    {"truncate", Accepts::kFlag, kOllama, "nothing is truncated; what does not fit is refused"},
+    {"shift", Accepts::kFlag, kOllama, "an answer ends where the context does"},
 });
 
 constexpr auto kNested = std::to_array<NestedField>({
@@ -48,6 +53,8 @@ constexpr auto kNested = std::to_array<NestedField>({
     {"include.reasoning.encrypted_content", "reasoning items contain their text"},
     {"tools.input_examples", "templates have no place for them"},
     {"tools.eager_input_streaming", "arguments are streamed as they are generated"},
+    {"options.*",
+     "options of Ollama about loading and speed, such as `num_ctx`: the configuration sets them"},
     {"tool_result.is_error", "templates have no place for it; the content conveys it"},
 });
 
@@ -88,6 +95,12 @@ constexpr auto kForeign = std::to_array<ForeignField>({
     {"tfs_z", "use temperature, top_p, min_p or typical_p", false, kTwo},
     {"samplers", "the order is temperature, top_k, top_p, min_p, typical_p", false, kTwo},
     {"n_probs", "use logprobs", false, kTwo},
+    {"max_tokens", "use options.num_predict", false, kOllama},
+    {"temperature", "use options.temperature", false, kOllama},
+    {"response_format", "use format", false, kOllama},
+    {"reasoning_effort", "use think", false, kOllama},
+    {"messages", "use /api/chat", false, set_of(Api::kOllamaGenerate)},
+    {"prompt", "use messages, or /api/generate", false, set_of(Api::kOllamaChat)},
 });
 
 bool accepted(const Json& value, Accepts accepts) {

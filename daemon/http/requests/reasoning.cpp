@@ -97,6 +97,15 @@ void pass_effort(std::string_view effort, Json& request) {
   }
 }
 
+void take_think(Members& in, Json& request) {
+  const Json* const think = in.take("think");
+  if (think == nullptr) return;
+  if (think->is_boolean()) return set(in, "think", *think == true ? "on" : "off", request);
+  if (!think->is_string()) return in.wrong("think", *think, "true, false or an effort");
+  take_effort(in, "think", think->get_ref<const std::string&>(), request);
+  bound_by_effort(request);
+}
+
 void take_reasoning(Members& in, Json& request) {
   take_budget(in, "reasoning_budget", request);
   if (const auto effort = in.text("reasoning_effort")) {

@@ -187,6 +187,10 @@ struct Effort {
 };
 std::span<const Effort> efforts();
 bool is_effort(std::string_view effort);
+/// Ollama's `think`: true, false or an effort.
+void take_think(Members& in, Json& request);
+/// The messages of a chat, in the daemon's form. Ollama's have some members of their own.
+void take_chat_messages(Members& in, Api api, Json& request);
 /// The names under which other servers take a schema or a grammar: `json_schema`, as an object or
 /// its text, and `structured_outputs`.
 void take_guides(Members& in, Json& request);
@@ -205,5 +209,6 @@ Result<Call> parse_completions(Json& body);
 Result<Call> parse_chat(Json& body, const PromptRules& rules);
 Result<Call> parse_responses(Json& body, const PromptRules& rules);
 Result<Call> parse_messages(Json& body, const PromptRules& rules);
+Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules);
 
 }  // namespace hearth::http

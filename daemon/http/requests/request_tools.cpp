@@ -8,7 +8,7 @@ namespace {
 /// Takes {"name":..., "description":..., "parameters":{...}} from `from`, whose schema member is
 /// called `schema`. Unknown members are refused by name, which the caller checks.
 /// `relaxed`: set if the function is declared not to be strict.
-Json take_function(Members& from, std::string_view schema, bool forced, bool* relaxed) {
+Json take_function(Members& from, std::string_view schema, bool* relaxed) {
   Json out = Json::object();
   if (const auto name = from.text("name")) {
     out["name"] = *name;
@@ -24,9 +24,7 @@ Json take_function(Members& from, std::string_view schema, bool forced, bool* re
     }
   }
   *relaxed = *relaxed || from.is_false("strict");
-  if (from.flag("strict", false) && !forced) {
-    from.unsupported("strict", "is supported where tool_choice demands a call");
-  }
+  if (from.flag("strict", false)) out["strict"] = true;
   return out;
 }
 
@@ -41,7 +39,7 @@ void take_anthropic_members(Members& from) {
   from.only("allowed_callers", {Json::array({"direct"})});
 }
 
-Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forced, bool* relaxed) {
+Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool* relaxed) {
   const std::string path = fmt::format("tools[{}]", index);
   if (!tool.is_object()) {
     in.wrong(path, tool, "an object");
@@ -64,13 +62,13 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool forc
       from.invalid("function", "absent, want an object");
     } else {
       Members members(*inner, path + ".function.");
-      function = take_function(members, "parameters", forced, relaxed);
+      function = take_function(members, "parameters", relaxed);
       members.check_unknown();
       in.join(members);
     }
   } else {
-    function = take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters",
-                             forced, relaxed);
+    function =
+        take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters", relaxed);
     kept.add(take_cache_control(from), 0);
   }
   if (words == ToolWords::kMessages) take_anthropic_members(from);
@@ -211,6 +209,7 @@ Json made_call(Members& in, std::string_view field, const std::string& id, const
 }
 
 void take_tools(Members& in, ToolWords words, Json& request) {
+  in.pass("tool_form", request);
   bool one_call = false;
   std::vector<std::string> allowed;
   const std::string choice = take_choice(in, words, &one_call, &allowed);
@@ -223,11 +222,10 @@ void take_tools(Members& in, ToolWords words, Json& request) {
     }
     return;
   }
-  const bool forced = choice != "auto" && choice != "none";
   Json list = Json::array();
   bool relaxed = false;
   for (size_t i = 0; i < tools->size() && !in.failed(); ++i) {
-    list.push_back(take_tool(in, (*tools)[i], i, words, forced, &relaxed));
+    list.push_back(take_tool(in, (*tools)[i], i, words, &relaxed));
   }
   if (!allowed.empty() && !in.failed()) keep_allowed(in, allowed, list);
   request["tools"] = std::move(list);

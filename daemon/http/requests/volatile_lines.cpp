@@ -106,6 +106,8 @@ int32_t leave_out_volatile_lines(const PromptRules& rules, Api api, Json& body) 
       filter.content(LineFilter::member(body, "instructions"));
       filter.messages(LineFilter::member(body, "input"));
       break;
+    case Api::kOllamaChat: filter.messages(LineFilter::member(body, "messages")); break;
+    case Api::kOllamaGenerate:
     case Api::kMessages: filter.content(LineFilter::member(body, "system")); break;
   }
   return filter.lines();

@@ -48,6 +48,7 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
     if (from.prefix_restore == "both") engine.restore_overlap = engine::RestoreOverlap::kAlways;
   }
   out.sampling = settings.sampling;
+  out.tool_form = from.tool_form;
   if (!parse_log_level(settings.log_level, &out.log_level)) {
     return Error::invalid(
         fmt::format("log_level: met {}, want debug, info, warn or error", settings.log_level),

@@ -36,7 +36,8 @@ struct ServeOptions {
   uint64_t prefix_pinned_bytes = 2ull << 30;  ///< of these, pinned
   /// Host memory for prefixes in front of the databases, on a device with its own memory; 0: none.
   uint64_t prefix_ram_bytes = 4ull << 30;
-  ipc::SamplingSettings sampling;  ///< from the configuration
+  ipc::SamplingSettings sampling;      ///< from the configuration
+  std::string tool_form = "template";  ///< see ipc::EngineSettings
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -270,8 +270,9 @@ void FrontDoor::on_load(LoadMessage& message) {
 
 void FrontDoor::on_loaded(EngineLoaded loaded) {
   engine_ = std::move(loaded);
-  prep_ = std::make_unique<PrepThread>(prep_model(*engine_));
-  long_prep_ = std::make_unique<PrepThread>(prep_model(*engine_), PrepThread::Priority::kLow);
+  prep_ = std::make_unique<PrepThread>(prep_model(*engine_, options_.tool_form));
+  long_prep_ = std::make_unique<PrepThread>(prep_model(*engine_, options_.tool_form),
+                                            PrepThread::Priority::kLow);
   embeds_.emplace(*engine_->commands, engine_->info.name);
   if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
   link_.send(to_wire(*engine_));

@@ -69,7 +69,7 @@ struct Prompt {
   std::vector<int32_t> ids;
   std::vector<engine::KeptPrefix> kept{};          ///< requested by marks in the conversation
   std::shared_ptr<const AnswerReading> reading{};  ///< for a conversation's answer
-  std::optional<engine::CallGrammar> forced{};     ///< a call that the answer must make
+  std::optional<engine::CallGrammar> calls{};      ///< what the answer's calls must be
   std::optional<int32_t> banned{};                 ///< a token that the answer must not have
 };
 
@@ -127,11 +127,11 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
     out.reading = model.chat->reading(chat, prompt->text, prompt->ids, request.seed.value_or(0));
     out.ids = std::move(prompt->ids);
     out.banned = chat.banned;
-    out.forced = std::move(chat.forced);
-    if (!out.forced) return out;
-    out.forced->reasoning = out.reading->shape.reasoning;
-    out.forced->reasoning_open = out.reading->shape.reasoning_open;
-    for (const auto& [id, mark] : out.reading->marks) out.forced->control_marks.push_back(mark);
+    out.calls = std::move(chat.calls);
+    if (!out.calls) return out;
+    out.calls->reasoning = out.reading->shape.reasoning;
+    out.calls->reasoning_open = out.reading->shape.reasoning_open;
+    for (const auto& [id, mark] : out.reading->marks) out.calls->control_marks.push_back(mark);
     return out;
   }
   Error error = prompt.take_error();
@@ -324,11 +324,11 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
     to.constraint = std::move(compiled.constraint);
     out.relaxed = std::move(compiled.relaxed);
   }
-  if (prompt.forced) {
+  if (prompt.calls) {
     std::vector<int32_t> marks;
     for (const auto& [id, mark] : prompt.reading->marks) marks.push_back(id);
     HEARTH_ASSIGN_OR_RETURN(CompiledConstraint compiled,
-                            model.constraints->get(*prompt.forced, marks, generate.relax_schema));
+                            model.constraints->get(*prompt.calls, marks, generate.relax_schema));
     to.constraint = std::move(compiled.constraint);
     out.relaxed = std::move(compiled.relaxed);
   }
@@ -349,6 +349,7 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
     conversation.tools = request.tools;
     conversation.template_kwargs = request.template_kwargs;
     conversation.reasoning = request.reasoning;
+    conversation.tool_form = request.tool_form;
     HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation, pause));
     reply.ids = std::move(prompt.ids);
   } else {
@@ -420,7 +421,7 @@ PrepResult result_of(uint64_t number, Result<T> outcome) {
 
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft,
-                          const models::ChatTemplates* templates) {
+                          const models::ChatTemplates* templates, std::string tool_form) {
   PrepModel model;
   model.name = std::move(name);
   model.context_length = context_length;
@@ -428,7 +429,7 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
   model.draft = std::move(draft);
   model.constraints = std::make_shared<ConstraintCache>(tokenizer);
   model.templates = templates;
-  model.chat = std::make_shared<ChatModel>(tokenizer, templates);
+  model.chat = std::make_shared<ChatModel>(tokenizer, templates, std::move(tool_form));
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
   }

@@ -39,7 +39,8 @@ struct PrepModel {
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft = "",
-                          const models::ChatTemplates* templates = nullptr);
+                          const models::ChatTemplates* templates = nullptr,
+                          std::string tool_form = "template");
 
 /// A request ready for the engine; the front door sets its times.
 struct PreparedRequest {

@@ -39,9 +39,9 @@ Asked asked_by(ipc::WorkerRequest& request) {
 
 }  // namespace
 
-PrepModel prep_model(const EngineLoaded& loaded) {
+PrepModel prep_model(const EngineLoaded& loaded, const std::string& tool_form) {
   PrepModel model = make_prep_model(loaded.info.name, loaded.context_length, *loaded.tokenizer,
-                                    loaded.draft, loaded.templates);
+                                    loaded.draft, loaded.templates, tool_form);
   model.architecture = loaded.info.architecture;
   model.generates = loaded.info.generates;
   model.pooling = loaded.info.pooling;

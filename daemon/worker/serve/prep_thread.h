@@ -20,8 +20,8 @@ namespace hearth::worker {
 struct EngineLoaded;
 
 /// The facts about a loaded model that preparing needs. Each thread has its own, because compiled
-/// constraints are not shared.
-PrepModel prep_model(const EngineLoaded& loaded);
+/// constraints are not shared. `tool_form`: see ipc::EngineSettings.
+PrepModel prep_model(const EngineLoaded& loaded, const std::string& tool_form = "template");
 
 /// Requests up to this size are short: they take at most a few milliseconds each.
 inline constexpr size_t kShortRequestBytes = 64 << 10;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/worker/text/tools_as_text.h"
 #include "ipc/wire/json.h"
 #include "kernels/base/random.h"
 
@@ -24,12 +25,12 @@ Error unsupported_tools(const std::string& what) {
 Json parsed(const std::string& text) { return Json::parse(text, nullptr, false); }
 
 /// The functions of `tools`, each {"type":"function","function":{"name":...,"parameters":{...}}}.
-Result<std::vector<engine::CallableFunction>> functions_of(const std::string& tools) {
-  const Json list = parsed(tools);
+/// Takes `strict` out of them, which templates do not need.
+Result<std::vector<engine::CallableFunction>> take_functions(Json& list) {
   std::vector<engine::CallableFunction> out;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("[{}]", i);
-    const Json& tool = list[i];
+    Json& tool = list[i];
     const auto type = tool.find("type");
     if (type != tool.end() && *type != "function") {
       return unsupported_tools(at + ".type: only functions are supported");
@@ -48,15 +49,24 @@ Result<std::vector<engine::CallableFunction>> functions_of(const std::string& to
     if (std::ranges::find(out, text, &engine::CallableFunction::name) != out.end()) {
       return wrong("tools", at + ".function.name: the same as another's");
     }
+    bool strict = false;
+    if (const auto wanted = function->find("strict"); wanted != function->end()) {
+      if (!wanted->is_boolean() && !wanted->is_null()) {
+        return wrong("tools", at + ".function.strict: want true or false");
+      }
+      strict = *wanted == true;
+    }
     const auto parameters = function->find("parameters");
     const bool some = parameters != function->end() && !parameters->is_null();
     if (some && !parameters->is_object()) {
       return wrong("tools", at + ".function.parameters: want a JSON schema");
     }
-    out.push_back(
-        {text, some && !parameters->empty()
-                   ? ipc::dump_json(*parameters)
-                   : R"({"type":"object","properties":{},"additionalProperties":false})"});
+    out.push_back({text,
+                   some && !parameters->empty()
+                       ? ipc::dump_json(*parameters)
+                       : R"({"type":"object","properties":{},"additionalProperties":false})",
+                   strict});
+    function->erase("strict");
   }
   return out;
 }
@@ -151,46 +161,62 @@ Result<std::string> ChatModel::messages_for_template(const std::string& messages
   return ipc::dump_json(list);
 }
 
+Result<void> ChatModel::read_tools(const ipc::GenerateRequest& request,
+                                   const models::AnswerFormat& format, Json* tools,
+                                   ChatRequest* out) {
+  HEARTH_ASSIGN_OR_RETURN(auto functions, take_functions(*tools));
+  if (format.tools == nullptr) {
+    return unsupported_tools(format.problem + "; tool_form: hermes adds one to the prompt");
+  }
+  if (!request.json_schema.empty() || !request.grammar.empty()) {
+    return unsupported_tools("met them and a schema or grammar for the answer, want one");
+  }
+  const std::string& choice = request.tool_choice;
+  const bool must = choice != "auto";
+  out->shape.tools = format.tools;
+  for (const auto& function : functions) {
+    out->shape.functions.push_back({function.name, engine::string_parameters(function.schema)});
+  }
+  // A named function is called once.
+  out->shape.one_call = !request.parallel_tool_calls || (must && choice != "required");
+  out->shape.must_call = must;
+  if (!must && std::ranges::none_of(functions, &engine::CallableFunction::strict)) return {};
+  if (request.ignore_eos && (must || out->shape.one_call)) {
+    return wrong("ignore_eos", "an answer that must call a function ends where the call does");
+  }
+  if (must && choice != "required") {
+    std::erase_if(functions, [&choice](const auto& each) { return each.name != choice; });
+    if (functions.empty()) {
+      return wrong("tool_choice",
+                   fmt::format("met {}, want auto, none, required or the name of a function",
+                               ipc::printable(choice)));
+    }
+  }
+  out->calls.emplace();
+  out->calls->format = format.tools;
+  out->calls->functions = std::move(functions);
+  out->calls->among_text = !must;
+  out->calls->one_call = out->shape.one_call;
+  return {};
+}
+
 Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   ChatRequest out;
-  out.with_tools = !request.tools.empty() && request.tool_choice != "none";
   const std::string& choice = request.tool_choice;
-  const bool must = choice != "auto" && choice != "none";
-  if (must && !out.with_tools) {
+  out.with_tools = !request.tools.empty() && choice != "none";
+  if (choice != "auto" && choice != "none" && !out.with_tools) {
     return wrong("tool_choice", fmt::format("met {} without tools", ipc::printable(choice)));
   }
-  const models::AnswerFormat& known = format(out.with_tools);
+  const std::string& form = request.tool_form == "auto" ? tool_form_ : request.tool_form;
+  const bool as_text = out.with_tools && form == "hermes" && format(true).tools == nullptr;
+  models::AnswerFormat known = format(out.with_tools && !as_text);
+  if (as_text) known.tools = models::find_tool_format("hermes");
+  out.marks = known.marks();
   const bool bound = !request.json_schema.empty() || !request.grammar.empty();
+  Json tools;
   if (out.with_tools) {
-    HEARTH_ASSIGN_OR_RETURN(auto functions, functions_of(request.tools.text));
-    if (known.tools == nullptr) return unsupported_tools(known.problem);
-    if (bound) {
-      return unsupported_tools("met them and a schema or grammar for the answer, want one");
-    }
-    out.shape.tools = known.tools;
-    for (const auto& function : functions) {
-      out.shape.functions.push_back({function.name, engine::string_parameters(function.schema)});
-    }
-    // A named function is called once.
-    out.shape.one_call = !request.parallel_tool_calls || (must && choice != "required");
-    out.shape.must_call = must;
-    if (must) {
-      if (request.ignore_eos) {
-        return wrong("ignore_eos", "an answer that must call a function ends where the call does");
-      }
-      if (choice != "required") {
-        std::erase_if(functions, [&choice](const auto& each) { return each.name != choice; });
-        if (functions.empty()) {
-          return wrong("tool_choice",
-                       fmt::format("met {}, want auto, none, required or the name of a function",
-                                   ipc::printable(choice)));
-        }
-      }
-      out.forced.emplace();
-      out.forced->format = known.tools;
-      out.forced->functions = std::move(functions);
-      out.forced->one_call = out.shape.one_call;
-    }
+    tools = parsed(request.tools.text);
+    HEARTH_TRY(read_tools(request, known, &tools, &out));
   }
   // Output bound by a schema or grammar has no marks.
   if (!bound) {
@@ -213,11 +239,14 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
     out.conversation += members.substr(1, members.size() - 2) + ",";
   }
   out.conversation += switches;
-  if (out.with_tools) out.conversation += "\"tools\":" + request.tools.text + ",";
   std::string messages = request.messages.text;
+  const bool plain = request.tools.text.find("\"strict\"") == std::string::npos;
+  const std::string text = plain ? request.tools.text : ipc::dump_json(tools);
+  if (out.with_tools && !as_text) out.conversation += "\"tools\":" + text + ",";
   if (messages.find("\"tool_calls\"") != std::string::npos) {
     HEARTH_ASSIGN_OR_RETURN(messages, messages_for_template(messages, known));
   }
+  if (as_text) messages = ipc::dump_json(with_tools_as_text(parsed(messages), tools));
   out.conversation += "\"messages\":" + messages + "}";
   return out;
 }
@@ -230,7 +259,7 @@ std::shared_ptr<const AnswerReading> ChatModel::reading(const ChatRequest& reque
   auto out = std::make_shared<AnswerReading>();
   out->shape = request.shape;
   out->shape.reasoning_open = models::reasoning_is_open(out->shape.reasoning, prompt_text);
-  for (const std::string& mark : format(request.with_tools).marks()) {
+  for (const std::string& mark : request.marks) {
     if (const auto id = control_token(mark)) out->marks.emplace(*id, mark);
   }
   // Computed from everything that determines the answer, so that a resumed request produces the

@@ -12,6 +12,7 @@
 #include "engine/grammar/call_grammar.h"
 #include "engine/request.h"
 #include "ipc/schema/requests.h"
+#include "ipc/wire/json.h"
 #include "kernels/base/result.h"
 #include "models/answer/answer_format.h"
 #include "models/answer/answer_parser.h"
@@ -31,16 +32,18 @@ struct ChatRequest {
   std::string conversation;  ///< JSON, for the template
   bool with_tools = false;   ///< the conversation defines tools
   models::AnswerShape shape;
-  std::optional<engine::CallGrammar> forced;  ///< a call that the answer must make
+  std::vector<std::string> marks;            ///< control tokens whose text is part of the answer
+  std::optional<engine::CallGrammar> calls;  ///< what the answer's calls must be
   /// Without reasoning: the token that would begin it, if it is one token.
   std::optional<int32_t> banned{};
 };
 
 class ChatModel {
  public:
-  /// Both outlive this object; `templates` may be null.
-  ChatModel(const models::Tokenizer& tokenizer, const models::ChatTemplates* templates)
-      : tokenizer_(tokenizer), templates_(templates) {}
+  /// Both outlive this object; `templates` may be null. `tool_form`: see ipc::EngineSettings.
+  ChatModel(const models::Tokenizer& tokenizer, const models::ChatTemplates* templates,
+            std::string tool_form = "template")
+      : tokenizer_(tokenizer), templates_(templates), tool_form_(std::move(tool_form)) {}
 
   /// Reads a request with messages. kUnsupported names a feature that the model's template or
   /// hearth does not support, kInvalidArgument a contradiction; both give the field.
@@ -63,6 +66,10 @@ class ChatModel {
 
  private:
   const models::AnswerFormat& format(bool with_tools);
+  /// Reads the functions, whose list loses what templates do not need, and what may be called.
+  static Result<void> read_tools(const ipc::GenerateRequest& request,
+                                 const models::AnswerFormat& format, ipc::Json* tools,
+                                 ChatRequest* out);
   /// The tokens of `text` where other text precedes it.
   std::vector<int32_t> tokens_within(const std::string& text) const;
   std::optional<int32_t> control_token(const std::string& mark) const;
@@ -74,6 +81,7 @@ class ChatModel {
 
   const models::Tokenizer& tokenizer_;
   const models::ChatTemplates* templates_;
+  const std::string tool_form_;
   std::optional<models::AnswerFormat> formats_[2];  ///< [with_tools]; filled on first use
 };
 

@@ -20,6 +20,8 @@ std::shared_ptr<const engine::TokenTrie> make_trie(const models::Tokenizer& toke
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     const bool text = !tokenizer.is_control(id) && !tokenizer.is_end_of_generation(id);
     pieces.push_back(text ? tokenizer.piece(id) : std::string_view());
+    // A byte of no character, with which the symbols of marks begin.
+    if (pieces.back().find('\xFF') != std::string_view::npos) pieces.back() = {};
   }
   for (size_t i = 0; i < marks.size(); ++i) pieces[marks[i]] = symbols[i];
   return std::make_shared<engine::TokenTrie>(pieces);
@@ -71,16 +73,17 @@ Result<CompiledConstraint> ConstraintCache::get(const std::string& json_schema,
 Result<CompiledConstraint> ConstraintCache::get(const engine::CallGrammar& calls,
                                                 const std::vector<int32_t>& mark_ids, bool relax) {
   std::string key = "c";
-  key += calls.one_call ? "1" : "0";
-  key += calls.reasoning_open ? "1" : "0";
-  key += relax ? "1" : "0";
+  for (const bool each : {calls.among_text, calls.one_call, calls.reasoning_open, relax}) {
+    key += each ? "1" : "0";
+  }
   for (const engine::CallableFunction& function : calls.functions) {
-    key += function.name + "\n" + function.schema + "\n";
+    key += function.name + (function.strict ? "!\n" : "\n") + function.schema + "\n";
   }
   if (const CompiledConstraint* known = find(key)) return *known;
   std::vector<std::string> relaxed;
-  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled,
-                          engine::compile_call_grammar(calls, relax ? &relaxed : nullptr));
+  HEARTH_ASSIGN_OR_RETURN(
+      engine::Grammar compiled,
+      engine::compile_call_grammar(calls, relax || calls.among_text ? &relaxed : nullptr));
   // The marks depend on the model, not on the functions, but may differ with and without tools.
   if (marked_trie_ == nullptr || marked_ids_ != mark_ids) {
     marked_trie_ = make_trie(tokenizer_, mark_ids);

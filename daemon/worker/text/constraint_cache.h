@@ -32,7 +32,8 @@ class ConstraintCache {
   /// json_schema or grammar.
   Result<CompiledConstraint> get(const std::string& json_schema, const std::string& grammar,
                                  bool strip_first_space, bool relax);
-  /// For calls that must be made. `mark_ids`: the tokens of its control marks, in order.
+  /// For calls. `mark_ids`: the tokens of its control marks, in order. Schemas of functions that
+  /// are not strict may lose something if the model is free to call none, or if `relax` is set.
   Result<CompiledConstraint> get(const engine::CallGrammar& calls,
                                  const std::vector<int32_t>& mark_ids, bool relax);
 

@@ -127,7 +127,7 @@ TEST_CASE("what would run on another server is refused by name") {
   CHECK(tool(R"("defer_loading":true)") == "tools[0].defer_loading");
   CHECK(tool(R"("allowed_callers":["code_execution_20250825"])") == "tools[0].allowed_callers");
   CHECK(tool(R"("input_examples":{})") == "tools[0].input_examples");
-  CHECK(tool(R"("strict":true)") == "tools[0].strict");
+  CHECK(tool(R"("strict":"yes")") == "tools[0].strict");
   CHECK(refused_for(with(R"("mcp_servers":[{"type":"url"}])")).field == "mcp_servers");
   CHECK(refused_for(with(R"("container":"c")")).field == "container");
   CHECK(refused_for(with(R"("context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]})"))

@@ -437,7 +437,7 @@ TEST_CASE("paths as clients write them") {
   CHECK(found("GET", "/v1/health") == "other");
   CHECK(found("GET", "/v1/models?beta=true&x=1").starts_with("400 the parameter 'x'"));
   CHECK(found("GET", "/v1").find("/v1/chat/completions") != std::string::npos);
-  CHECK(found("POST", "/api/chat").starts_with("404 Ollama"));
+  CHECK(found("POST", "/api/pull").starts_with("501 /api/pull"));
   CHECK(api_of("/messages") == Api::kMessages);
 }
 

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "daemon/worker/text/tools_as_text.h"
+#include "ipc/wire/json.h"
 #include "tests/unit/daemon/prep_fixture.h"
 
 namespace hearth::worker {
@@ -44,6 +46,90 @@ TEST_CASE("a named function is called once") {
     CHECK(prepared.reading->shape.one_call == once);
     CHECK(prepared.reading->shape.must_call);
   }
+}
+
+TEST_CASE("strict functions bind calls among text, and templates do not see the word") {
+  const Fixture f;
+  const Conversing c(f,
+                     "{{ tools | tojson }}{% for m in messages %}{{ m.content }}"
+                     "{% for c in m.tool_calls or [] %}"
+                     "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}",
+                     400);
+  ipc::WorkerRequest in = Fixture::request("");
+  ipc::GenerateRequest& generate = in.generate();
+  generate.messages.text = R"([{"role":"user","content":"the"}])";
+  const auto outcome = [&](const std::string& members) {
+    generate.tools.text = R"([{"type":"function","function":{"name":"f")" + members + "}}]";
+    return prepare(c.model, in).outcome;
+  };
+  const auto plain = outcome("");
+  const auto strict = outcome(R"(,"strict":true)");
+  const auto& request = std::get<PreparedRequest>(strict).request;
+  CHECK(request.constraint != nullptr);
+  CHECK(request.prompt == std::get<PreparedRequest>(plain).request.prompt);
+  CHECK(std::get<PreparedRequest>(plain).request.constraint == nullptr);
+  CHECK(std::get<PreparedRequest>(outcome(R"(,"strict":false)")).request.constraint == nullptr);
+  const std::string unclear = R"(,"parameters":{"type":"object","properties":{"a":{"not":{}}}})";
+  CHECK(std::holds_alternative<PreparedRequest>(outcome(unclear)));
+  CHECK(std::get<Error>(outcome(unclear + R"(,"strict":true)")).field == "tools");
+  CHECK(std::get<Error>(outcome(R"(,"strict":1)")).field == "tools");
+  generate.ignore_eos = true;
+  CHECK(std::holds_alternative<PreparedRequest>(outcome(R"(,"strict":true)")));
+  generate.parallel_tool_calls = false;
+  CHECK(std::get<Error>(outcome(R"(,"strict":true)")).field == "ignore_eos");
+}
+
+TEST_CASE("a template without tools is given a form of calls where that is asked for") {
+  const Fixture f;
+  const Conversing c(f, "{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}", 900);
+  ipc::WorkerRequest in = Fixture::request("");
+  ipc::GenerateRequest& generate = in.generate();
+  generate.messages.text = R"([{"role":"user","content":"the"}])";
+  generate.tools.text = R"([{"type":"function","function":{"name":"f","strict":true}}])";
+  CHECK(std::get<Error>(prepare(c.model, in).outcome).field == "tools");
+  generate.tool_form = "hermes";
+  const auto outcome = prepare(c.model, in).outcome;
+  const auto& prepared = std::get<PreparedRequest>(outcome);
+  CHECK(prepared.reading->shape.tools->id == "hermes");
+  CHECK(prepared.request.constraint != nullptr);
+  std::string text;
+  for (const int32_t id : prepared.request.prompt) text += f.tokenizer->piece(id);
+  CHECK(text.find("strict") == std::string::npos);
+  CHECK(text.find(R"({"type":"function","function":{"name":"f"}})") != std::string::npos);
+  CHECK(text.find("<tool_call>") != std::string::npos);
+  generate.tool_choice = "none";
+  const auto without = prepare(c.model, in).outcome;
+  CHECK(std::get<PreparedRequest>(without).reading == nullptr);
+}
+
+TEST_CASE("calls and results become text of the conversation") {
+  const ipc::Json tools =
+      ipc::Json::parse(R"([{"type":"function","function":{"name":"f"},"cache_keep_s":60}])");
+  const ipc::Json made = with_tools_as_text(ipc::Json::parse(R"([
+      {"role":"system","content":"S"},{"role":"user","content":"U"},
+      {"role":"assistant","content":"A","tool_calls":[
+        {"id":"1","type":"function","function":{"name":"f","arguments":{"x":1}}},
+        {"id":"2","type":"function","function":{"name":"f","arguments":{}}}]},
+      {"role":"tool","tool_call_id":"1","content":"one"},
+      {"role":"tool","tool_call_id":"2","content":"two","cache_keep_s":5},
+      {"role":"user","content":"V"}])"),
+                                            tools);
+  REQUIRE(made.size() == 5);
+  const std::string system = made[0]["content"];
+  CHECK(system.starts_with("S\n\n"));
+  CHECK(system.find("cache_keep_s") == std::string::npos);
+  CHECK(made[0]["cache_keep_s"] == 60);
+  CHECK(made[2]["content"] ==
+        "A\n<tool_call>\n{\"name\":\"f\",\"arguments\":{\"x\":1}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n</tool_call>");
+  CHECK_FALSE(made[2].contains("tool_calls"));
+  CHECK(made[3]["role"] == "user");
+  CHECK(made[3]["content"] ==
+        "<tool_response>\none\n</tool_response>\n"
+        "<tool_response>\ntwo\n</tool_response>");
+  CHECK(made[3]["cache_keep_s"] == 5);
+  CHECK(made[4]["content"] == "V");
+  CHECK(with_tools_as_text(ipc::Json::parse(R"([{"role":"user"}])"), tools)[0]["role"] == "system");
 }
 
 TEST_CASE("reasoning is switched off, or refused") {

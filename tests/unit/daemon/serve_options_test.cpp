@@ -29,6 +29,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   engine.prefix_pinned_bytes = 8;
   engine.prefix_ram_bytes = 9;
   engine.prefix_restore = "always";
+  engine.tool_form = "hermes";
   settings.sampling.top_k = 5;
   settings.log_level = "warn";
   settings.prefix_dir = "/s/prefix";
@@ -63,6 +64,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   CHECK(options.prefix_owner_bytes == 7);
   CHECK(options.prefix_pinned_bytes == 8);
   CHECK(options.prefix_ram_bytes == 9);
+  CHECK(options.tool_form == "hermes");
   CHECK(options.sampling.top_k == 5);
   CHECK(options.log_level == LogLevel::kWarn);
 

@@ -9,6 +9,7 @@
 #include "daemon/worker/tools/command_line.h"
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/wire/worker_codec.h"
+#include "models/answer/answer_format.h"
 #include "models/file_info.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
@@ -17,15 +18,29 @@
 namespace hearth::worker {
 namespace {
 
+/// See ipc::ModelEntry.
+std::vector<std::string> abilities(const models::ModelInfo& info,
+                                   const models::ChatTemplates& templates) {
+  if (!info.generates) return {"vectors"};
+  std::vector<std::string> out = {"text"};
+  const models::AnswerFormat format = models::find_answer_format(templates, true, {});
+  if (format.tools != nullptr) out.emplace_back("tools");
+  if (format.channels || !format.reasoning.empty()) out.emplace_back("reasoning");
+  if (info.pooling != models::Pooling::kNone) out.emplace_back("vectors");
+  return out;
+}
+
 Result<void> describe(const std::filesystem::path& path) {
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
   file.set_fingerprint("-");  // a real one would require reading the whole file
   HEARTH_ASSIGN_OR_RETURN(const models::ModelInfo info, models::describe_file(file));
+  const models::ChatTemplates templates = models::ChatTemplates::load(file);
   ipc::FileFacts facts{.architecture = info.architecture,
                        .file_type = info.file_type,
                        .num_parameters = info.num_parameters,
                        .sampling = sampling_of_file(file),
-                       .chat_template = !models::ChatTemplates::load(file).empty()};
+                       .chat_template = !templates.empty(),
+                       .abilities = abilities(info, templates)};
   const auto model = models::load_model(file, measuring_ops(), nullptr);
   if (model.ok()) facts.context_length = (*model)->info().context_length;
   write_stdout(ipc::encode_file_facts(facts) + "\n");
