@@ -113,6 +113,13 @@ target_include_directories(hearth_cuda_objects PRIVATE ${PROJECT_SOURCE_DIR})
 # describe a layout at compile time are the host's as well.
 target_compile_options(hearth_cuda_objects PRIVATE
   --fmad=false --expt-relaxed-constexpr -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
+# A product whose values do not stay in registers, or whose arguments are copied to memory, reads slowly: not compiled.
+foreach(file ${HEARTH_CUDA_KERNELS})
+  if(file MATCHES "^cuda/matmul/")
+    set_property(SOURCE ${file} APPEND PROPERTY COMPILE_OPTIONS
+      -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
+  endif()
+endforeach()
 
 hearth_library(kernels_cuda
   SOURCES

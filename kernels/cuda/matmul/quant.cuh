@@ -63,8 +63,7 @@ __device__ void add_block(const ChunkShare<kType>& w, const uint32_t (&a)[4], in
 }
 
 template <DType kType, int kTiles>
-__global__ void __launch_bounds__(kParts* kWarp, kTiles == 1 ? 1 : 2)
-    matmul_quant_kernel(QuantMatmul p) {
+__global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
   constexpr int kRows = 8 * kTiles;
   const RowSlice slice = slice_of(p.rows, block_x(), kRows);
