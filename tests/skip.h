@@ -14,7 +14,20 @@
     return;                                    \
   } while (false)
 
+/// The same where there is no GPU; with HEARTH_REQUIRE_DEVICE=1, which tests/cuda/run_on_device.sh
+/// sets, the case fails instead.
+#define HEARTH_SKIP_WITHOUT_DEVICE(reason)                                                      \
+  do {                                                                                          \
+    REQUIRE_MESSAGE(!::hearth::tests::device_required(), "a device is required: " << (reason)); \
+    HEARTH_SKIP(reason);                                                                        \
+  } while (false)
+
 namespace hearth::tests {
+
+inline bool device_required() {
+  const char* required = std::getenv("HEARTH_REQUIRE_DEVICE");
+  return required != nullptr && *required == '1';
+}
 
 /// A file below HEARTH_TEST_DATA (real models, tokenizers, corpus), or an empty path if the
 /// variable is unset or the file missing: then use HEARTH_SKIP.

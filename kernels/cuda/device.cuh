@@ -50,6 +50,7 @@ __device__ inline int block_y() { return static_cast<int>(blockIdx.y); }
 __device__ inline int block_z() { return static_cast<int>(blockIdx.z); }
 __device__ inline int grid_x() { return static_cast<int>(gridDim.x); }
 __device__ inline int grid_y() { return static_cast<int>(gridDim.y); }
+__device__ inline int grid_z() { return static_cast<int>(gridDim.z); }
 
 inline dim3 grid2(int64_t x, int64_t y) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));

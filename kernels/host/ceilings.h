@@ -11,6 +11,7 @@ struct Ceilings {
   double read_bytes_per_s = 0;  ///< all threads read memory once, in huge pages
   double f32_ops_per_s = 0;   ///< multiply and add counted separately, all threads, from registers
   double int8_ops_per_s = 0;  ///< the same for byte dot products; 0 if the CPU has no such unit
+  double half_ops_per_s = 0;  ///< the same for products of f16 on tensor cores; 0 on a CPU
 };
 
 /// Measures with the instructions of a CPU variant ("plain", "avx2", "avx512", "avx512vnni").

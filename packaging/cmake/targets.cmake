@@ -7,6 +7,10 @@ target_compile_options(hearth_warnings INTERFACE
 # optimizer: results compare with ==.
 target_compile_options(hearth_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-omit-frame-pointer>)
+# Units name files by their absolute paths. In messages they begin at the root, and the compiler cache finds the same
+# unit in another checkout.
+target_compile_options(hearth_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
 # Conversions that may change a value are written out, except in tests. Signs are not warned of: counts are
 # int32_t, and containers are indexed by them.
@@ -75,7 +79,7 @@ function(hearth_test name)
     set(ARG_TIMEOUT 900)
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK} hearth_doctest_main doctest::doctest hearth_warnings)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} hearth_doctest_main hearth_test_paths doctest::doctest hearth_warnings)
   hearth_unity(${name})
   set_source_files_properties(${ARG_SEPARATE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   # Tests are compiled for speed of compiling: asserts are calls, and -O1 is enough around optimized libraries. That
@@ -87,8 +91,6 @@ function(hearth_test name)
   if(HEARTH_SANITIZE STREQUAL "address")
     target_compile_options(${name} PRIVATE -fno-sanitize=undefined)
   endif()
-  target_compile_definitions(${name} PRIVATE
-    HEARTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}" HEARTH_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set(cases ${CMAKE_CURRENT_BINARY_DIR}/${name}_cases.cmake)
   get_target_property(emulator ${name} CROSSCOMPILING_EMULATOR)
   if(NOT emulator)

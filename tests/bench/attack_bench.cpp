@@ -30,6 +30,7 @@
 #include "tests/bench/attacks.h"
 #include "tests/bench/bench_daemon.h"
 #include "tests/other_user.h"
+#include "tests/paths.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::bench {
@@ -134,7 +135,7 @@ int run(const Lengths& lengths, const std::string& only) {
   if (::geteuid() != 0) fmt::print("not root: both users are one\n");
   const tests::TempDir temp;
   fs::create_directories(temp.path() / "models");
-  fs::copy_file(fs::path(HEARTH_SOURCE_DIR) / "models/demo/tales.gguf",
+  fs::copy_file(fs::path(hearth::tests::source_dir()) / "models/demo/tales.gguf",
                 temp.path() / "models/tales.gguf");
   const Daemon daemon(temp.path(), {});
   tests::let_other_user_in(temp.path(), daemon.runtime());

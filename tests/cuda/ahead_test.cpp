@@ -8,7 +8,6 @@
 #include "engine/engine.h"
 #include "kernels/ops/draw.h"
 #include "tests/cuda/rig.h"
-#include "tests/cuda/shim/shim.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"

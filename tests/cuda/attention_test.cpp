@@ -25,6 +25,7 @@ struct Case {
   float q_factor = 1;  ///< of the queries, whose scores are divided by it
   int32_t v_dim = 0;   ///< 0: as head_dim, the size of K
   bool v_in_k = false;
+  float last_factor = 1;  ///< of V at the last position of each stored part
 
   kernels::KvShape shape() const {
     return {kv_heads, head_dim, v_dim > 0 ? v_dim : head_dim, v_in_k};
@@ -86,7 +87,15 @@ class Pool {
     const Step step(ops_, parts, tables_, c_.block_size);
     const int64_t k_cols = c_.shape().k_width(), v_cols = c_.shape().v_width();
     const DeviceRows k(ops_, step.bound(), k_cols, token_rows(parts, Stream::kKey, k_cols));
-    const DeviceRows v(ops_, step.bound(), v_cols, token_rows(parts, Stream::kValue, v_cols));
+    std::vector<float> values = token_rows(parts, Stream::kValue, v_cols);
+    int64_t row = 0;
+    for (const SeqPart& part : parts) {
+      row += part.scheduled;
+      for (int64_t i = (row - 1) * v_cols; i < row * v_cols; ++i) {
+        values[static_cast<size_t>(i)] *= c_.last_factor;
+      }
+    }
+    const DeviceRows v(ops_, step.bound(), v_cols, values);
     ops_.kv_store(ops_.state.get(), {&step.batch(), 0, k.view(), v.view(), kv_});
     ops_.synchronize(ops_.state.get());
   }
@@ -290,6 +299,19 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
       CAPTURE(token.second);
       CHECK(row == together.at(token));
     }
+  }
+}
+
+TEST_CASE("attention: a value beyond f16 does not reach the rows that do not see its position") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const int32_t head_dim : {64, 40}) {
+    CAPTURE(head_dim);
+    const Case plain{.head_dim = head_dim};
+    const Case large{.head_dim = head_dim, .last_factor = 1e6f};
+    const Outputs want = run(ops, plain, {{1, 0, 21}});
+    Outputs got = run(ops, large, {{1, 0, 21}});
+    for (const float value : got.at({1, 20})) CHECK(std::isfinite(value));
+    for (int32_t p = 0; p < 20; ++p) CHECK(got.at({1, p}) == want.at({1, p}));
   }
 }
 

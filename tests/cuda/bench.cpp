@@ -1,7 +1,11 @@
 // hearth-cuda-bench: what share of the device's read bandwidth matrix products and attention reach.
 // Decode shapes of an 8 B model (width 4096, 8 KV heads of 128, 32 heads), made in memory. Needs
 // nothing but the C++ runtime, so it can be carried to any machine with a GPU.
-//   hearth-cuda-bench [--device N] [--small] [--numerics exact|fast] [--row-bits]
+//   hearth-cuda-bench [--device N] [--small] [--numerics exact|fast] [--only PARTS] [--row-bits]
+// PARTS: ceilings, few (products of at most 32 rows), many, types, attention; joined by commas. The
+// ceilings are measured always. Lines end with the share of what was measured: of the read rate,
+// and of the tensor cores' rate for the numbers multiplied (int8, or f16 by the better of mma.sync
+// and cuBLASLt).
 // --row-bits measures no time: whether cuBLASLt's bits depend on the row count (row_bits.h).
 
 #include <fmt/core.h>
@@ -14,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/check.h"
@@ -22,6 +27,7 @@
 #include "kernels/cuda/host/state.h"
 #include "kernels/cuda/op_table.h"
 #include "tests/cuda/row_bits.h"
+#include "tests/skip.h"
 
 namespace {
 
@@ -159,10 +165,9 @@ DeviceBuffer random_rows(const OpTable& ops, int64_t count) {
   return buffer;
 }
 
-/// Bytes of a stored tensor: random codes, and small scales because bit 6 of every byte is clear
-/// (the second highest bit of a half's exponent).
-std::vector<std::byte> random_bytes(DType type, int64_t count) {
-  std::vector<std::byte> bytes(bytes_of(type, static_cast<uint64_t>(count)));
+/// Bytes whose every second bit from the top is clear: halves and floats below 2 in size.
+std::vector<std::byte> random_bytes(int64_t count) {
+  std::vector<std::byte> bytes(static_cast<size_t>(count));
   uint32_t seed = 7;
   for (std::byte& byte : bytes) {
     seed = seed * 1664525u + 1013904223u;
@@ -171,16 +176,40 @@ std::vector<std::byte> random_bytes(DType type, int64_t count) {
   return bytes;
 }
 
-void report(const std::string& what, double took, double bytes, double operations,
+/// Blocks of KV. One MiB of random bytes is repeated: what matters is that nothing is zero.
+DeviceBuffer random_pool(const OpTable& ops, int64_t bytes) {
+  const std::vector<std::byte> some = random_bytes(std::min<int64_t>(bytes, 1 << 20));
+  DeviceBuffer pool = allocate(ops, bytes);
+  for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(some.size())) {
+    const auto count = std::min(static_cast<int64_t>(some.size()), bytes - at);
+    ops.copy_to_device(ops.state.get(), pool.as<std::byte>() + at, some.data(),
+                       static_cast<size_t>(count));
+  }
+  return pool;
+}
+
+/// Bytes of a stored tensor: random codes, and small scales because bit 6 of every byte is clear
+/// (the second highest bit of a half's exponent).
+std::vector<std::byte> random_bytes(DType type, int64_t count) {
+  return random_bytes(static_cast<int64_t>(bytes_of(type, static_cast<uint64_t>(count))));
+}
+
+/// `peak`: operations per second of the tensor cores; 0: not measured.
+void report(const std::string& what, double took, double bytes, double operations, double peak,
             const Ceilings& best) {
-  fmt::print("{:<44} {:>10.1f} us {:>7.0f} GB/s {:>6.1f} % of read {:>8.2f} Top/s\n", what,
+  const std::string share =
+      peak > 0 ? fmt::format("{:>5.1f} % of peak", 100 * operations / took / peak) : "";
+  fmt::print("{:<44} {:>10.1f} us {:>7.0f} GB/s {:>6.1f} % of read {:>8.2f} Top/s {}\n", what,
              took * 1e6, bytes / took / 1e9, 100 * bytes / took / best.read_bytes_per_s,
-             operations / took / 1e12);
+             operations / took / 1e12, share);
   std::fflush(stdout);
 }
 
 void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t outputs,
-                  int64_t inputs, const std::vector<int64_t>& row_counts, const Ceilings& best) {
+                  int64_t inputs, const std::vector<int64_t>& row_counts, bool fast,
+                  const Ceilings& best) {
+  const bool quantized = info(type).block_elements > 1;
+  const double peak = quantized && !fast ? best.int8_ops_per_s : best.half_ops_per_s;
   const std::vector<std::byte> bytes = random_bytes(type, outputs * inputs);
   const HostTensor tensor = {"bench", type, outputs, inputs, bytes};
   std::vector<std::unique_ptr<Weight>> weights;
@@ -206,7 +235,7 @@ void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t ou
     // Counts the file's bytes, not the packed ones.
     report(fmt::format("matmul {} {} x {}, rows {}", info(type).name, outputs, inputs, rows), took,
            static_cast<double>(bytes.size()), 2.0 * static_cast<double>(outputs * inputs * rows),
-           best);
+           peak, best);
   }
 }
 
@@ -219,7 +248,8 @@ void bench_attention(const OpTable& ops, const Sizes& sizes, DType type, int32_t
   const int32_t sequences = prefill ? 1 : rows;
   if (prefill) index.make_prefill(ops, rows, context);
   const int64_t block_bytes = kv_layer_bytes(type, 16, shape);
-  const DeviceBuffer pool = allocate(ops, sequences * index.group.max_blocks * block_bytes);
+  const int64_t blocks = int64_t{sequences} * index.group.max_blocks;
+  const DeviceBuffer pool = random_pool(ops, blocks * block_bytes);
   const DeviceBuffer q = random_rows(ops, int64_t{rows} * kHeads * kHeadDim);
   const DeviceBuffer out = allocate(ops, int64_t{rows} * kHeads * kHeadDim * 4);
   AttentionArgs args{};
@@ -236,17 +266,49 @@ void bench_attention(const OpTable& ops, const Sizes& sizes, DType type, int32_t
   report(fmt::format("attention {} {}, rows {}, context {}", prefill ? "prefill" : "decode",
                      info(type).name, rows, context),
          took, static_cast<double>(block_bytes) / 16 * sequences * context,
-         4.0 * rows * positions * kHeads * kHeadDim, best);
+         4.0 * rows * positions * kHeads * kHeadDim, best.half_ops_per_s, best);
 }
 
-int run(const CudaOptions& options, const Sizes& sizes, bool row_bits) {
+/// The rate of a large product of f16 by cuBLASLt, in operations per second; 0 without the library.
+double cublaslt_rate(const CudaOptions& options, const Sizes& sizes) {
+  CudaOptions fast = options;
+  fast.numerics = Numerics::kFast;
+  const auto table = cuda_ops(fast);
+  if (!table.ok() || !table->device.notice.empty()) return 0;
+  const OpTable& ops = *table;
+  const int64_t outputs = 2 * sizes.hidden, inputs = sizes.width, rows = 8 * sizes.prefill_rows;
+  const std::vector<std::byte> bytes = random_bytes(DType::kF16, outputs * inputs);
+  const HostTensor tensor = {"bench", DType::kF16, outputs, inputs, bytes};
+  const auto weight = ops.pack_weights(ops.state.get(), {&tensor, 1}, WeightRole::kMatmul);
+  HEARTH_CHECK(weight.ok(), "{}", weight.error().message);
+  const Index index(ops, static_cast<int32_t>(rows), 1);
+  const DeviceBuffer x = random_rows(ops, rows * inputs);
+  const DeviceBuffer out = allocate(ops, rows * outputs * 4);
+  Sizes own = sizes;
+  own.captured = false;
+  const double took = time_of(ops, own, [&](int64_t) {
+    ops.matmul(ops.state.get(), {&index.batch, Rows::kTokens, view_of(x, rows, inputs),
+                                 weight->get(), nullptr, view_of(out, rows, outputs)});
+  });
+  return 2.0 * static_cast<double>(outputs * inputs * rows) / took;
+}
+
+struct Wanted {
+  bool row_bits = false;
+  std::string parts = "ceilings,few,many,types,attention";
+  bool has(std::string_view part) const {
+    return ("," + parts + ",").find("," + std::string(part) + ",") != std::string::npos;
+  }
+};
+
+int run(const CudaOptions& options, const Sizes& sizes, const Wanted& wanted) {
   const auto table = cuda_ops(options);
   if (!table.ok()) {
     std::fprintf(stderr, "hearth-cuda-bench: %s\n", table.error().message.c_str());
-    return 77;  // skipped
+    return tests::device_required() ? 1 : 77;  // skipped
   }
   const OpTable& ops = *table;
-  if (row_bits) return tests::print_row_bits(ops, sizes.rounds == 1) ? 0 : 77;
+  if (wanted.row_bits) return tests::print_row_bits(ops, sizes.rounds == 1) ? 0 : 77;
   fmt::print("{} ({}), {:.1f} of {:.1f} GiB free\n", ops.device.name, ops.device.variant,
              static_cast<double>(ops.device.memory_free_bytes) / (1 << 30),
              static_cast<double>(ops.device.memory_bytes) / (1 << 30));
@@ -256,36 +318,49 @@ int run(const CudaOptions& options, const Sizes& sizes, bool row_bits) {
     auto measured = measure_cuda_ceilings(ops, size_t{4} << 30);
     HEARTH_CHECK(measured.ok(), "{}", measured.error().message);
     best = *measured;
+    const double lt = cublaslt_rate(options, sizes);
     fmt::print(
-        "read: {:.0f} GB/s; f32 {:.1f} Top/s, int8 (mma.sync) {:.1f} Top/s, registers only\n",
-        best.read_bytes_per_s / 1e9, best.f32_ops_per_s / 1e12, best.int8_ops_per_s / 1e12);
+        "read: {:.0f} GB/s; Top/s: f32 {:.1f}, int8 (mma.sync) {:.1f}, f16 (mma.sync) {:.1f}, f16 "
+        "(cuBLASLt) {:.1f}\n",
+        best.read_bytes_per_s / 1e9, best.f32_ops_per_s / 1e12, best.int8_ops_per_s / 1e12,
+        best.half_ops_per_s / 1e12, lt / 1e12);
+    best.half_ops_per_s = std::max(best.half_ops_per_s, lt);
   }
   if (!ops.device.notice.empty()) fmt::print("{}\n", ops.device.notice);
+  std::fflush(stdout);
   if (options.numerics == Numerics::kFast) {
     // The threshold (kFastRows), and prefill; few rows use the exact kernels.
     const std::vector<int64_t> many = {
         65, 96, 128, 256, sizes.prefill_rows, 4 * sizes.prefill_rows};
     for (const DType type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kF16, DType::kBF16}) {
-      bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, many, best);
-      bench_matmul(ops, sizes, type, sizes.width, sizes.hidden, many, best);
+      if (!wanted.has("many")) continue;
+      bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, many, true, best);
+      bench_matmul(ops, sizes, type, sizes.width, sizes.hidden, many, true, best);
     }
     return 0;
   }
-  const std::vector<int64_t> few = {
-      1, 4, 8, 16, 32, 128, sizes.prefill_rows, 4 * sizes.prefill_rows};
+  std::vector<int64_t> rows, narrow_rows;
+  if (wanted.has("few")) rows = {1, 4, 8, 16, 32}, narrow_rows = {1, 8};
+  if (wanted.has("many")) {
+    rows.insert(rows.end(), {128, sizes.prefill_rows, 4 * sizes.prefill_rows});
+  }
   for (const DType type : {DType::kQ4_K, DType::kQ6_K, DType::kQ8_0, DType::kF16}) {
-    bench_matmul(ops, sizes, type, sizes.width, sizes.width, few, best);
-    bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, few, best);
-    bench_matmul(ops, sizes, type, sizes.width, sizes.hidden, {1, 8}, best);
+    if (rows.empty()) continue;
+    bench_matmul(ops, sizes, type, sizes.width, sizes.width, rows, false, best);
+    bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, rows, false, best);
+    if (narrow_rows.empty()) continue;
+    bench_matmul(ops, sizes, type, sizes.width, sizes.hidden, narrow_rows, false, best);
   }
   for (const DType type : {DType::kQ4_0, DType::kQ5_K, DType::kQ3_K, DType::kQ2_K, DType::kIQ4_XS,
                            DType::kMXFP4, DType::kBF16}) {
-    bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, {1, 8}, best);
+    if (!wanted.has("types")) continue;
+    bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, {1, 8}, false, best);
   }
   for (const DType type : {DType::kF16, DType::kQ8_0}) {
-    for (const int32_t rows : {1, 8}) {
-      bench_attention(ops, sizes, type, rows, sizes.context / 16, false, best);
-      bench_attention(ops, sizes, type, rows, sizes.context, false, best);
+    if (!wanted.has("attention")) continue;
+    for (const int32_t count : {1, 8}) {
+      bench_attention(ops, sizes, type, count, sizes.context / 16, false, best);
+      bench_attention(ops, sizes, type, count, sizes.context, false, best);
     }
     bench_attention(ops, sizes, type, 1, sizes.long_context, false, best);
     bench_attention(ops, sizes, type, static_cast<int32_t>(sizes.prefill_rows), sizes.context, true,
@@ -299,23 +374,26 @@ int run(const CudaOptions& options, const Sizes& sizes, bool row_bits) {
 int main(int argc, char** argv) {
   CudaOptions options;
   Sizes sizes;
-  bool row_bits = false;
+  Wanted wanted;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--small") == 0) {
       sizes = kSmall;
     } else if (std::strcmp(argv[i], "--row-bits") == 0) {
-      row_bits = true;
+      wanted.row_bits = true;
     } else if (std::strcmp(argv[i], "--numerics") == 0 && i + 1 < argc) {
       const bool fast = std::strcmp(argv[++i], "fast") == 0;
       options.numerics = fast ? Numerics::kFast : Numerics::kExact;
+    } else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+      wanted.parts = argv[++i];
     } else if (std::strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
       options.device = std::atoi(argv[++i]);
     } else {
       std::fprintf(
           stderr,
-          "usage: hearth-cuda-bench [--device N] [--small] [--numerics fast] [--row-bits]\n");
+          "usage: hearth-cuda-bench [--device N] [--small] [--numerics fast] [--only PARTS] "
+          "[--row-bits]\n");
       return 2;
     }
   }
-  return run(options, sizes, row_bits);
+  return run(options, sizes, wanted);
 }

@@ -11,6 +11,7 @@
 
 #include "tests/golden/greedy_reference.h"
 #include "tests/golden/step_runner.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::golden {
@@ -20,7 +21,8 @@ using kernels::DType;
 
 /// From the source tree, or from the folder of a program that was carried elsewhere (carry.sh).
 std::filesystem::path bundled(const std::string& folder, const std::string& name) {
-  const std::filesystem::path in_tree = std::filesystem::path(HEARTH_SOURCE_DIR) / folder / name;
+  const std::filesystem::path in_tree =
+      std::filesystem::path(hearth::tests::source_dir()) / folder / name;
   return std::filesystem::exists(in_tree) ? in_tree : tests::test_data("demo/" + name);
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,11 @@
 #include "tests/skip.h"
 
 /// Declares `name`, the table under test, or skips the case with the reason.
-#define HEARTH_CUDA_TABLE(name)                                                \
-  auto name##_result = ::hearth::tests::table_under_test();                    \
-  if (!name##_result.ok()) HEARTH_SKIP(name##_result.error().message.c_str()); \
+#define HEARTH_CUDA_TABLE(name)                                        \
+  auto name##_result = ::hearth::tests::table_under_test();            \
+  if (!name##_result.ok()) {                                           \
+    HEARTH_SKIP_WITHOUT_DEVICE(name##_result.error().message.c_str()); \
+  }                                                                    \
   const ::hearth::kernels::OpTable& name = *name##_result
 
 namespace hearth::tests {
@@ -27,6 +30,18 @@ using kernels::Rows;
 using kernels::WeightRole;
 
 Result<kernels::OpTable> table_under_test();
+/// What the shim counts; a device counts nothing.
+struct RuntimeCounts {
+  int64_t launches = 0;        ///< of kernels
+  int64_t graph_launches = 0;  ///< of captured steps
+  int64_t bytes_to_host = 0;
+  uint64_t bytes_in_use = 0;
+};
+std::optional<RuntimeCounts> runtime_counts();
+/// What fails for lack of memory when the next captured step is made.
+enum class CapturePart { kNone, kInstantiate, kUpload };
+/// False on a device, where this cannot be arranged.
+bool refuse_capture(CapturePart part);
 /// Runs `test` once per thread order of the shim, or once on a device.
 void in_every_order(const std::function<void()>& test);
 

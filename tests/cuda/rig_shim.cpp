@@ -13,6 +13,17 @@ Result<kernels::OpTable> table_under_test() {
   return table;
 }
 
+std::optional<RuntimeCounts> runtime_counts() {
+  return RuntimeCounts{shim::num_launches(), shim::num_graph_launches(), shim::num_bytes_to_host(),
+                       shim::bytes_in_use()};
+}
+
+bool refuse_capture(CapturePart part) {
+  shim::fail_instantiations(part == CapturePart::kInstantiate ? 1 : 0);
+  shim::fail_uploads(part == CapturePart::kUpload ? 1 : 0);
+  return true;
+}
+
 void in_every_order(const std::function<void()>& test) {
 #if defined(__SANITIZE_ADDRESS__)
   const uint64_t orders = full_counts() ? 20 : 1;  // slow; the others run without sanitizer

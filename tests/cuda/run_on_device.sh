@@ -1,56 +1,159 @@
 #!/usr/bin/env bash
-# Runs what carry.sh packed, on a machine with a GPU: what there is, the tests, then the measurements.
-#   bash run.sh [STEPS...]     device tests sanitize kernels model; default: all but sanitize
-# Logs go to $OUT, or to logs/ next to this script. The last lines are a summary.
+# Runs what carry.sh packed, on a machine with a GPU, in three calls of at most nine minutes each.
+#   bash run.sh 1       device, doctor, op tests, whole models, ceilings, products of few rows
+#   bash run.sh 2       engine, speculation, all op measurements, numerics fast, row bits, the 8 B shape in Q4_K_M
+#   bash run.sh 3       the 8 B shape in Q8_0 and F16, sanitizers, profiles of four kernels
+#   bash run.sh STEP... steps alone: device tests golden ceilings few engine speculate ops fast row-bits sanitize profile
+#                       model-Q4_K_M model-Q8_0 model-F16
+# $OUT or logs/ gets run.log (all output) and results.json (every case and figure). A step prints a line when it ends;
+# the last output is a table of at most 12,000 characters. Each test case is a process of its own with a time limit, because a
+# fault ends the CUDA context of its process. Where there is no device, all fail. Exit status: 1 if anything failed.
+# HEARTH_CALL_SECONDS (default 540) bounds a call: what does not begin in time is reported as not run.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 logs=${OUT:-logs}
 mkdir -p "$logs"
-summary=()
-export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# step NAME COMMAND...: its output to the screen and to a log
-step() {
-  local name=$1 started=$SECONDS rc
-  shift
-  printf '\n== %s: %s\n' "$name" "$*"
-  "$@" 2>&1 | tee "$logs/$name.log"
-  rc=${PIPESTATUS[0]}
-  summary+=("$name: rc $rc, $((SECONDS - started)) s")
+log=$logs/run.log results=$logs/results.json rows=$logs/rows
+: >"$log"
+: >"$rows"
+call_seconds=${HEARTH_CALL_SECONDS:-540}
+export HEARTH_REQUIRE_DEVICE=1 HEARTH_TEST_DATA=${HEARTH_TEST_DATA:-$PWD}
+# cuBLASLt may lie in the toolkit's folder or in that of a Python package.
+cublaslt=$(timeout 20 find -L /usr/local /usr/lib /opt -name 'libcublasLt.so.13' -print -quit 2>/dev/null)
+export LD_LIBRARY_PATH=$PWD/lib${cublaslt:+:$(dirname "$cublaslt")}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+text() { sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/[[:cntrl:]]/ /g' <<<"$1"; }
+# result STEP NAME STATUS SECONDS [DETAIL]: a row of results.json.
+result() {
+  printf '{"step":"%s","name":"%s","status":"%s","seconds":%s,"detail":"%s"}\n' "$(text "$1")" "$(text "$2")" "$3" "$4" \
+    "$(text "${5:-}")" >>"$rows"
 }
 
-export HEARTH_TEST_DATA=${HEARTH_TEST_DATA:-$PWD}
+declare -A passed failed skipped
+failures=() figures=() steps_done=()
+# run STEP NAME SECONDS COMMAND...: one process; its output goes to the log, and to $output.
+run() {
+  local step=$1 name=$2 limit=$3 left=$((call_seconds - SECONDS)) begun=$SECONDS rc status
+  shift 3
+  output=$logs/output
+  printf '\n== %s, %s: %s\n' "$step" "$name" "$*" >>"$log"
+  if ((left < 5)); then
+    status="not run"
+  else
+    timeout -k 5 "$((limit < left ? limit : left))" "$@" >"$output" 2>&1
+    rc=$?
+    cat "$output" >>"$log"
+    case $rc in
+      0) if grep -q '\[hearth-skip\]' "$output"; then status=skip; else status=pass; fi ;;
+      77) status=skip ;;
+      124 | 137) status="time limit" ;;
+      *) status="fail, status $rc" ;;
+    esac
+  fi
+  local detail=
+  [[ $status == pass ]] || detail=$(grep -aE 'ERROR|error|hearth-skip|what\(\)|CHECK|REQUIRE' "$output" 2>/dev/null | head -n 2 | cut -c 1-160)
+  result "$step" "$name" "$status" $((SECONDS - begun)) "$detail"
+  case $status in
+    pass) ((passed[$step] += 1)) ;;
+    skip) ((skipped[$step] += 1)) ;;
+    *)
+      ((failed[$step] += 1))
+      failures+=("$step: $name: $status: $detail")
+      return 1
+      ;;
+  esac
+}
+# cases STEP SECONDS PROGRAM [FILTER...]: each case that matches in a process of its own.
+cases() {
+  local step=$1 limit=$2 program=$3 name
+  shift 3
+  while IFS= read -r name; do
+    run "$step" "$name" "$limit" "./$program" "-tc=${name//,/\\,}"
+  done < <("./$program" -ltc "$@" | sed -e '/^\[doctest\]/d' -e '/^=*$/d')
+}
+# figures_of STEP: the lines of $output that have figures, for the table.
+figures_of() {
+  local line
+  while IFS= read -r line; do
+    figures+=("$1: $line")
+    result "$1" "$line" figure 0
+  done < <(grep -aE 'GB/s|tokens/s|Top/s|Gop/s|idle|graph|ratio|accepted|differ|equal' "$output" | tr -s ' ' | cut -c 1-150)
+}
+model() {  # the 8 B shape (M) with random weights, made in memory
+  run "model-$1" "$1" 240 ./hearth-worker-cuda bench --shape M --type "$1" --device cuda:0 --quick --read-mib 4096 &&
+    figures_of "model-$1"
+}
 
-steps=("$@")
-[[ ${#steps[@]} -gt 0 ]] || steps=(device tests kernels model)
-for wanted in "${steps[@]}"; do
-  case $wanted in
+# What a sanitizer or the profiler runs; run_on_device_test.sh checks that each names a case.
+sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'draw' 'best logits' 'moe_matmul: types*' 'rms_norm')
+profiled=(matmul_quant_kernel matmul_quant_tiles_kernel attention_kernel attention_tiles_kernel)
+
+do_step() {
+  local filter tool kernel
+  case $1 in
     device)
-      step nvidia-smi nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,power.limit --format=csv
-      step doctor ./hearth-worker-cuda doctor
+      run device nvidia-smi 30 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,power.limit --format=csv,noheader &&
+        figures+=("device: $(head -n 1 "$output")")
+      run device doctor 60 ./hearth-worker-cuda doctor
       ;;
-    tests)
-      step op-tests ./cuda_gpu_test -d
-      step golden-tests ./cuda_gpu_golden_test -d
-      ;;
-    sanitize)
-      step memcheck compute-sanitizer --tool memcheck --error-exitcode 9 ./cuda_gpu_test
-      step racecheck compute-sanitizer --tool racecheck --error-exitcode 9 ./cuda_gpu_test -tc='*types*,*rms_norm*,*mixed*'
-      ;;
-    kernels)
-      step bench ./hearth-cuda-bench
-      step bench-fast ./hearth-cuda-bench --numerics fast
-      step row-bits ./hearth-cuda-bench --row-bits
-      ;;
-    model)
-      # The 8 B shape (M) with random weights, made in memory.
-      for type in Q4_K_M Q8_0 F16; do
-        step "model-$type" ./hearth-worker-cuda bench --shape M --type "$type" --device cuda:0 --quick --read-mib 4096
-        step "model-$type-fast" ./hearth-worker-cuda bench --shape M --type "$type" --device cuda:0 --quick --read-mib 4096 --numerics fast
+    tests) cases tests 120 cuda_gpu_test ;;
+    golden) cases golden 180 cuda_gpu_golden_test ;;
+    engine) cases engine 120 cuda_gpu_engine_test ;;
+    speculate)
+      for filter in 0 0.8; do
+        run speculate "tales at temperature $filter" 120 ./hearth-worker-cuda bench demo/tales.gguf --speculate --tokens 160 --draft none \
+          --temperature "$filter" --device cuda:0 && figures_of speculate
       done
       ;;
-    *) echo "no step $wanted" >&2; exit 2 ;;
+    ceilings) run ceilings ceilings 60 ./hearth-cuda-bench --only ceilings && figures_of ceilings ;;
+    few) run few "products of at most 32 rows" 120 ./hearth-cuda-bench --only few && figures_of few ;;
+    ops) run ops "products of many rows, other types, attention" 200 ./hearth-cuda-bench --only many,types,attention && figures_of ops ;;
+    fast) run fast "numerics fast" 120 ./hearth-cuda-bench --numerics fast && figures_of fast ;;
+    row-bits) run row-bits "bits of cuBLASLt by row count" 60 ./hearth-cuda-bench --row-bits && figures_of row-bits ;;
+    sanitize)
+      for tool in memcheck racecheck; do
+        for filter in "${sanitized[@]}"; do
+          # One test asks for more memory than there is, on purpose: errors of the API are not defects.
+          run sanitize "$tool: $filter" 150 compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 ./cuda_gpu_test "-tc=$filter"
+        done
+      done
+      ;;
+    profile)
+      for kernel in "${profiled[@]}"; do
+        run profile "$kernel" 60 ncu --clock-control none -k "regex:^$kernel" --launch-skip 2 --launch-count 1 --section SpeedOfLight \
+          --section Occupancy ./hearth-cuda-bench --only few,many,attention &&
+          figures+=("profile: $kernel: $(grep -aE 'Throughput|Achieved Occupancy' "$output" | tr -s ' ' | paste -sd ';' | cut -c 1-400)")
+      done
+      ;;
+    model-*) model "${1#model-}" ;;
+    *) echo "no step $1" >&2; exit 2 ;;
+  esac
+}
+
+wanted=()
+for word in "${@:-1}"; do
+  case $word in
+    1) wanted+=(device tests golden ceilings few) ;;
+    2) wanted+=(engine speculate ops fast row-bits model-Q4_K_M) ;;
+    3) wanted+=(model-Q8_0 model-F16 sanitize profile) ;;
+    *) wanted+=("$word") ;;
   esac
 done
-printf '\n== summary\n'
-printf '%s\n' "${summary[@]}"
+for step in "${wanted[@]}"; do
+  begun=$SECONDS
+  passed[$step]=0 failed[$step]=0 skipped[$step]=0
+  do_step "$step"
+  line=$(printf '%-14s %4d passed %3d failed %3d skipped %4d s' "$step" "${passed[$step]}" "${failed[$step]}" "${skipped[$step]}" $((SECONDS - begun)))
+  steps_done+=("$line")
+  echo "$line"
+done
+{ echo '['; sed '$!s/$/,/' "$rows"; echo ']'; } >"$results"
+rm -f "$rows" "$logs/output"
+{
+  printf '\n== %s\n' "table ($(date -u +%F), $(nproc) CPUs, ${cublaslt:-no libcublasLt.so.13})"
+  printf '%s\n' "${steps_done[@]}"
+  printf '%s\n' "${failures[@]+"${failures[@]}"}" | head -c 3500
+  printf '%s\n' "${figures[@]+"${figures[@]}"}" | head -c 7500
+} | head -c 12000
+[[ ${#failures[@]} -eq 0 ]]

@@ -8,7 +8,6 @@
 #include "engine/speculation/replay_proposer.h"
 #include "engine/steps/model_runner.h"
 #include "tests/cuda/rig.h"
-#include "tests/cuda/shim/shim.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
@@ -82,10 +81,10 @@ TEST_CASE("engine: layers with a state give the same tokens in every way of comp
     }
     {
       INFO("together, in captured steps");
-      const int64_t before = shim::num_graph_launches();
+      const auto before = runtime_counts();
       EngineRun run(file.file, ops, config());
       CHECK(serve(run) == want);
-      CHECK(shim::num_graph_launches() > before);
+      if (before) CHECK(runtime_counts()->graph_launches > before->graph_launches);
       INFO("again, from a snapshot");
       engine::Request again = requests()[0];
       again.id = 9;
@@ -129,9 +128,9 @@ TEST_CASE("engine: the memory of states on the device is taken as planned") {
   CHECK(states.block_bytes == model->info().groups.back().block_bytes(DType::kF16, 16));
   // A sequence's state, its snapshot and a new one, for each of the sequences.
   CHECK(states.num_blocks >= 3 * config().scheduler.max_seqs);
-  const size_t before = shim::bytes_in_use();
+  const auto before = runtime_counts();
   const auto runner = engine::ModelRunner::create(plan, DType::kF16, ops, std::move(model)).value();
-  CHECK(shim::bytes_in_use() - before == plan.total_bytes());
+  if (before) CHECK(runtime_counts()->bytes_in_use - before->bytes_in_use == plan.total_bytes());
 }
 
 }  // namespace hearth::tests

@@ -11,7 +11,6 @@
 #include "engine/store/store_thread.h"
 #include "models/model.h"
 #include "tests/cuda/rig.h"
-#include "tests/cuda/shim/shim.h"
 #include "tests/golden/random_llama.h"
 
 namespace hearth::tests {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/worker/load/device.h"
 #include "daemon/worker/serve/engine_thread.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/e2e/tiny_model.h"
@@ -80,6 +81,9 @@ TEST_CASE("cuda worker: kernels are loaded before free memory is read") {
   REQUIRE(load(kPlenty, 0, kKvBytes).memory.has_value());
   CHECK(std::string(std::getenv("CUDA_MODULE_LOADING")) == "LAZY");
   ::unsetenv("CUDA_MODULE_LOADING");
+  // Fast mode opens cuBLASLt, whose kernels are many.
+  (void)describe_device({.device = "cuda:0", .numerics = "fast"});
+  CHECK(std::getenv("CUDA_MODULE_LOADING") == nullptr);
 }
 
 TEST_CASE("cuda worker: allocations equal the plan to the byte; graphs are measured") {

@@ -15,6 +15,7 @@
 
 #include "tests/e2e/tiny_model.h"
 #include "tests/other_user.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 extern char** environ;
@@ -43,7 +44,9 @@ Sandbox::Sandbox() {
            1);  // tests run as the user that builds, in containers as root
 }
 
-fs::path program(const std::string& name) { return fs::path(HEARTH_BINARY_DIR) / "bin" / name; }
+fs::path program(const std::string& name) {
+  return fs::path(hearth::tests::binary_dir()) / "bin" / name;
+}
 
 pid_t start_program(const std::vector<std::string>& argv, const fs::path& output) {
   std::vector<char*> raw;

@@ -13,6 +13,7 @@
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/family_file.h"
 #include "tests/golden/family_model.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::e2e {
@@ -27,7 +28,7 @@ struct Family {
 
 /// An encoder's recording has texts where the others have ids.
 golden::FamilyModel read_encoder(const std::string& name) {
-  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/encoders/" + name + ".json");
+  std::ifstream in(hearth::tests::source_path("tests/golden/encoders/") + name + ".json");
   const Json root = Json::parse(in);
   golden::FamilyModel m;
   root.at("name").get_to(m.name);

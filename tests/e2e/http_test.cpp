@@ -11,6 +11,7 @@
 #include "ipc/text/base64.h"
 #include "tests/e2e/http_client.h"
 #include "tests/e2e/tiny_model.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 #include "tests/sse_events.h"
 
@@ -52,7 +53,8 @@ std::string text_of_stream(const std::string& stream, std::string* reason) {
 
 /// The Python of the virtual environment made by clients.sh; empty if it could not be made.
 std::filesystem::path clients_python(const std::filesystem::path& log) {
-  const pid_t pid = start_program({"/bin/bash", HEARTH_SOURCE_DIR "/tests/e2e/clients.sh"}, log);
+  const pid_t pid =
+      start_program({"/bin/bash", hearth::tests::source_path("tests/e2e/clients.sh")}, log);
   REQUIRE(wait_for_exit(pid, 10 * kPatienceMs) == 0);
   std::ifstream in(log);
   std::string line;
@@ -492,9 +494,10 @@ TEST_CASE("the official Python clients work unchanged") {
   const std::filesystem::path python = clients_python(install_log);
   if (python.empty()) HEARTH_SKIP(text_of(install_log).c_str());
   const std::filesystem::path log = sandbox.path() / "clients";
-  const pid_t pid = start_program({python.string(), HEARTH_SOURCE_DIR "/tests/e2e/http_clients.py",
-                                   (daemon.runtime() / "http.sock").string()},
-                                  log);
+  const pid_t pid =
+      start_program({python.string(), hearth::tests::source_path("tests/e2e/http_clients.py"),
+                     (daemon.runtime() / "http.sock").string()},
+                    log);
   const std::optional<int> status = wait_for_exit(pid, kPatienceMs);
   REQUIRE(status.has_value());
   CHECK_MESSAGE(*status == 0, text_of(log));

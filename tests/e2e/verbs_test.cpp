@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/e2e/daemon.h"
+#include "tests/paths.h"
 
 namespace hearth::e2e {
 namespace {
@@ -26,9 +27,10 @@ struct Outcome {
 Outcome hearth(const Sandbox& sandbox, const std::string& words, const std::string& input = "") {
   const std::string dir = sandbox.path().string();
   std::ofstream(sandbox.path() / "in") << input;
-  const std::string command = "cd " + dir + " && HEARTH_RUNTIME_DIR=" + dir +
-                              "/run HEARTH_MODEL_DIRS=" HEARTH_SOURCE_DIR "/models/demo " +
-                              program("hearth").string() + " " + words + " <in >out 2>err";
+  const std::string command =
+      "cd " + dir + " && HEARTH_RUNTIME_DIR=" + dir +
+      "/run HEARTH_MODEL_DIRS=" + hearth::tests::source_path("models/demo ") +
+      program("hearth").string() + " " + words + " <in >out 2>err";
   const pid_t pid = start_program({"/bin/sh", "-c", command});
   const std::optional<int> how = wait_for_exit(pid, kPatienceMs);
   REQUIRE(how.has_value());
@@ -43,7 +45,7 @@ TEST_CASE("inspect shows the bundled model") {
   CHECK(text.err == "");
   CHECK(text.out.find("2048 bytes per token as f16") != std::string::npos);
   const Outcome machine =
-      hearth(sandbox, "inspect --json " HEARTH_SOURCE_DIR "/models/demo/tales.gguf");
+      hearth(sandbox, "inspect --json " + hearth::tests::source_path("models/demo/tales.gguf"));
   CHECK(machine.status == 0);
   const json facts = json::parse(machine.out);
   CHECK(facts["architecture"] == "llama");

@@ -20,6 +20,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/step_runner.h"
+#include "tests/paths.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::golden {
@@ -30,7 +31,7 @@ using kernels::DType;
 using nlohmann::json;
 using tests::TempDir;
 
-const fs::path kFolder = fs::path(HEARTH_SOURCE_DIR) / "tests/golden/convert";
+const fs::path kFolder = fs::path(hearth::tests::source_dir()) / "tests/golden/convert";
 
 json read_json(const fs::path& path) {
   std::ifstream in(path);

@@ -8,12 +8,17 @@
 #include <limits>
 
 #include "models/gguf/gguf_writer.h"
+#include "tests/paths.h"
+#include "tests/skip.h"
 
 namespace hearth::golden {
 namespace {
 
-const std::filesystem::path kFolder =
-    std::filesystem::path(HEARTH_SOURCE_DIR) / "tests/golden/families";
+/// In the source tree, or next to a program that was carried elsewhere (tests/cuda/carry.sh).
+std::filesystem::path folder() {
+  const auto in_tree = std::filesystem::path(hearth::tests::source_dir()) / "tests/golden/families";
+  return std::filesystem::exists(in_tree) ? in_tree : tests::test_data("families");
+}
 
 /// FNV-1a of the seed's four bytes and the name.
 uint64_t hash_name(const std::string& name, uint32_t seed) {
@@ -123,7 +128,7 @@ std::vector<std::byte> FamilyModel::drafting_file_bytes() const {
 }
 
 FamilyModel read_family(const std::string& name) {
-  std::ifstream in(kFolder / (name + ".json"));
+  std::ifstream in(folder() / (name + ".json"));
   REQUIRE_MESSAGE(in.good(), name);
   const auto root = nlohmann::json::parse(in);
   FamilyModel m;
@@ -158,7 +163,7 @@ FamilyModel read_family(const std::string& name) {
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder())) {
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());

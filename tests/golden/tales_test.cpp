@@ -9,12 +9,13 @@
 
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/greedy_reference.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::golden {
 namespace {
 
-const std::filesystem::path kRoot = HEARTH_SOURCE_DIR;
+const std::filesystem::path kRoot = hearth::tests::source_dir();
 
 struct Bundled {
   std::filesystem::path model;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/e2e/daemon.h"
+#include "tests/paths.h"
 #include "tests/published/published_model.h"
 
 namespace hearth::published {
@@ -113,7 +114,7 @@ void forecasts_equal(const Model& model) {
          {std::pair{"--context", "context"}, {"--stride", "stride"}, {"--tokens", "text_tokens"}}) {
       argv.insert(argv.end(), {option, std::to_string(want.at(key).get<int>())});
     }
-    argv.insert(argv.end(), {"-f", HEARTH_SOURCE_DIR "/tests/published/text.txt"});
+    argv.insert(argv.end(), {"-f", hearth::tests::source_path("tests/published/text.txt")});
     argv.insert(argv.end(), more.begin(), more.end());
     return Json::parse(output_of(argv, sandbox.path()));
   };

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::published {
@@ -44,7 +45,7 @@ inline std::string why_not(const Model& model) {
 
 /// NAME.json
 inline nlohmann::json recorded(const Model& model) {
-  std::ifstream in(std::string(HEARTH_SOURCE_DIR "/tests/published/") + model.name + ".json");
+  std::ifstream in(hearth::tests::source_path("tests/published/") + model.name + ".json");
   return nlohmann::json::parse(in);
 }
 

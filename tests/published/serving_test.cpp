@@ -15,6 +15,7 @@
 
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/http_client.h"
+#include "tests/paths.h"
 #include "tests/published/published_model.h"
 
 namespace hearth::published {
@@ -52,7 +53,7 @@ ipc::GenerateRequest asking(const Model& model, const std::string& prompt, float
   return request;
 }
 
-std::string story() { return e2e::text_of(HEARTH_SOURCE_DIR "/tests/published/text.txt"); }
+std::string story() { return e2e::text_of(hearth::tests::source_path("tests/published/text.txt")); }
 
 Json posted(e2e::HttpClient& http, const std::string& path, const Json& body) {
   const e2e::HttpAnswer answer = http.ask("POST", path, body.dump());
@@ -270,7 +271,7 @@ void swaps(const fs::path& first, const fs::path& second, int count) {
 
 TEST_CASE("a role is swapped between SmolLM2 and the bundled model under streams") {
   HEARTH_NEEDS_MODEL(kSmolLm2);
-  swaps(file_of(kSmolLm2), HEARTH_SOURCE_DIR "/models/demo/tales.gguf", 4);
+  swaps(file_of(kSmolLm2), hearth::tests::source_path("models/demo/tales.gguf"), 4);
 }
 
 TEST_CASE("a role is swapped between SmolLM2 and Gemma 3 under streams") {

@@ -27,10 +27,11 @@ std::string version_text(int32_t version) {
 
 Result<kernels::CudaOptions> to_kernels(const DeviceOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t ordinal, parse_cuda_device(options.device));
-  // Load all kernels when the device is opened: a kernel loaded on first use would take memory that
-  // the plan has assigned by then. An administrator's own setting is kept.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   HEARTH_ASSIGN_OR_RETURN(const kernels::Numerics numerics, parse_numerics(options.numerics));
+  // Load all kernels when the device is opened: a kernel loaded on first use would take memory that
+  // the plan has assigned by then. Not in fast mode, where that would load all of cuBLASLt's, too.
+  // An administrator's own setting is kept.
+  if (numerics == kernels::Numerics::kExact) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   return kernels::CudaOptions{.device = ordinal, .numerics = numerics};
 }
 

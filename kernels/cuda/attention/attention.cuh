@@ -11,7 +11,7 @@
 // Splits are merged in ascending order by the online softmax. Nothing depends on other rows or on
 // which kernel ran, so a row's result is the same in any step. Positions that the row does not see
 // are never read: they may hold anything.
-//   attention_kernel<..., false>  one block per split, partial results through the table's scratch,
+//   attention_kernel<..., false>  blocks share a row's splits, partial results through the scratch,
 //                                 merged by merge_kernel: few rows, long contexts
 //   attention_kernel<..., true>   one block for all splits of a row, merged on the fly
 
@@ -85,6 +85,23 @@ __device__ inline float finished(float value, float maximum, float sum, const fl
   if (sink == nullptr) return value / sum;
   const Merge with = merge(maximum, *sink);
   return value * with.keep / (sum * with.keep + with.add);
+}
+
+/// Blocks of a launch, about: more than a device runs at once. A step's launch bounds cover the
+/// longest context that was planned, and blocks without positions take time, too. On the shim small
+/// contexts have blocks with several splits.
+#if defined(HEARTH_CUDA_SHIM)
+inline constexpr int kMostBlocks = 12;
+#else
+inline constexpr int kMostBlocks = 2048;
+#endif
+
+/// (rows or groups of rows, heads that share a block, blocks that share a row's splits)
+inline dim3 attention_grid(const AttentionParams& params, int rows, bool whole) {
+  const int heads = params.kv.num_kv_heads * params.head_groups;
+  int parts = kMostBlocks / (rows * heads);
+  parts = parts < 1 || whole ? 1 : parts > params.max_splits ? params.max_splits : parts;
+  return {static_cast<unsigned>(rows), static_cast<unsigned>(heads), static_cast<unsigned>(parts)};
 }
 
 void attend_f32(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);

@@ -148,8 +148,10 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   const Seen seen = seen_by(a, row);
   const int first_split = seen.begin / kSplit;
   const int last_split = (seen.end - 1) / kSplit;
-  int split_index = kWhole ? first_split : block_z();
-  if (split_index < first_split || split_index > last_split) return;
+  // Without kWhole the row's splits are dealt out to the blocks of the grid's third dimension.
+  const int step = kWhole ? 1 : grid_z();
+  int split_index = kWhole ? first_split : first_split + block_z();
+  if (split_index > last_split) return;
 
   const int thread = thread_x();
   const int k_dim = a.kv.k_dim;
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   [[maybe_unused]] float total[kDims][kHeads] = {};
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) total_max[h] = -INFINITY;
-  for (bool more = true; more; ++split_index) {
+  for (bool more = true; more; split_index += step) {
     const int start = split_index * kSplit;
     const Seen here = {seen.begin > start ? seen.begin : start,
                        seen.end < start + kSplit ? seen.end : start + kSplit};
@@ -234,7 +236,6 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
           to[v_dim + 1] = split.sum[h];
         }
       }
-      more = false;
     } else {
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
@@ -246,9 +247,9 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
         }
         total_max[h] = with.maximum;
       }
-      more = split_index != last_split;
-      if (more) __syncthreads();  // the next split overwrites what this one read
     }
+    more = split_index + step <= last_split;
+    if (more) __syncthreads();  // the next split overwrites what this one read
   }
 
   if constexpr (kWhole) {
@@ -272,9 +273,7 @@ void launch_heads(cudaStream_t stream, AttentionParams params, int rows, bool wh
   const ValueThreads shape = value_threads(params.kv.v_dim);
   const size_t shared =
       sizeof(float) * kHeads * static_cast<size_t>(params.kv.k_dim + shape.runs * shape.width);
-  const dim3 grid(static_cast<unsigned>(rows),
-                  static_cast<unsigned>(params.kv.num_kv_heads * params.head_groups),
-                  static_cast<unsigned>(whole ? 1 : params.max_splits));
+  const dim3 grid = attention_grid(params, rows, whole);
   if (whole) {
     HEARTH_LAUNCH(stream, (attention_kernel<T, kShare, kHeads, true>), grid, kAttentionThreads,
                   shared, params);

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/cuda/attention/kv_tiles.cuh"
 
 namespace hearth::kernels {
@@ -12,6 +14,17 @@ struct StoreParams {
   RowsView v;
   KvView kv;
 };
+
+/// A value of V as T can hold it. A weight of 0 times infinity would be NaN, in rows that do not
+/// see the position.
+template <typename T>
+__device__ float storable(float value) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return isnan(value) ? value : fminf(fmaxf(value, -65504.0f), 65504.0f);
+  } else {
+    return value;
+  }
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
@@ -38,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
     const int d = c % kv.v_dim;
     const int64_t v = tiled ? tiled_value(head, position, d, kv.v_dim, kv.block_size)
                             : value_element(head, position, d, kv.v_dim, kv.block_size);
-    from_float(p.v.data[row * p.v.stride + c], value + v);
+    from_float(storable<T>(p.v.data[row * p.v.stride + c]), value + v);
   }
 }
 

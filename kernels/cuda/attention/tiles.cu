@@ -195,8 +195,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   }
   const int first_split = seen.begin / kSplit;
   const int last_split = (seen.end - 1) / kSplit;
-  int split = kWhole ? first_split : block_z();
-  if (split < first_split || split > last_split) return;
+  // Without kWhole the splits are dealt out to the blocks of the grid's third dimension.
+  const int step = kWhole ? 1 : grid_z();
+  int split = kWhole ? first_split : first_split + block_z();
+  if (split > last_split) return;
 
   __shared__ Column columns[kColumns];
   HEARTH_DYN_SHARED(uint32_t, scores);  // (kColumns, kColumnStride); then the queries as operand B
@@ -225,7 +227,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
   for (int tile = 0; tile < kColumnTiles; ++tile) {
     total_max[tile][0] = total_max[tile][1] = -INFINITY;
   }
-  for (bool more = true; more; ++split) {
+  for (bool more = true; more; split += step) {
     const int start = split * kSplit;
     const int begin = seen.begin > start ? seen.begin : start;
     const int end = seen.end < start + kSplit ? seen.end : start + kSplit;
@@ -295,7 +297,6 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
         to[0] = c.maximum;
         to[1] = c.sum;
       }
-      more = false;
     } else {
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
@@ -315,9 +316,9 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole ? 3 : 4)
           }
         }
       }
-      more = split != last_split;
-      if (more) __syncthreads();  // the next split overwrites what this one read
     }
+    more = split + step <= last_split;
+    if (more) __syncthreads();  // the next split overwrites what this one read
   }
 
   if constexpr (kWhole) {
@@ -348,9 +349,7 @@ void launch_tiles(cudaStream_t stream, AttentionParams params, int rows, bool wh
   const size_t shared =
       sizeof(uint32_t) *
       static_cast<size_t>(kColumns * kColumnStride + Tiles<T>::query_words(params.kv.k_dim));
-  const dim3 grid(static_cast<unsigned>(rows),
-                  static_cast<unsigned>(params.kv.num_kv_heads * params.head_groups),
-                  static_cast<unsigned>(whole ? 1 : params.max_splits));
+  const dim3 grid = attention_grid(params, rows, whole);
   if (whole) {
     HEARTH_LAUNCH(stream, (attention_tiles_kernel<T, true>), grid, kAttentionThreads, shared,
                   params);

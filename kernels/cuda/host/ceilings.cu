@@ -35,18 +35,22 @@ __global__ void __launch_bounds__(kThreads) fma_kernel(int rounds, float* out) {
   if (sum == 0.12345f) *out = sum;
 }
 
-__global__ void __launch_bounds__(kThreads) mma_kernel(int rounds, int* out) {
-  // Random bits: a multiplier runs faster on zeros than on real data.
+/// Random bits: a multiplier runs faster on zeros than on real data.
+struct Bits {
   uint32_t seed = threadIdx.x * 2654435761u + blockIdx.x * 40503u + 1;
-  const auto next = [&seed] {
+  __device__ uint32_t next() {
     seed ^= seed << 13;
     seed ^= seed >> 17;
     return seed ^= seed << 5;
-  };
+  }
+};
+
+__global__ void __launch_bounds__(kThreads) mma_int8_kernel(int rounds, int* out) {
+  Bits bits;
   uint32_t a[4];
-  for (int i = 0; i < 4; ++i) a[i] = next();
-  const uint32_t b0 = next();
-  const uint32_t b1 = next();
+  for (int i = 0; i < 4; ++i) a[i] = bits.next();
+  const uint32_t b0 = bits.next();
+  const uint32_t b1 = bits.next();
   int chain[kChains][4] = {};
   for (int r = 0; r < rounds; ++r) {
 #pragma unroll
@@ -55,6 +59,24 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(int rounds, int* out) {
   int sum = 0;
   for (int i = 0; i < kChains; ++i) sum += chain[i][0] ^ chain[i][1] ^ chain[i][2] ^ chain[i][3];
   if (sum == 0x12345678) *out = sum;
+}
+
+__global__ void __launch_bounds__(kThreads) mma_half_kernel(int rounds, float* out) {
+  // Below 1 in size: the second highest bit of each exponent is clear.
+  constexpr uint32_t kSmall = 0xbbffbbffu;
+  Bits bits;
+  uint32_t a[4];
+  for (int i = 0; i < 4; ++i) a[i] = bits.next() & kSmall;
+  const uint32_t b0 = bits.next() & kSmall;
+  const uint32_t b1 = bits.next() & kSmall;
+  float chain[kChains][4] = {};
+  for (int r = 0; r < rounds; ++r) {
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) mma_k16<Half>(chain[i], a, b0, b1);
+  }
+  float sum = 0;
+  for (int i = 0; i < kChains; ++i) sum += chain[i][0] + chain[i][1] + chain[i][2] + chain[i][3];
+  if (sum == 0.12345f) *out = sum;
 }
 
 }  // namespace
@@ -69,9 +91,14 @@ double launch_fma(cudaStream_t stream, int blocks, int rounds, void* out) {
   return 2.0 * kChains * rounds * kThreads * blocks;
 }
 
-double launch_mma(cudaStream_t stream, int blocks, int rounds, void* out) {
-  HEARTH_LAUNCH(stream, mma_kernel, blocks, kThreads, 0, rounds, static_cast<int*>(out));
+double launch_mma_int8(cudaStream_t stream, int blocks, int rounds, void* out) {
+  HEARTH_LAUNCH(stream, mma_int8_kernel, blocks, kThreads, 0, rounds, static_cast<int*>(out));
   return 2.0 * 16 * 8 * 32 * kChains * rounds * (kThreads / kWarp) * blocks;
+}
+
+double launch_mma_half(cudaStream_t stream, int blocks, int rounds, void* out) {
+  HEARTH_LAUNCH(stream, mma_half_kernel, blocks, kThreads, 0, rounds, static_cast<float*>(out));
+  return 2.0 * 16 * 8 * 16 * kChains * rounds * (kThreads / kWarp) * blocks;
 }
 
 }  // namespace hearth::kernels

@@ -38,19 +38,21 @@ std::unique_ptr<CapturedStep> cuda::end_capture(void* opaque) {
   HEARTH_CUDA_CHECK(cudaStreamEndCapture(state.stream.get(), &captured));
   const CudaGraph graph(captured);
   const uint64_t free_before = free_device_bytes();
+  auto step = std::make_unique<CudaStep>();
+  step->scratch_moves = state.scratch_moves;
   cudaGraphExec_t exec = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&exec, graph.get(), 0);
+  cudaError_t error = cudaGraphInstantiate(&exec, graph.get(), 0);
+  if (error == cudaSuccess) {
+    step->exec.reset(exec);
+    // Reserve the device's memory for the graph now, not at the first launch.
+    error = cudaGraphUpload(exec, state.stream.get());
+  }
   if (error == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     ++state.graphs_refused;
     return nullptr;
   }
   HEARTH_CUDA_CHECK(error);
-  auto step = std::make_unique<CudaStep>();
-  step->exec.reset(exec);
-  step->scratch_moves = state.scratch_moves;
-  // Reserve the device's memory for the graph now, not at the first launch.
-  HEARTH_CUDA_CHECK(cudaGraphUpload(exec, state.stream.get()));
   const uint64_t free_after = free_device_bytes();
   if (free_after < free_before) state.graph_bytes += free_before - free_after;
   return step;

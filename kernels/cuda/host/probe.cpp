@@ -28,9 +28,10 @@ Result<int> count_devices(const CudaDevice& versions) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
-    return Error::unavailable(
-        fmt::format("the NVIDIA driver is too old: it supports CUDA {}, this build needs {}",
-                    version_text(versions.driver_version), version_text(versions.runtime_version)));
+    return Error::unavailable(fmt::format(
+        "the NVIDIA driver is too old: it supports CUDA {}, this build needs {} (for CUDA "
+        "13 a driver of version 580 or newer)",
+        version_text(versions.driver_version), version_text(versions.runtime_version)));
   }
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
     return Error::unavailable(

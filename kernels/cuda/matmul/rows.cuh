@@ -28,7 +28,7 @@ struct RowSlice {
   int32_t expert;
   int32_t num_rows;  ///< 0: nothing to do
   int32_t first;
-  const MatmulRows& rows;
+  MatmulRows rows;
 
   __device__ int32_t in(int32_t n) const {
     if (rows.slices == nullptr) return first + n;

@@ -244,6 +244,7 @@ struct cudaDeviceProp {
   size_t totalGlobalMem;
   int major;
   int minor;
+  int multiProcessorCount;
   int pciDomainID;
   int pciBusID;
   int pciDeviceID;
@@ -274,6 +275,7 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 cudaError_t cudaMalloc(void** memory, size_t bytes);

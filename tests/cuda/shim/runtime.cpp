@@ -60,6 +60,7 @@ struct Runtime {
   int64_t fail_at = 0;
   int64_t refuse_in = 0;  // allocations; 0: none is refused
   int64_t refuse_graphs = 0;
+  int64_t refuse_uploads = 0;
   int64_t launches = 0;
   int64_t graph_launches = 0;
   int64_t bytes_to_host = 0;
@@ -238,6 +239,11 @@ void fail_instantiations(int64_t count) {
   runtime().refuse_graphs = count;
 }
 
+void fail_uploads(int64_t count) {
+  std::lock_guard lock(runtime().mutex);
+  runtime().refuse_uploads = count;
+}
+
 int64_t num_calls() { return runtime().calls; }
 int64_t num_launches() { return runtime().launches; }
 int64_t num_graph_launches() { return runtime().graph_launches; }
@@ -253,6 +259,7 @@ void reset() {
   r.fail_at = 0;
   r.refuse_in = 0;
   r.refuse_graphs = 0;
+  r.refuse_uploads = 0;
   for (cudaStream_t stream : r.streams) stream->queue.clear();
 }
 
@@ -300,11 +307,18 @@ cudaError_t cudaSetDevice(int device) {
   return known ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
+cudaError_t cudaGetDevice(int* device) {
+  SHIM_CALL();
+  *device = 0;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   SHIM_CALL();
   const Machine& machine = runtime().machine;
   if (device < 0 || device >= machine.device_count) return cudaErrorInvalidDevice;
-  *properties = {"CUDA on the CPU", machine.memory_bytes, machine.major, machine.minor, 0, 0x65, 0};
+  *properties = {
+      "CUDA on the CPU", machine.memory_bytes, machine.major, machine.minor, 2, 0, 0x65, 0};
   return cudaSuccess;
 }
 
@@ -507,6 +521,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
   SHIM_CALL();
+  if (runtime().refuse_uploads > 0) {
+    --runtime().refuse_uploads;
+    return cudaErrorMemoryAllocation;
+  }
   return cudaSuccess;
 }
 

@@ -47,6 +47,8 @@ void fail_allocation(int64_t nth);
 int64_t num_calls();
 /// The next `count` instantiations of a graph fail for lack of memory.
 void fail_instantiations(int64_t count);
+/// The same when a graph is uploaded.
+void fail_uploads(int64_t count);
 /// Kernels launched or captured so far in this process.
 int64_t num_launches();
 /// Graphs launched so far in this process.

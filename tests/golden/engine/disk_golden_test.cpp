@@ -21,6 +21,7 @@
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
+#include "tests/paths.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::golden {
@@ -274,8 +275,8 @@ std::vector<int32_t> random_pairs(uint32_t seed) {
 }
 
 TEST_CASE("a trained hybrid recalls pairs that it read, whether its state was computed or stored") {
-  auto file =
-      models::GgufFile::open(std::filesystem::path(HEARTH_SOURCE_DIR) / "tests/golden/recall.gguf");
+  auto file = models::GgufFile::open(std::filesystem::path(hearth::tests::source_dir()) /
+                                     "tests/golden/recall.gguf");
   REQUIRE(file.ok());
   file->set_fingerprint("recall");
   EngineConfig nothing_cached;

@@ -14,6 +14,7 @@
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::golden {
@@ -34,7 +35,7 @@ struct EncoderModel {
 };
 
 EncoderModel read_encoder(const std::string& name) {
-  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/encoders/" + name + ".json");
+  std::ifstream in(hearth::tests::source_path("tests/golden/encoders/") + name + ".json");
   REQUIRE_MESSAGE(in.good(), name);
   const auto root = nlohmann::json::parse(in);
   EncoderModel m;

@@ -11,6 +11,7 @@
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/greedy_reference.h"
 #include "tests/golden/step_runner.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::golden {
@@ -26,7 +27,7 @@ constexpr size_t kFewPrompts = 50;
 constexpr int32_t kTokens = 12;
 constexpr size_t kTogether = 7;
 
-const std::filesystem::path kRoot = HEARTH_SOURCE_DIR;
+const std::filesystem::path kRoot = hearth::tests::source_dir();
 
 /// Pieces of recorded tales, one in three continued greedily, the others from a seed.
 std::vector<Request> requests(size_t count) {

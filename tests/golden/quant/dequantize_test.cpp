@@ -13,6 +13,7 @@
 #include "kernels/quant/quant_layout.h"
 #include "kernels/quant/quant_types.h"
 #include "models/quantize/put_together.h"
+#include "tests/paths.h"
 
 namespace hearth::kernels {
 namespace {
@@ -32,7 +33,7 @@ std::vector<std::byte> from_hex(const std::string& hex) {
 }
 
 std::vector<GoldenBlock> golden_blocks() {
-  std::ifstream file(HEARTH_SOURCE_DIR "/tests/golden/quant/blocks.json");
+  std::ifstream file(hearth::tests::source_path("tests/golden/quant/blocks.json"));
   const auto json = nlohmann::json::parse(file);
   std::vector<GoldenBlock> blocks;
   for (uint32_t id = 0; id < 64; ++id) {

@@ -9,6 +9,7 @@
 
 #include "engine/grammar/constraint.h"
 #include "tests/golden/schemas/schema_check.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::golden {
@@ -18,7 +19,7 @@ using namespace engine;
 using nlohmann::json;
 
 json schemas() {
-  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/schemas/schemas.json");
+  std::ifstream in(hearth::tests::source_path("tests/golden/schemas/schemas.json"));
   REQUIRE(in.is_open());
   return json::parse(in);
 }

@@ -11,6 +11,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/schemas/schema_check.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 
 namespace hearth::golden {
@@ -26,7 +27,7 @@ struct Tales {
   std::vector<int32_t> ends;
 
   static Tales load() {
-    auto file = models::GgufFile::open(HEARTH_SOURCE_DIR "/models/demo/tales.gguf");
+    auto file = models::GgufFile::open(hearth::tests::source_path("models/demo/tales.gguf"));
     REQUIRE(file.ok());
     auto tokenizer = models::load_tokenizer(*file);
     REQUIRE(tokenizer.ok());
@@ -78,7 +79,7 @@ EngineConfig config() {
 
 TEST_CASE("100 schemas on the bundled model at temperature 1") {
   const Tales tales = Tales::load();
-  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/schemas/schemas.json");
+  std::ifstream in(hearth::tests::source_path("tests/golden/schemas/schemas.json"));
   const json all = json::parse(in)["cases"];
   const bool full = tests::full_counts();
   const int32_t samples = full ? 10 : 1;

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -183,7 +185,7 @@ TEST_CASE("the table of rooms points down") {
 }
 
 TEST_CASE("rooms include what the table allows") {
-  const fs::path root = HEARTH_SOURCE_DIR;
+  const fs::path root = hearth::tests::source_dir();
   int files = 0;
   std::set<std::pair<int, int>> used;
   for (const char* top : {"kernels", "models", "engine", "ipc", "daemon", "monitor"}) {

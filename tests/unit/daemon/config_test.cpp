@@ -9,6 +9,7 @@
 #include <map>
 
 #include "daemon/broker/config/check.h"
+#include "tests/paths.h"
 #include "tests/skip.h"
 #include "tests/temp_dir.h"
 
@@ -236,7 +237,7 @@ TEST_CASE("an unreadable file is an error; the shipped file is valid and states 
   CHECK(missing.error().code == ErrorCode::kIo);
 
   const Config defaults;
-  REQUIRE(apply_file(HEARTH_SOURCE_DIR "/packaging/hearth.toml", &config).ok());
+  REQUIRE(apply_file(hearth::tests::source_path("packaging/hearth.toml"), &config).ok());
   CHECK(config.limits.max_message_bytes == defaults.limits.max_message_bytes);
   CHECK(config.limits.max_requests == defaults.limits.max_requests);
   CHECK(config.limits.max_requests_per_owner == defaults.limits.max_requests_per_owner);
@@ -370,7 +371,7 @@ TEST_CASE("whatever hearthd refuses at start, --check refuses") {
 
 TEST_CASE("the manual and the shipped configuration contain every setting") {
   const auto text_of = [](const char* file) {
-    std::ifstream in(std::filesystem::path(HEARTH_SOURCE_DIR) / "packaging" / file);
+    std::ifstream in(std::filesystem::path(hearth::tests::source_dir()) / "packaging" / file);
     return std::string((std::istreambuf_iterator<char>(in)), {});
   };
   const std::string manual = text_of("man/hearth.toml.5"), config = text_of("hearth.toml");

@@ -13,6 +13,7 @@
 #include "daemon/http/requests/field_lists.h"
 #include "daemon/http/routes.h"
 #include "ipc/wire/codec.h"
+#include "tests/paths.h"
 #include "tests/sse_events.h"
 
 namespace hearth::http {
@@ -104,7 +105,7 @@ TEST_CASE("reasoning items are carried by their text, whatever a client wants in
 }
 
 TEST_CASE("the page about HTTP lists exactly these parameters") {
-  std::ifstream in(HEARTH_SOURCE_DIR "/docs/http.md");
+  std::ifstream in(hearth::tests::source_path("docs/http.md"));
   const std::string page{std::istreambuf_iterator<char>(in), {}};
   std::string ignored = "\n| parameter | value | why it changes nothing |\n|---|---|---|\n";
   for (const IgnoredField& field : ignored_fields()) {

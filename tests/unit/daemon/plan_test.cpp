@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "kernels/base/clock.h"
 #include "tests/golden/family_model.h"
+#include "tests/paths.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::worker {
@@ -27,7 +28,7 @@ BenchModel shaped(const char* name, kernels::DType type) {
 }
 
 BenchModel bundled() {
-  auto model = BenchModel::open(HEARTH_SOURCE_DIR "/models/demo/tales.gguf");
+  auto model = BenchModel::open(hearth::tests::source_path("models/demo/tales.gguf"));
   REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
   return std::move(model).value();
 }

@@ -8,13 +8,14 @@
 #include <numbers>
 
 #include "models/gguf/gguf_file.h"
+#include "tests/paths.h"
 
 namespace hearth::worker {
 namespace {
 
 struct Bundled {
   models::GgufFile file =
-      models::GgufFile::open(HEARTH_SOURCE_DIR "/models/demo/tales.gguf").value();
+      models::GgufFile::open(hearth::tests::source_path("models/demo/tales.gguf")).value();
   std::unique_ptr<models::Tokenizer> tokenizer = models::load_tokenizer(file).value();
 
   std::unique_ptr<LogitsRunner> runner(kernels::DType kv_type, int32_t context) const {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/sampling/sampler.h"
+#include "tests/paths.h"
 
 namespace hearth::tests {
 
@@ -31,7 +32,7 @@ inline std::vector<float> numbers(const std::string& line) {
 /// Recorded from the bundled pair: the logits of both models at each of six places in tales, for
 /// the tokens that are likeliest to the target.
 inline std::vector<Rows> recorded() {
-  std::ifstream in(HEARTH_SOURCE_DIR "/tests/unit/engine/recorded_logits.txt");
+  std::ifstream in(hearth::tests::source_path("tests/unit/engine/recorded_logits.txt"));
   std::vector<Rows> out;
   std::string target, draft;
   std::getline(in, target);  // the label

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ipc/cli/exit_code.h"
+#include "tests/paths.h"
 #include "tests/sanitizer_environment.h"
 #include "tests/temp_dir.h"
 #include "tests/unit/ipc/fake_daemon.h"
@@ -73,7 +74,7 @@ class Program {
   /// `terminal` empty: stdout and stderr are files; else both are that terminal.
   Program(const TempDir& temp, std::vector<std::string> words, const std::string& terminal = "")
       : dir_(temp.path()) {
-    words.insert(words.begin(), std::string(HEARTH_BINARY_DIR) + "/bin/hearth");
+    words.insert(words.begin(), hearth::tests::binary_dir() + "/bin/hearth");
     std::vector<std::string> variables = {"HEARTH_RUNTIME_DIR=" + dir_.string(),
                                           "HEARTH_STATE_DIR=" + (dir_ / "state").string(),
                                           "HOME=" + dir_.string(), "PATH=" + dir_.string()};
@@ -383,7 +384,7 @@ TEST_CASE("the manual contains every verb") {
   const Outcome help = hearth(temp, {"--help"});
   REQUIRE(help.status == kOk);
   const std::string manual =
-      text_of(std::filesystem::path(HEARTH_SOURCE_DIR) / "packaging/man/hearth.1");
+      text_of(std::filesystem::path(hearth::tests::source_dir()) / "packaging/man/hearth.1");
   std::istringstream lines(help.out.substr(help.out.find("Subcommands:\n") + 13));
   int verbs = 0;
   for (std::string line; std::getline(lines, line);) {

@@ -7,12 +7,13 @@
 #include <string>
 
 #include "ipc/schema/field_table.h"
+#include "tests/paths.h"
 
 namespace hearth::ipc {
 namespace {
 
 TEST_CASE("docs/protocol.md is what `hearth protocol` prints") {
-  std::ifstream in(std::string(HEARTH_SOURCE_DIR) + "/docs/protocol.md", std::ios::binary);
+  std::ifstream in(hearth::tests::source_dir() + "/docs/protocol.md", std::ios::binary);
   REQUIRE(in.good());
   std::ostringstream file;
   file << in.rdbuf();

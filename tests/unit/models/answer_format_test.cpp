@@ -7,6 +7,7 @@
 
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_writer.h"
+#include "tests/paths.h"
 
 namespace hearth::models {
 namespace {
@@ -147,7 +148,7 @@ TEST_CASE("reasoning is marked by the template, and may be open at the end of th
 }
 
 TEST_CASE("channels are a format of their own") {
-  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/templates/channels.jinja");
+  std::ifstream in(hearth::tests::source_path("tests/golden/templates/channels.jinja"));
   const std::string source(std::istreambuf_iterator<char>(in), {});
   REQUIRE_FALSE(source.empty());
   const AnswerFormat format = format_of(source);

@@ -7,6 +7,7 @@
 
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/text_end.h"
+#include "tests/paths.h"
 #include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"
 
@@ -152,7 +153,7 @@ TEST_CASE("a text that is embedded ends with the separator, which encode() leave
 }
 
 TEST_CASE("texts in many scripts have the published tokenizer's ids, lowercased and not") {
-  std::ifstream in(HEARTH_SOURCE_DIR "/tests/golden/encoders/wordpiece.json");
+  std::ifstream in(hearth::tests::source_path("tests/golden/encoders/wordpiece.json"));
   REQUIRE(in.good());
   const auto recorded = nlohmann::json::parse(in);
   TestVocab v;

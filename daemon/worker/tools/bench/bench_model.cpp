@@ -12,6 +12,7 @@
 #include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/tools/stop_flag.h"
 #include "ipc/files/model_file.h"
+#include "kernels/host/cpu_topology.h"
 #include "kernels/host/thread_pool.h"
 
 namespace hearth::worker {
@@ -32,7 +33,7 @@ class Packer {
  public:
   /// `random` is null for a file; otherwise its tensors are in `region`.
   Packer(const models::RandomModel* random, std::byte* region, const kernels::OpTable& ops)
-      : random_(random), region_(region), ops_(ops), pool_(ops.device.num_threads) {}
+      : random_(random), region_(region), ops_(ops), pool_(kernels::usable_cores()) {}
 
   Result<std::unique_ptr<kernels::Weight>> pack(std::span<const kernels::HostTensor> tensors,
                                                 kernels::WeightRole role) {
