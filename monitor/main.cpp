@@ -14,11 +14,11 @@
 #include "ipc/client/event_stream.h"
 #include "ipc/schema/version.h"
 #include "kernels/base/clock.h"
-#include "monitor/actions.h"
-#include "monitor/app.h"
-#include "monitor/feed.h"
-#include "monitor/offscreen.h"
-#include "monitor/window.h"
+#include "monitor/commands/actions.h"
+#include "monitor/snapshot/feed.h"
+#include "monitor/window/app.h"
+#include "monitor/window/offscreen.h"
+#include "monitor/window/window.h"
 
 namespace hearth::monitor {
 namespace {

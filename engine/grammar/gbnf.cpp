@@ -9,7 +9,7 @@
 #include "engine/grammar/grammar.h"
 #include "kernels/base/sizes.h"
 #include "models/template/text.h"
-#include "models/tokenizer/utf8.h"
+#include "models/tokenizer/text/utf8.h"
 
 namespace hearth::engine {
 namespace {

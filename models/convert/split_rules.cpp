@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "models/tokenizer/compose.h"
+#include "models/tokenizer/text/compose.h"
 
 namespace hearth::models {
 namespace {

@@ -15,8 +15,8 @@
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/file_mapping.h"
 #include "models/gguf/gguf_file.h"
-#include "models/tokenizer/bpe_tokenizer.h"
-#include "models/tokenizer/vocabulary.h"
+#include "models/tokenizer/kinds/bpe_tokenizer.h"
+#include "models/tokenizer/vocabulary/vocabulary.h"
 
 namespace hearth::models {
 namespace fs = std::filesystem;

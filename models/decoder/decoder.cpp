@@ -8,8 +8,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/ops/encoder_ops.h"
-#include "models/encoder/encoder_config.h"
-#include "models/file_info.h"
+#include "models/weights/file_info.h"
 
 namespace hearth::models {
 

@@ -11,10 +11,10 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
-#include "models/decoder/metadata.h"
 #include "models/decoder/recurrent_config.h"
 #include "models/model.h"
-#include "models/rope_frequencies.h"
+#include "models/weights/metadata.h"
+#include "models/weights/rope_frequencies.h"
 
 namespace hearth::models {
 

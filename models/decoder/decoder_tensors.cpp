@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernels/base/sizes.h"
-#include "models/tensor_set.h"
+#include "models/weights/tensor_set.h"
 
 namespace hearth::models {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
 #include "models/decoder/decoder_config.h"
-#include "models/decoder/weight_packer.h"
+#include "models/weights/weight_packer.h"
 
 namespace hearth::models {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/numbers.h"
-#include "models/decoder/metadata.h"
+#include "models/weights/metadata.h"
 
 namespace hearth::models {
 namespace {

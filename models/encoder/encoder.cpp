@@ -7,7 +7,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
-#include "models/file_info.h"
+#include "models/weights/file_info.h"
 
 namespace hearth::models {
 

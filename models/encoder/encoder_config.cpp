@@ -31,24 +31,4 @@ Result<EncoderConfig> EncoderConfig::load_common(Metadata& m) {
   return c;
 }
 
-Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture) {
-  constexpr uint32_t kRank = 4;
-  const std::string key = fmt::format("{}.pooling_type", architecture);
-  HEARTH_ASSIGN_OR_RETURN(const uint32_t type, file.get_or<uint32_t>(key, 0));
-  switch (type) {
-    case 0: return Pooling::kNone;
-    case 1: return Pooling::kMean;
-    case 2: return Pooling::kCls;
-    case 3: return Pooling::kLast;
-    default: break;
-  }
-  if (type == kRank) {
-    return Error::unsupported(
-        fmt::format("{}: 4 (rank), which this build does not do: a score of two texts is "
-                    "no vector",
-                    key));
-  }
-  return Error::corrupt(fmt::format("{}: {}, want 0 to 4", key, type));
-}
-
 }  // namespace hearth::models

@@ -7,9 +7,10 @@
 #include <string>
 
 #include "kernels/base/result.h"
-#include "models/decoder/metadata.h"
 #include "models/pooling.h"
-#include "models/rope_frequencies.h"
+#include "models/weights/file_info.h"
+#include "models/weights/metadata.h"
+#include "models/weights/rope_frequencies.h"
 
 namespace hearth::models {
 
@@ -31,9 +32,5 @@ struct EncoderConfig {
   /// Reads the keys that all encoders have. Errors name the key.
   static Result<EncoderConfig> load_common(Metadata& metadata);
 };
-
-/// ARCHITECTURE.pooling_type; kNone if it is missing. kUnsupported for "rank" (a score of two
-/// texts, not a vector), kCorrupt for an unknown number.
-Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture);
 
 }  // namespace hearth::models

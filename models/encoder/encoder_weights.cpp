@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "kernels/ops/checks.h"
-#include "models/tensor_set.h"
+#include "models/weights/tensor_set.h"
 
 namespace hearth::models {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
-#include "models/decoder/weight_packer.h"
 #include "models/encoder/encoder_config.h"
+#include "models/weights/weight_packer.h"
 
 namespace hearth::models {
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "kernels/base/result.h"
-#include "models/part_file.h"
+#include "models/gguf/part_file.h"
 
 namespace hearth::models {
 

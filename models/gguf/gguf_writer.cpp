@@ -6,7 +6,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "models/gguf/encode_floats.h"
-#include "models/part_file.h"
+#include "models/gguf/part_file.h"
 
 namespace hearth::models {
 namespace {

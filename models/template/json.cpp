@@ -6,7 +6,7 @@
 
 #include "kernels/base/chars.h"
 #include "models/template/text.h"
-#include "models/tokenizer/utf8.h"
+#include "models/tokenizer/text/utf8.h"
 
 namespace hearth::models::jinja {
 namespace {

@@ -6,7 +6,7 @@
 #include <initializer_list>
 
 #include "models/template/expression_parser.h"
-#include "models/tokenizer/utf8.h"
+#include "models/tokenizer/text/utf8.h"
 
 namespace hearth::models::jinja {
 namespace {

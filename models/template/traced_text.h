@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/tokenizer/byte_span.h"
+#include "models/tokenizer/vocabulary/byte_span.h"
 
 namespace hearth::models {
 

@@ -1,6 +1,6 @@
 #include "kernels/base/check.h"
+#include "models/tokenizer/text/utf8.h"
 #include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/utf8.h"
 
 namespace hearth::models {
 

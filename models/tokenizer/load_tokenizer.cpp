@@ -3,12 +3,12 @@
 #include <array>
 
 #include "models/gguf/gguf_file.h"
-#include "models/tokenizer/bpe_tokenizer.h"
-#include "models/tokenizer/plamo2_tokenizer.h"
-#include "models/tokenizer/spm_tokenizer.h"
+#include "models/tokenizer/kinds/bpe_tokenizer.h"
+#include "models/tokenizer/kinds/plamo2_tokenizer.h"
+#include "models/tokenizer/kinds/spm_tokenizer.h"
+#include "models/tokenizer/kinds/unigram_tokenizer.h"
+#include "models/tokenizer/kinds/wordpiece_tokenizer.h"
 #include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/unigram_tokenizer.h"
-#include "models/tokenizer/wordpiece_tokenizer.h"
 
 namespace hearth::models {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/base/result.h"
-#include "models/tokenizer/byte_span.h"
+#include "models/tokenizer/vocabulary/byte_span.h"
 
 namespace hearth::models {
 

@@ -12,9 +12,9 @@
 #include <sstream>
 #include <thread>
 
-#include "monitor/actions.h"
-#include "monitor/feed.h"
-#include "monitor/snapshot.h"
+#include "monitor/commands/actions.h"
+#include "monitor/snapshot/feed.h"
+#include "monitor/snapshot/snapshot.h"
 #include "tests/e2e/daemon.h"
 #include "tests/skip.h"
 

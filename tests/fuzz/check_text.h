@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "kernels/base/check.h"
+#include "models/tokenizer/text/utf8.h"
 #include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/utf8.h"
 
 namespace hearth::fuzz {
 

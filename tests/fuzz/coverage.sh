@@ -15,12 +15,12 @@ CC=clang-14 CXX=clang++-14 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=De
 # The files of each target's parser; what only opens or maps files is tested elsewhere.
 declare -A files=(
   [gguf]="models/gguf/gguf_file.cpp models/gguf/gguf_file.h models/gguf/gguf_value.cpp models/gguf/gguf_value.h models/gguf/byte_cursor.h"
-  [vocabulary]="models/tokenizer/vocabulary.cpp models/tokenizer/vocabulary.h models/tokenizer/load_tokenizer.cpp
-    models/tokenizer/special_tokens.cpp models/tokenizer/vocabulary_tokenizer.cpp models/tokenizer/bpe_tokenizer.cpp
-    models/tokenizer/spm_tokenizer.cpp models/tokenizer/unigram_tokenizer.cpp models/tokenizer/wordpiece_tokenizer.cpp
-    models/tokenizer/plamo2_tokenizer.cpp models/tokenizer/charsmap.cpp models/tokenizer/bpe_merges.cpp models/tokenizer/token_index.cpp models/tokenizer/byte_trie.cpp"
-  [tokenizer]="models/tokenizer/pretokenizer models/tokenizer/utf8.cpp models/tokenizer/utf8.h models/tokenizer/compose.cpp
-    models/tokenizer/detokenizer.cpp models/tokenizer/char_classes.cpp models/tokenizer/byte_alphabet.cpp models/tokenizer/bpe_merges.cpp"
+  [vocabulary]="models/tokenizer/vocabulary/vocabulary.cpp models/tokenizer/vocabulary/vocabulary.h models/tokenizer/load_tokenizer.cpp
+    models/tokenizer/vocabulary/special_tokens.cpp models/tokenizer/kinds/vocabulary_tokenizer.cpp models/tokenizer/kinds/bpe_tokenizer.cpp
+    models/tokenizer/kinds/spm_tokenizer.cpp models/tokenizer/kinds/unigram_tokenizer.cpp models/tokenizer/kinds/wordpiece_tokenizer.cpp
+    models/tokenizer/kinds/plamo2_tokenizer.cpp models/tokenizer/text/charsmap.cpp models/tokenizer/kinds/bpe_merges.cpp models/tokenizer/vocabulary/token_index.cpp models/tokenizer/vocabulary/byte_trie.cpp"
+  [tokenizer]="models/tokenizer/pretokenizer models/tokenizer/text/utf8.cpp models/tokenizer/text/utf8.h models/tokenizer/text/compose.cpp
+    models/tokenizer/detokenizer.cpp models/tokenizer/text/char_classes.cpp models/tokenizer/text/byte_alphabet.cpp models/tokenizer/kinds/bpe_merges.cpp"
   [wire]="ipc/wire/frames.cpp ipc/wire/json.cpp ipc/wire/codec_request.cpp ipc/wire/codec_event.cpp ipc/wire/convert.h ipc/schema/field_table.cpp ipc/text/utf8.cpp"
   [store]="engine/store/stored_row.cpp engine/store/store_contents.cpp engine/store/store_schema.cpp engine/store/chunk.cpp
     engine/store/sqlite_store.cpp engine/store/store_admin.cpp"

@@ -1,6 +1,6 @@
 // Pictures of every panel, drawn from a recording and checked for their content.
 
-#include "monitor/panels.h"
+#include "monitor/panels/panels.h"
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>

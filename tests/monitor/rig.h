@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ipc/client/event_stream.h"
-#include "monitor/app.h"
-#include "monitor/offscreen.h"
+#include "monitor/window/app.h"
+#include "monitor/window/offscreen.h"
 
 namespace hearth::monitor {
 

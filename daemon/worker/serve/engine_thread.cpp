@@ -22,7 +22,7 @@
 #include "ipc/schema/worker_stats.h"
 #include "kernels/base/log.h"
 #include "models/gguf/gguf_file.h"
-#include "models/tokenizer/text_end.h"
+#include "models/tokenizer/text/text_end.h"
 
 namespace hearth::worker {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 // Parts that several stages share. For use in this folder.
 
-#include "models/tokenizer/char_classes.h"
 #include "models/tokenizer/pretokenizer/stages.h"
+#include "models/tokenizer/text/char_classes.h"
 
 namespace hearth::models::stages {
 

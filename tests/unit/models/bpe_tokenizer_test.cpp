@@ -1,11 +1,11 @@
-#include "models/tokenizer/bpe_tokenizer.h"
+#include "models/tokenizer/kinds/bpe_tokenizer.h"
 
 #include <doctest/doctest.h>
 
 #include <random>
 
 #include "models/gguf/gguf_file.h"
-#include "models/tokenizer/bpe_merges.h"
+#include "models/tokenizer/kinds/bpe_merges.h"
 #include "tests/unit/models/bpe_vocab.h"
 #include "tests/unit/models/load_vocabulary.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/gguf/gguf_writer.h"
-#include "models/tokenizer/byte_alphabet.h"
+#include "models/tokenizer/text/byte_alphabet.h"
 
 namespace hearth::models {
 

@@ -1,4 +1,4 @@
-#include "models/tokenizer/compose.h"
+#include "models/tokenizer/text/compose.h"
 
 #include <doctest/doctest.h>
 #include <utf8proc.h>

@@ -1,8 +1,8 @@
 #include <doctest/doctest.h>
 
 #include "models/gguf/gguf_file.h"
+#include "models/tokenizer/text/utf8.h"
 #include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/utf8.h"
 #include "tests/unit/models/test_vocab.h"
 
 namespace hearth::models {

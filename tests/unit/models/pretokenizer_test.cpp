@@ -7,7 +7,7 @@
 #include <random>
 #include <span>
 
-#include "models/tokenizer/char_classes.h"
+#include "models/tokenizer/text/char_classes.h"
 #include "tests/skip.h"
 #include "tests/unit/models/regex_oracle.h"
 

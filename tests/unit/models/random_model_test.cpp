@@ -9,8 +9,8 @@
 
 #include "kernels/ops.h"
 #include "models/gguf/gguf_file.h"
+#include "models/gguf/part_file.h"
 #include "models/model.h"
-#include "models/part_file.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tests/temp_dir.h"
 

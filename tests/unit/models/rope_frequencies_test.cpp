@@ -1,4 +1,4 @@
-#include "models/rope_frequencies.h"
+#include "models/weights/rope_frequencies.h"
 
 #include <doctest/doctest.h>
 

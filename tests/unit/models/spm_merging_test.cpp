@@ -7,8 +7,8 @@
 #include <random>
 
 #include "models/gguf/gguf_file.h"
+#include "models/tokenizer/text/utf8.h"
 #include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/utf8.h"
 #include "tests/skip.h"
 #include "tests/unit/models/test_vocab.h"
 

@@ -1,4 +1,4 @@
-#include "models/tokenizer/unigram_tokenizer.h"
+#include "models/tokenizer/kinds/unigram_tokenizer.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "models/tokenizer/wordpiece_tokenizer.h"
+#include "models/tokenizer/kinds/wordpiece_tokenizer.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/gguf/gguf_file.h"
-#include "models/tokenizer/text_end.h"
+#include "models/tokenizer/text/text_end.h"
 #include "tests/paths.h"
 #include "tests/unit/models/load_vocabulary.h"
 #include "tests/unit/models/test_vocab.h"

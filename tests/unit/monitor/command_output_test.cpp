@@ -1,6 +1,6 @@
 // The output of other programs, and how they end.
 
-#include "monitor/command_output.h"
+#include "monitor/commands/command_output.h"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // The contents of a plan, and invalid plans.
 
-#include "monitor/plan_report.h"
+#include "monitor/snapshot/plan_report.h"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // The tree of prefixes from both tiers, and the tree made of a damaged list.
 
-#include "monitor/prefix_tree.h"
+#include "monitor/snapshot/prefix_tree.h"
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>

@@ -1,6 +1,6 @@
 // Messages become data that can be drawn: bounded, escaped, in order.
 
-#include "monitor/snapshot.h"
+#include "monitor/snapshot/snapshot.h"
 
 #include <doctest/doctest.h>
 

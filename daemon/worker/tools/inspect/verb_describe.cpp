@@ -10,10 +10,10 @@
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/wire/worker_codec.h"
 #include "models/answer/answer_format.h"
-#include "models/file_info.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
 #include "models/template/chat_template.h"
+#include "models/weights/file_info.h"
 
 namespace hearth::worker {
 namespace {

@@ -1,0 +1,142 @@
+#include "models/weights/weight_packer.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/base/numbers.h"
+#include "models/weights/tensor_set.h"
+
+namespace hearth::models {
+
+using kernels::WeightRole;
+
+WeightPacker::WeightPacker(const GgufFile& file, const kernels::OpTable& ops,
+                           const LoadProgressFn& progress)
+    : file_(file), ops_(ops), progress_(progress) {
+  for (const GgufTensor& tensor : file.tensors()) state_.bytes_total += tensor.bytes.size();
+}
+
+Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*> tensors,
+                                        WeightRole role) {
+  std::vector<kernels::HostTensor> parts;
+  for (const GgufTensor* tensor : tensors) {
+    if (tensor == nullptr) return WeightHandle();
+    parts.push_back(host_tensor(*tensor));
+    if (ops_.pack_more != nullptr) parts.back().owner = file_.keep_cached(tensor->bytes);
+    if (role == WeightRole::kExperts) {
+      parts.back().num_experts = narrow<int32_t>(tensor->dims[2]);
+    }
+  }
+  HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
+  for (const kernels::HostTensor& part : parts) {
+    state_.bytes_done += part.bytes.size();
+    if (part.owner == nullptr) file_.drop_pages(part.bytes);
+  }
+  return weight;
+}
+
+Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t rows,
+                                              WeightRole role) {
+  kernels::HostTensor part = host_tensor(tensor);
+  part.bytes = tensor.bytes.first(tensor.bytes.size() / part.rows * rows);
+  part.rows = rows;
+  if (ops_.pack_more != nullptr) part.owner = file_.keep_cached(part.bytes);
+  return pack_parts({&part, 1}, role);
+}
+
+Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& tensor,
+                                                            WeightRole role) {
+  std::vector<WeightHandle> slices;
+  kernels::HostTensor part = host_tensor(tensor);
+  const auto count = narrow<int64_t>(tensor.dims[2]);
+  const size_t bytes = tensor.bytes.size() / tensor.dims[2];
+  part.rows /= count;
+  if (ops_.pack_more != nullptr) part.owner = file_.keep_cached(tensor.bytes);
+  for (int64_t i = 0; i < count; ++i) {
+    part.bytes = tensor.bytes.subspan(i * bytes, bytes);
+    HEARTH_ASSIGN_OR_RETURN(WeightHandle slice, pack_parts({&part, 1}, role));
+    slices.push_back(std::move(slice));
+  }
+  state_.bytes_done += tensor.bytes.size();
+  if (part.owner == nullptr) file_.drop_pages(tensor.bytes);
+  return slices;
+}
+
+Result<WeightHandle> WeightPacker::pack_biases(std::initializer_list<const GgufTensor*> tensors) {
+  std::vector<float> values;
+  if (*tensors.begin() == nullptr) return WeightHandle();
+  const uint64_t experts = (*tensors.begin())->dims[1];
+  for (const GgufTensor* tensor : tensors) {
+    if (*tensor->dtype == kernels::DType::kF32) continue;
+    return Error::unsupported(fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()));
+  }
+  for (uint64_t e = 0; e < experts; ++e) {
+    for (const GgufTensor* tensor : tensors) {
+      const uint64_t width = tensor->dims[0];
+      for (uint64_t i = 0; i < width; ++i) {
+        values.push_back(
+            load_unaligned<float>(tensor->bytes.data() + (e * width + i) * sizeof(float)));
+      }
+    }
+  }
+  for (const GgufTensor* tensor : tensors) state_.bytes_done += tensor->bytes.size();
+  return pack_values((*tensors.begin())->name, values);
+}
+
+Result<WeightHandle> WeightPacker::pack_values(std::string_view name,
+                                               std::span<const float> values) {
+  if (values.empty()) return WeightHandle();
+  kernels::HostTensor tensor;
+  tensor.name = name;
+  tensor.rows = 1;
+  tensor.cols = values.size();
+  tensor.bytes = std::as_bytes(values);
+  return pack_parts({&tensor, 1}, WeightRole::kVector);
+}
+
+Result<WeightHandle> WeightPacker::pack_parts(std::span<const kernels::HostTensor> parts,
+                                              WeightRole role) {
+  HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, ops_.pack_weights(ops_.state.get(), parts, role));
+  device_bytes_ += weight->bytes;
+  return weight;
+}
+
+void WeightPacker::report() const {
+  if (progress_) progress_(state_);
+}
+
+Result<std::vector<float>> f32_values(const GgufTensor& tensor) {
+  if (*tensor.dtype != kernels::DType::kF32) {
+    return Error::unsupported(fmt::format("{}: {}, want F32", tensor.name, tensor.type_name()));
+  }
+  std::vector<float> values;
+  for (size_t at = 0; at + sizeof(float) <= tensor.bytes.size(); at += sizeof(float)) {
+    values.push_back(load_unaligned<float>(tensor.bytes.data() + at));
+    if (std::isfinite(values.back())) continue;
+    return Error::corrupt(fmt::format("{}: element {} is {}, want finite numbers", tensor.name,
+                                      values.size() - 1, values.back()));
+  }
+  return values;
+}
+
+Result<std::vector<float>> positive_values(const GgufTensor* tensor) {
+  std::vector<float> values;
+  if (tensor == nullptr) return values;
+  HEARTH_ASSIGN_OR_RETURN(values, f32_values(*tensor));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] > 0.0f) continue;
+    return Error::corrupt(fmt::format("{}: element {} is {}, want finite numbers above 0",
+                                      tensor->name, i, values[i]));
+  }
+  return values;
+}
+
+Result<float> scale_value(const GgufTensor* tensor) {
+  if (tensor == nullptr) return 1.0f;
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> values, f32_values(*tensor));
+  return values.front();
+}
+
+}  // namespace hearth::models
