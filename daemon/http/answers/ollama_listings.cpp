@@ -29,8 +29,11 @@ Json details(const ipc::ModelEntry& entry) {
 }
 
 Json listed(const ipc::ModelEntry& entry) {
-  return {{"name", entry.name},       {"model", entry.name}, {"modified_at", time_text(0)},
-          {"size", entry.file_bytes}, {"digest", ""},        {"details", details(entry)}};
+  return {{"name", entry.name},
+          {"model", entry.name},
+          {"size", entry.file_bytes},
+          {"digest", ""},
+          {"details", details(entry)}};
 }
 
 Json capabilities(const ipc::ModelEntry& entry) {
@@ -65,7 +68,6 @@ std::string ollama_ps_body(const ipc::ModelsReply& reply, int64_t now_s) {
   for (const ipc::ModelEntry& entry : reply.models) {
     if (entry.state != "resident") continue;
     Json one = listed(entry);
-    one.erase("modified_at");
     one["size"] = entry.memory_bytes;
     one["size_vram"] = entry.device.starts_with("cuda") ? entry.memory_bytes : 0;
     one["context_length"] = entry.context_length;
@@ -84,8 +86,7 @@ std::string ollama_show_body(const ipc::ModelsReply& reply, std::string_view nam
   Json info = {{"general.architecture", entry->architecture},
                {"general.parameter_count", entry->num_parameters},
                {entry->architecture + ".context_length", entry->context_length}};
-  return ipc::dump_json({{"modified_at", time_text(0)},
-                         {"parameters", parameters(*entry)},
+  return ipc::dump_json({{"parameters", parameters(*entry)},
                          {"details", details(*entry)},
                          {"model_info", std::move(info)},
                          {"capabilities", capabilities(*entry)}});
