@@ -20,7 +20,7 @@ struct StoreParams {
 template <typename T>
 __device__ float storable(float value) {
   if constexpr (std::is_same_v<T, Half>) {
-    return isnan(value) ? value : fminf(fmaxf(value, -65504.0f), 65504.0f);
+    return value != value ? value : fminf(fmaxf(value, -65504.0f), 65504.0f);
   } else {
     return value;
   }
