@@ -72,7 +72,7 @@ TEST_CASE("a model with a state, killed with -9: the text is the same, and prefi
       const Answer other = run(client, request_for(family, 8));
       REQUIRE_MESSAGE(other.done.has_value(), why(other));
       REQUIRE(saved_any(daemon));
-      for (const auto& [seed, expected] : {std::pair{7, &want}, {8, &other}}) {
+      for (const auto& [seed, expected] : {std::pair<int, const Answer*>{7, &want}, {8, &other}}) {
         const Answer answer = disturbed(client, request_for(family, static_cast<uint64_t>(seed)),
                                         [&] { ::kill(daemon.wait_for_worker(), SIGKILL); });
         REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
