@@ -73,6 +73,11 @@ constexpr ModelShape kQwen35{.name = "qwen3.5-2b",
                              .state_dim = 128,
                              .attention_every = 4};
 
+constexpr ModelShape with_q_rank(ModelShape shape, int32_t rank) {
+  shape.q_rank = rank;
+  return shape;
+}
+
 constexpr ModelShape cut(ModelShape shape, std::string_view name, int32_t layers) {
   shape.name = name;
   shape.layers = layers;
@@ -114,6 +119,7 @@ constexpr ModelShape kShapes[] = {
     shrunk(kGptOss, "gpt-oss-tiny"),
     kDeepSeek,
     cut(kDeepSeek, "deepseek-v2-lite-8", 8),
+    cut(with_q_rank(kDeepSeek, 1536), "deepseek-v2-lite-q-8", 8),
     shrunk(kDeepSeek, "deepseek-tiny"),
     kQwen35,
     shrunk(kQwen35, "qwen3.5-tiny"),
@@ -200,6 +206,7 @@ void set_shape(GgufWriter* writer, const ModelShape& shape) {
   set("attention.head_count_kv", shape.kv_heads);
   if (shape.kv_rank > 0) {
     set("attention.kv_lora_rank", shape.kv_rank);
+    if (shape.q_rank > 0) set("attention.q_lora_rank", shape.q_rank);
     set("attention.key_length", shape.kv_rank + shape.rotated);
     set("attention.value_length", shape.kv_rank);
     set("attention.key_length_mla", shape.head_dim + shape.rotated);
@@ -326,7 +333,14 @@ class ShapeTensors {
     matrix("ssm_out", s_.width, inner);
   }
   void latent_attention() {
-    matrix("attn_q", s_.heads * (s_.head_dim + s_.rotated), s_.width);
+    const int32_t q = s_.heads * (s_.head_dim + s_.rotated);
+    if (s_.q_rank > 0) {
+      matrix("attn_q_a", s_.q_rank, s_.width);
+      norm("attn_q_a_norm", s_.q_rank);
+      matrix("attn_q_b", q, s_.q_rank);
+    } else {
+      matrix("attn_q", q, s_.width);
+    }
     matrix("attn_kv_a_mqa", s_.kv_rank + s_.rotated, s_.width);
     norm("attn_kv_a_norm", s_.kv_rank);
     stack("attn_k_b", s_.kv_rank, s_.head_dim, s_.heads, type_);

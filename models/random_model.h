@@ -40,6 +40,7 @@ struct ModelShape {
   int32_t dense_layers = 0;    ///< leading layers without experts, with a feed-forward of `ffn`
   int32_t window = 0;          ///< of every second layer, the first one included; 0: none
   int32_t kv_rank = 0;         ///< latent attention: stored values that all heads share; 0: none
+  int32_t q_rank = 0;          ///< of queries in latent attention; 0: they are not factored
   int32_t rotated = 0;  ///< of the stored or of head_dim's values; 0: all. With kv_rank they are
                         ///< stored next to it, and head_dim is that of V
   int32_t state_heads = 0;      ///< of a gated delta net; 0: every layer is attention
@@ -50,8 +51,10 @@ struct ModelShape {
 
 /// tiny, 0.1B, 0.5B (a draft of the larger ones: same vocabulary), S (1.2 B parameters, as Llama
 /// 3.2 1B), M (8 B, as Llama 3.1 8B), 13B (as Llama 2); with experts gpt-oss-20b and
-/// deepseek-v2-lite, eight layers of each (gpt-oss-20b-8, deepseek-v2-lite-8), and two small layers
-/// (gpt-oss-tiny, deepseek-tiny); with states qwen3.5-2b, and four small layers (qwen3.5-tiny).
+/// deepseek-v2-lite, eight layers of each (gpt-oss-20b-8, deepseek-v2-lite-8; deepseek-v2-lite-q-8
+/// with DeepSeek V2's rank of queries, without which llama.cpp refuses eight layers), and two small
+/// layers (gpt-oss-tiny, deepseek-tiny); with states qwen3.5-2b, and four small layers
+/// (qwen3.5-tiny).
 std::span<const ModelShape> named_shapes();
 /// "tiny, 0.1B, ..."
 std::string shape_names();
