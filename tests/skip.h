@@ -14,7 +14,7 @@
     return;                                    \
   } while (false)
 
-/// The same where there is no GPU; with HEARTH_REQUIRE_DEVICE=1, which tests/cuda/run_on_device.sh
+/// The same without a GPU; with HEARTH_REQUIRE_DEVICE=1, which tests/cuda/run_on_device.sh
 /// sets, the case fails instead.
 #define HEARTH_SKIP_WITHOUT_DEVICE(reason)                                                      \
   do {                                                                                          \

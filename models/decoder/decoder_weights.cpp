@@ -97,7 +97,7 @@ std::vector<float> lightning_decays(int32_t num_heads, int32_t layer, int32_t nu
   std::vector<float> out;
   for (int32_t h = 1; h <= num_heads; ++h) {
     const double slope = std::exp2(-8.0 * h / num_heads) * (1 - layer / last + kLeast);
-    out.push_back(static_cast<float>(-slope));
+    out.emplace_back(-slope);
   }
   return out;
 }

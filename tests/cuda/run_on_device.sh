@@ -7,7 +7,7 @@
 #                       model-Q4_K_M model-Q8_0 model-F16
 # $OUT or logs/ gets run.log (all output) and results.json (every case and figure). A step prints a line when it ends;
 # the last output is a table of at most 12,000 characters. Each test case is a process of its own with a time limit, because a
-# fault ends the CUDA context of its process. Where there is no device, all fail. Exit status: 1 if anything failed.
+# fault ends the CUDA context of its process. Without a device all fail. Exit status: 1 if anything failed.
 # HEARTH_CALL_SECONDS (default 540) bounds a call: what does not begin in time is reported as not run.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -23,7 +23,7 @@ export HEARTH_REQUIRE_DEVICE=1 HEARTH_TEST_DATA=${HEARTH_TEST_DATA:-$PWD}
 cublaslt=$(timeout 20 find -L /usr/local /usr/lib /opt -name 'libcublasLt.so.13' -print -quit 2>/dev/null)
 export LD_LIBRARY_PATH=$PWD/lib${cublaslt:+:$(dirname "$cublaslt")}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
-text() { sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/[[:cntrl:]]/ /g' <<<"$1"; }
+text() { printf '%s' "$1" | tr '[:cntrl:]' ' ' | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g'; }
 # result STEP NAME STATUS SECONDS [DETAIL]: a row of results.json.
 result() {
   printf '{"step":"%s","name":"%s","status":"%s","seconds":%s,"detail":"%s"}\n' "$(text "$1")" "$(text "$2")" "$3" "$4" \

@@ -36,7 +36,7 @@ import json, sys
 rows = json.load(open(sys.argv[1]))
 tests = [row for row in rows if row["step"] == "tests"]
 assert len(tests) == int(sys.argv[2]), len(tests)
-assert all(row["status"] == "fail, status 1" and "device is required" in row["detail"] for row in tests), tests[:2]
+assert all(row["status"] == "fail, status 1" and "device_required" in row["detail"] for row in tests), tests[:2]
 P
 HEARTH_CALL_SECONDS=0 OUT=$folder/out bash "$folder/run.sh" few >"$folder/screen" && fail "no time, and no failure"
 grep -q 'not run' "$folder/screen" || fail "what had no time is not reported"

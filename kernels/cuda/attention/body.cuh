@@ -148,8 +148,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
   const Seen seen = seen_by(a, row);
   const int first_split = seen.begin / kSplit;
   const int last_split = (seen.end - 1) / kSplit;
-  // Without kWhole the row's splits are dealt out to the blocks of the grid's third dimension.
-  const int step = kWhole ? 1 : grid_z();
+  const int step = kWhole ? 1 : grid_z();  // blocks share the row's splits
   int split_index = kWhole ? first_split : first_split + block_z();
   if (split_index > last_split) return;
 

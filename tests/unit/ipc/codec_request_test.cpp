@@ -85,7 +85,8 @@ TEST_CASE("requests read back from the wire are unchanged") {
       with_ids,
       empty_prompt,
       TokenizeRequest{"m", "text", true, true},
-      TokenizeRequest{"m", "", false, false, {"[{\"role\":\"user\"}]"}, {"[{}]"}, {"{\"a\":1}"}},
+      TokenizeRequest{
+          "m", "", false, false, {"[{\"role\":\"user\"}]"}, {"[{}]"}, "hermes", {"{\"a\":1}"}},
       AttachRequest{"r1", 64},
       ForkRequest{"r1", 2, 64, 3, 100, 7, true},
       ForkRequest{"r1", 0, -1, 1, 0, {}, false},
