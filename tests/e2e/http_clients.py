@@ -9,6 +9,7 @@ import struct
 import sys
 
 import anthropic
+import httpx as ollama_httpx
 import ollama
 import openai
 import pydantic
@@ -255,7 +256,7 @@ gone = http.post(f"http://localhost/v1/requests/{chunk.id}/end_reasoning", json=
 assert gone.status_code == 404, gone.text
 
 # Ollama's client.
-local = ollama.Client(host="http://localhost", transport=httpx.HTTPTransport(uds=sys.argv[1]))
+local = ollama.Client(host="http://localhost", transport=ollama_httpx.HTTPTransport(uds=sys.argv[1]))
 listed = {model.model: model for model in local.list().models}
 assert listed["tiny"].details.family == "llama" and listed["tiny"].size > 0, listed
 assert local.ps().models[0].context_length > 0
