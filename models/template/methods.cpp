@@ -58,7 +58,7 @@ class StringMethods {
   }
 
  private:
-  Value made(std::string text) { return run_.text_from(self_, text, value_.is_markup()); }
+  Value made(const std::string& text) { return run_.text_from(self_, text, value_.is_markup()); }
   Value made(TracedText text) { return run_.text(std::move(text), value_.is_markup()); }
   Value part(std::string_view text) const { return Value::of(text, value_.is_markup()); }
 
