@@ -246,7 +246,10 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   if (messages.find("\"tool_calls\"") != std::string::npos) {
     HEARTH_ASSIGN_OR_RETURN(messages, messages_for_template(messages, known));
   }
-  if (as_text) messages = ipc::dump_json(with_tools_as_text(parsed(messages), tools));
+  if (as_text) {
+    HEARTH_ASSIGN_OR_RETURN(const Json rewritten, with_tools_as_text(parsed(messages), tools));
+    messages = ipc::dump_json(rewritten);
+  }
   out.conversation += "\"messages\":" + messages + "}";
   return out;
 }

@@ -18,6 +18,24 @@ std::string text_of(const Json& message, std::string_view name) {
   return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+Error wrong(const std::string& what) {
+  return Error::invalid("messages: " + what + ", where functions are described as text",
+                        "messages");
+}
+
+/// The content of a message: a text, or the texts of a list of parts.
+Result<std::string> content_of(const Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null()) return std::string();
+  if (content->is_string()) return content->get<std::string>();
+  std::string out;
+  for (const Json& part : content->is_array() ? *content : Json::array({nullptr})) {
+    if (text_of(part, "type") != "text") return wrong("content: want a text or parts with texts");
+    out += text_of(part, "text");
+  }
+  return out;
+}
+
 std::string described(const Json& tools) {
   std::string out =
       "You can call functions to help the user. These functions exist, one JSON object a line:\n"
@@ -34,10 +52,13 @@ std::string described(const Json& tools) {
          "Results follow in the next message, between <tool_response> and </tool_response>.";
 }
 
-std::string called(const Json& call) {
-  const Json& function = call.contains("function") ? call["function"] : call;
-  Json out = {{"name", function.value("name", "")},
-              {"arguments", function.value("arguments", Json::object())}};
+Result<std::string> called(const Json& call) {
+  const auto inner = call.find("function");
+  const Json& function = inner == call.end() ? call : *inner;
+  if (!function.is_object()) return wrong("tool_calls: want objects with a function");
+  const auto arguments = function.find("arguments");
+  Json out = {{"name", text_of(function, "name")},
+              {"arguments", arguments == function.end() ? Json::object() : *arguments}};
   return "<tool_call>\n" + ipc::dump_json(out) + "\n</tool_call>";
 }
 
@@ -51,7 +72,7 @@ void join_marks(Json& to, const Json& from) {
 
 }  // namespace
 
-Json with_tools_as_text(Json messages, const Json& tools) {
+Result<Json> with_tools_as_text(Json messages, const Json& tools) {
   Json out = Json::array();
   bool results = false;  // the last message consists of them
   for (Json& message : messages) {
@@ -60,9 +81,10 @@ Json with_tools_as_text(Json messages, const Json& tools) {
       results = false;
       const auto calls = message.find("tool_calls");
       if (role == "assistant" && calls != message.end() && calls->is_array()) {
-        std::string text = text_of(message, "content");
+        HEARTH_ASSIGN_OR_RETURN(std::string text, content_of(message));
         for (const Json& call : *calls) {
-          if (call.is_object()) text += (text.empty() ? "" : "\n") + called(call);
+          HEARTH_ASSIGN_OR_RETURN(const std::string one, called(call));
+          text += (text.empty() ? "" : "\n") + one;
         }
         message["content"] = std::move(text);
         message.erase("tool_calls");
@@ -70,8 +92,8 @@ Json with_tools_as_text(Json messages, const Json& tools) {
       out.push_back(std::move(message));
       continue;
     }
-    const std::string text =
-        "<tool_response>\n" + text_of(message, "content") + "\n</tool_response>";
+    HEARTH_ASSIGN_OR_RETURN(std::string text, content_of(message));
+    text = "<tool_response>\n" + text + "\n</tool_response>";
     if (results) {
       std::string& before = out.back()["content"].get_ref<std::string&>();
       before += "\n" + text;
@@ -84,7 +106,7 @@ Json with_tools_as_text(Json messages, const Json& tools) {
   const bool has_system = !out.empty() && text_of(out.front(), "role") == "system";
   if (!has_system) out.insert(out.begin(), Json{{"role", "system"}, {"content", ""}});
   Json& system = out.front();
-  const std::string before = text_of(system, "content");
+  HEARTH_ASSIGN_OR_RETURN(const std::string before, content_of(system));
   system["content"] = before + (before.empty() ? "" : "\n\n") + described(tools);
   for (const Json& tool : tools) {
     if (!tool.contains(kKeepSeconds)) continue;

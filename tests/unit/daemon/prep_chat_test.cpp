@@ -102,18 +102,48 @@ TEST_CASE("a template without tools is given a form of calls where that is asked
   CHECK(std::get<PreparedRequest>(without).reading == nullptr);
 }
 
+TEST_CASE("calls and content that cannot become text are errors of the request") {
+  const Fixture f;
+  const Conversing c(f, "{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}", 900);
+  ipc::WorkerRequest in = Fixture::request("");
+  ipc::GenerateRequest& generate = in.generate();
+  generate.tools.text = R"([{"type":"function","function":{"name":"f"}}])";
+  generate.tool_form = "hermes";
+  for (const char* message : {
+           R"({"role":"assistant","content":"","tool_calls":[{"function":5}]})",
+           R"({"role":"assistant","content":"","tool_calls":[7]})",
+           R"({"role":"assistant","content":3,"tool_calls":[{"function":{"name":"f"}}]})",
+           R"({"role":"tool","content":[{"type":"image","data":"x"}]})",
+           R"({"role":"system","content":{"a":1}})",
+       }) {
+    CAPTURE(message);
+    generate.messages.text = std::string("[") + message + R"(,{"role":"user","content":"the"}])";
+    const auto outcome = prepare(c.model, in).outcome;
+    const auto* error = std::get_if<Error>(&outcome);
+    REQUIRE(error != nullptr);
+    CHECK(error->field == "messages");
+  }
+  // A name or arguments of another kind are the client's own words.
+  generate.messages.text =
+      R"([{"role":"assistant","tool_calls":[{"function":{"name":5,"arguments":[1]}}]}])";
+  const auto odd = prepare(c.model, in).outcome;
+  CHECK(std::holds_alternative<PreparedRequest>(odd));
+}
+
 TEST_CASE("calls and results become text of the conversation") {
   const ipc::Json tools =
       ipc::Json::parse(R"([{"type":"function","function":{"name":"f"},"cache_keep_s":60}])");
-  const ipc::Json made = with_tools_as_text(ipc::Json::parse(R"([
-      {"role":"system","content":"S"},{"role":"user","content":"U"},
+  const Result<ipc::Json> rewritten = with_tools_as_text(ipc::Json::parse(R"([
+      {"role":"system","content":[{"type":"text","text":"S"}]},{"role":"user","content":"U"},
       {"role":"assistant","content":"A","tool_calls":[
         {"id":"1","type":"function","function":{"name":"f","arguments":{"x":1}}},
         {"id":"2","type":"function","function":{"name":"f","arguments":{}}}]},
       {"role":"tool","tool_call_id":"1","content":"one"},
       {"role":"tool","tool_call_id":"2","content":"two","cache_keep_s":5},
       {"role":"user","content":"V"}])"),
-                                            tools);
+                                                         tools);
+  REQUIRE(rewritten.ok());
+  const ipc::Json& made = *rewritten;
   REQUIRE(made.size() == 5);
   const std::string system = made[0]["content"];
   CHECK(system.starts_with("S\n\n"));
@@ -129,7 +159,8 @@ TEST_CASE("calls and results become text of the conversation") {
         "<tool_response>\ntwo\n</tool_response>");
   CHECK(made[3]["cache_keep_s"] == 5);
   CHECK(made[4]["content"] == "V");
-  CHECK(with_tools_as_text(ipc::Json::parse(R"([{"role":"user"}])"), tools)[0]["role"] == "system");
+  CHECK(with_tools_as_text(ipc::Json::parse(R"([{"role":"user"}])"), tools).value()[0]["role"] ==
+        "system");
 }
 
 TEST_CASE("reasoning is switched off, or refused") {
