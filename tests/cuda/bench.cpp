@@ -165,7 +165,7 @@ DeviceBuffer random_rows(const OpTable& ops, int64_t count) {
   return buffer;
 }
 
-/// Bytes whose every second bit from the top is clear: halves and floats below 2 in size.
+/// Random bytes whose second highest bit is clear: halves and floats below 2 in size.
 std::vector<std::byte> random_bytes(int64_t count) {
   std::vector<std::byte> bytes(static_cast<size_t>(count));
   uint32_t seed = 7;

@@ -369,6 +369,25 @@ struct Refusal {
   const char* names;  // is in the message
 };
 
+/// Each change makes the recording's folder one that is refused, and no file is left.
+void check_refusals(const char* recording_name, const std::vector<Refusal>& refusals) {
+  for (const Refusal& refusal : refusals) {
+    INFO(refusal.what);
+    json recording = read_json(kFolder / recording_name);
+    refusal.change(recording);
+    const TempDir dir;
+    make_folder(dir.path(), recording);
+    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf",
+                                               {.type = {}, .without_tokenizer = true}, nullptr);
+    REQUIRE_FALSE(report.ok());
+    CHECK(report.error().code == refusal.code);
+    CHECK_MESSAGE(report.error().message.find(refusal.names) != std::string::npos,
+                  report.error().message);
+    CHECK_FALSE(fs::exists(dir.path() / "out.gguf"));
+    CHECK_FALSE(fs::exists(dir.path() / "out.gguf.part"));
+  }
+}
+
 TEST_CASE("convert: unsupported models are refused by name") {
   const std::vector<Refusal> refusals = {
       {"family", [](json& r) { r["config"]["model_type"] = "gpt_neox"; }, ErrorCode::kUnsupported,
@@ -405,21 +424,7 @@ TEST_CASE("convert: unsupported models are refused by name") {
       {"heads that do not divide", [](json& r) { r["config"]["num_attention_heads"] = 5; },
        ErrorCode::kCorrupt, "q_proj"},
   };
-  for (const Refusal& refusal : refusals) {
-    INFO(refusal.what);
-    json recording = read_json(kFolder / "llama.json");
-    refusal.change(recording);
-    const TempDir dir;
-    make_folder(dir.path(), recording);
-    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf",
-                                               {.type = {}, .without_tokenizer = true}, nullptr);
-    REQUIRE_FALSE(report.ok());
-    CHECK(report.error().code == refusal.code);
-    CHECK_MESSAGE(report.error().message.find(refusal.names) != std::string::npos,
-                  report.error().message);
-    CHECK_FALSE(fs::exists(dir.path() / "out.gguf"));
-    CHECK_FALSE(fs::exists(dir.path() / "out.gguf.part"));
-  }
+  check_refusals("llama.json", refusals);
 }
 
 TEST_CASE("convert: blocks and scales of MXFP4 that do not fit are refused by name") {
@@ -472,20 +477,7 @@ TEST_CASE("convert: blocks and scales of MXFP4 that do not fit are refused by na
       {"blocks that no key names", [](json& r) { r["config"].erase("quantization_config"); },
        ErrorCode::kCorrupt, "gate_up_proj: missing"},
   };
-  for (const Refusal& refusal : refusals) {
-    INFO(refusal.what);
-    json recording = read_json(kFolder / "gpt_oss_mxfp4.json");
-    refusal.change(recording);
-    const TempDir dir;
-    make_folder(dir.path(), recording);
-    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf",
-                                               {.type = {}, .without_tokenizer = true}, nullptr);
-    REQUIRE_FALSE(report.ok());
-    CHECK(report.error().code == refusal.code);
-    CHECK_MESSAGE(report.error().message.find(refusal.names) != std::string::npos,
-                  report.error().message);
-    CHECK_FALSE(fs::exists(dir.path() / "out.gguf"));
-  }
+  check_refusals("gpt_oss_mxfp4.json", refusals);
 }
 
 TEST_CASE("convert: numbers that do not fit the tensors are refused, or make another file") {
