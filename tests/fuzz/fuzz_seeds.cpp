@@ -335,6 +335,14 @@ void http(Folder out) {
   add('\5', R"({"text":"a","verb":"ping"})");
   add('\6', "# keys\nme all 0123456789abcdef\nyou read,metrics\tfedcba9876543210\n");
   add('\6', "me all short\n");
+  add('\7',
+      R"({"model":"m:latest","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"",
+      "thinking":"b","tool_calls":[{"function":{"index":0,"name":"f","arguments":{}}}]},
+      {"role":"tool","tool_name":"f","content":"c"}],"stream":false,"think":"low","format":{"type":"object"},
+      "options":{"num_predict":-2,"seed":-1,"stop":["x"],"num_ctx":9},"keep_alive":"5m"})");
+  add('\7',
+      R"({"model":"m","prompt":"a","system":"s","raw":false,"images":[],"context":[],"logprobs":true})");
+  add('\7', R"({"model":"m","input":["a","b"],"dimensions":4,"truncate":true})");
   add('\7', "127.0.0.1:8080");
   add('\7', "[::1]:80");
   add('\7', "a\"b\\\n\x01\xC3\xA9");

@@ -1,5 +1,5 @@
 // Any bytes as the HTTP front door meets them: as a connection's, however cut; as the body of each
-// API; as a file of keys. What is accepted is answered in JSON that reads back.
+// API; as a file of keys, an address, a text. What is accepted is answered in JSON that reads back.
 //
 // Input: a byte that chooses, then the bytes.
 
@@ -9,6 +9,7 @@
 #include "daemon/http/answers/api_answer.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/request_reader.h"
+#include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/requests/api_request.h"
 #include "daemon/http/routes.h"
 #include "ipc/text/utf8.h"
@@ -66,6 +67,13 @@ void as_body(Api api, std::string_view body) {
   HEARTH_CHECK(call->stream || nlohmann::json::accept(out));
 }
 
+/// Vectors for Ollama's clients.
+void as_ollama_embed(bool legacy, std::string_view body) {
+  const auto call = parse_ollama_embed(legacy, std::string(body));
+  if (!call) return check_error(Api::kOllamaChat, call.error());
+  HEARTH_CHECK(ipc::decode_request(ipc::encode_request(call->request)).ok());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -92,6 +100,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     }
     default: {
+      as_body(Api::kOllamaGenerate, input.rest());
+      as_body(Api::kOllamaChat, input.rest());
+      for (const bool legacy : {false, true}) as_ollama_embed(legacy, input.rest());
       std::string quoted;
       if (ipc::is_valid_utf8(input.rest())) {
         ipc::append_quoted(input.rest(), &quoted);
