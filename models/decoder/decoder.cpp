@@ -241,11 +241,19 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
     product(s, in, s.weights.kv, s.weights.kv_bias, act_.qkv.columns(q_rows, s.weights.kv->rows));
   }
   if (c.gate_in_q) split_gate(s, act_.qkv.columns(0, q_rows));
+  const TensorView k = act_.qkv.columns(q_rows, kv.k_width());
+  // Where q and k lie side by side, one op rotates both.
+  const bool together = s.spec.stores_kv() && !c.gate_in_q;
+  const TensorView rotated = together ? act_.qkv.columns(0, q_width + kv.k_width()) : k;
+  if (together) norm_heads(s, q, s.weights.q_norm, s.weights.q_norms, Moment::kBeforeRope);
   if (s.spec.stores_kv()) {
-    store_kv(s, act_.qkv.columns(q_rows, kv.k_width()),
-             act_.qkv.columns(q_rows + kv.k_width(), kv.v_width()));
+    store_kv(s, k, act_.qkv.columns(q_rows + kv.k_width(), kv.v_width()), rotated);
   }
-  norm_and_rotate(s, q, s.weights.q_norm, s.weights.q_norms, s.spec.num_heads);
+  if (!together) {
+    norm_heads(s, q, s.weights.q_norm, s.weights.q_norms, Moment::kBeforeRope);
+    rotate(s, q);
+  }
+  norm_heads(s, q, s.weights.q_norm, {}, Moment::kAfterRope);
   scale_by_position(s, q);
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
@@ -292,30 +300,31 @@ void Decoder::scale_by_position(const LayerStep& s, const TensorView& q) {
                                             .length = config_.position_length});
 }
 
-void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView& v) {
+void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView& v,
+                       const TensorView& rotated) {
   if (s.weights.v_is_k) copy_columns(s.batch, k, 0, v);
   if (s.weights.v_norm) norm(s, v, s.weights.v_norm, v);
-  norm_and_rotate(s, k, s.weights.k_norm, s.weights.k_norms, s.spec.kv.num_kv_heads);
+  norm_heads(s, k, s.weights.k_norm, s.weights.k_norms, Moment::kBeforeRope);
+  rotate(s, rotated);
+  norm_heads(s, k, s.weights.k_norm, {}, Moment::kAfterRope);
   ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
 }
 
-void Decoder::norm_and_rotate(const LayerStep& s, const TensorView& heads,
-                              const WeightHandle& weight, std::span<const WeightHandle> each_head,
-                              int32_t num_heads) {
-  const bool late_norm = config_.qk_norm == QkNorm::kHeadsAfterRope;
-  if (weight && !late_norm) norm(s, heads, weight, heads);
+void Decoder::norm_heads(const LayerStep& s, const TensorView& heads, const WeightHandle& weight,
+                         std::span<const WeightHandle> each_head, Moment moment) {
+  const bool late = config_.qk_norm == QkNorm::kHeadsAfterRope;
+  if (weight && late == (moment == Moment::kAfterRope)) norm(s, heads, weight, heads);
   for (int64_t h = 0; h < std::ssize(each_head); ++h) {
     const TensorView head = heads.columns(h * s.spec.kv.k_dim, s.spec.kv.k_dim);
     norm(s, head, each_head[h], head);
   }
-  if (s.spec.rope != kNoRope) rotate(s, heads, num_heads);
-  if (weight && late_norm) norm(s, heads, weight, heads);
 }
 
-void Decoder::rotate(const LayerStep& s, const TensorView& heads, int32_t num_heads) {
+void Decoder::rotate(const LayerStep& s, const TensorView& heads) {
+  if (s.spec.rope == kNoRope) return;
   ops_.rope(state(), {.batch = &s.batch,
                       .x = heads,
-                      .num_heads = num_heads,
+                      .num_heads = static_cast<int32_t>(heads.cols / s.spec.kv.k_dim),
                       .head_dim = s.spec.kv.k_dim,
                       .cos_sin = act_.cos_sin[s.spec.rope],
                       .pairs = config_.pairs});

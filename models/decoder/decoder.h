@@ -151,11 +151,14 @@ class Decoder : public Model {
   /// Of the first product's rows of each head, q and its gate: into act().q and act().gate.
   void split_gate(const LayerStep& s, const kernels::TensorView& q_and_gate);
   /// Stores k, and v or what is made of k in place of it, after their norms and the rotation.
-  void store_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v);
-  void norm_and_rotate(const LayerStep& s, const kernels::TensorView& heads,
-                       const WeightHandle& weight, std::span<const WeightHandle> each_head,
-                       int32_t num_heads);
-  void rotate(const LayerStep& s, const kernels::TensorView& heads, int32_t num_heads);
+  /// `rotated`: k, or q and k.
+  void store_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v,
+                const kernels::TensorView& rotated);
+  enum class Moment { kBeforeRope, kAfterRope };
+  /// Each model norms its heads at one of the moments, if at all.
+  void norm_heads(const LayerStep& s, const kernels::TensorView& heads, const WeightHandle& weight,
+                  std::span<const WeightHandle> each_head, Moment moment);
+  void rotate(const LayerStep& s, const kernels::TensorView& heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
   void head_product(const kernels::BatchIndex& batch, const kernels::TensorView& rows,
                     const kernels::Weight* weight, const kernels::TensorView& logits);

@@ -93,8 +93,8 @@ void Decoder::store_rows(const LayerStep& s, const TensorView& in) {
   } else {
     product(s, in, s.weights.qkv, s.weights.qkv_bias, act_.qkv.columns(0, s.weights.qkv->rows));
   }
-  store_kv(s, act_.qkv.columns(q_rows, kv.k_width()),
-           act_.qkv.columns(q_rows + kv.k_width(), kv.v_width()));
+  const TensorView k = act_.qkv.columns(q_rows, kv.k_width());
+  store_kv(s, k, act_.qkv.columns(q_rows + kv.k_width(), kv.v_width()), k);
 }
 
 void Decoder::choose_draft_rows(std::span<const int32_t> rows, bool own) {
