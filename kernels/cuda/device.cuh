@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cuda/host/check.h"
 #include "kernels/cuda/host/op_functions.h"
@@ -20,26 +21,60 @@
   type* name = reinterpret_cast<type*>(hearth_dynamic_shared)
 #endif
 
+/// HEARTH_LAUNCH that never begins early: for kernels that fill the device.
+#define HEARTH_LAUNCH_AFTER(stream, kernel, grid, block, shared_bytes, ...) \
+  HEARTH_CUDA_CHECK(                                                        \
+      ::hearth::kernels::launch(stream, grid, block, shared_bytes, kernel, false, __VA_ARGS__))
+
 /// Launches a kernel and checks: HEARTH_LAUNCH(stream, kernel, grid, block, shared_bytes,
 /// arguments...).
 /// A template kernel goes in parentheses: (matmul<float, 8>).
 #define HEARTH_LAUNCH(stream, kernel, grid, block, shared_bytes, ...) \
   HEARTH_CUDA_CHECK(                                                  \
-      ::hearth::kernels::launch(stream, grid, block, shared_bytes, kernel, __VA_ARGS__))
+      ::hearth::kernels::launch(stream, grid, block, shared_bytes, kernel, true, __VA_ARGS__))
 
 namespace hearth::kernels {
 
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
+/// A launch begins while the one before it still runs, up to its wait_for_previous_launch(): its
+/// blocks are there, with their first weights, when the results they need are. So every kernel
+/// calls this before it reads what another wrote, or writes anything, and in every thread: a launch
+/// that ended without it would let the next one begin before this one's predecessor has ended.
+__device__ inline void wait_for_previous_launch() {
+#if defined(HEARTH_CUDA_SHIM) || defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+/// Lets the next launch begin as soon as every block of this one has called it.
+__device__ inline void let_next_launch_begin() {
+#if defined(HEARTH_CUDA_SHIM) || defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+/// Both, for kernels that have nothing to do before.
+__device__ inline void after_previous_launch() {
+  let_next_launch_begin();
+  wait_for_previous_launch();
+}
+
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
-                   void (*kernel)(Parameters...), Arguments... arguments) {
+                   void (*kernel)(Parameters...), bool early, Arguments... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute begins{};
+  begins.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  begins.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &begins;
+  // Grids have a block per row, or a row of blocks per slice of rows, along x. With more than one
+  // row, early blocks take more room from those that compute than they save.
+  const bool overlaps = early && config.gridDim.x == 1 && launches_overlap();
+  config.numAttrs = overlaps ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
@@ -112,6 +147,67 @@ __device__ inline T load_as(const void* from) {
 #endif
 }
 
+/// Starts a copy of a T of 4, 8 or 16 bytes from global to shared memory, through the first-level
+/// cache. Before compute capability 8.0, and in the tests, the copy has ended on return.
+template <typename T>
+__device__ inline void start_copy(T* shared, const void* global) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(sizeof(T))
+               : "memory");
+#else
+  *shared = load_as<T>(global);
+#endif
+}
+/// Waits for all copies that this thread started; those of other threads need a barrier after it.
+__device__ inline void wait_for_all_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+/// Copies 8 or 16 bytes from global to shared memory while the thread goes on. It may read them
+/// after wait_for_copies, other threads after a barrier that follows it.
+template <int kBytes>
+__device__ inline void copy_async(void* to, const void* from) {
+  static_assert(kBytes == 8 || kBytes == 16);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(address), "l"(from) : "memory");
+  }
+#else
+  using Word = std::conditional_t<kBytes == 16, uint4, uint2>;
+  *static_cast<Word*>(to) = load_as<Word>(from);
+#endif
+}
+/// Ends a group of copies.
+__device__ inline void commit_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/// Waits for the thread's copies but those of the latest kPending groups.
+template <int kPending>
+__device__ inline void wait_for_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+
+/// e^x within 2 + |x| units in the last place; results below 2^-126 are 0.
+__device__ inline float fast_exp(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.44269504f));
+  return result;
+#else
+  return expf(x);
+#endif
+}
+
 /// 16 bytes of elements, loaded at once.
 template <typename T>
 struct alignas(16) Share {
@@ -126,11 +222,24 @@ __device__ inline float warp_sum(float value) {
 }
 /// Largest of the warp's values, in every lane.
 __device__ inline uint32_t warp_max(uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(kAllLanes, value);
+#else
   for (int offset = 16; offset > 0; offset /= 2) {
     const uint32_t other = __shfl_xor_sync(kAllLanes, value, offset);
     value = other > value ? other : value;
   }
   return value;
+#endif
+}
+/// Sum over the warp, in every lane.
+__device__ inline int warp_sum(int value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(kAllLanes, value);
+#else
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  return value;
+#endif
 }
 
 }  // namespace hearth::kernels

@@ -12,69 +12,94 @@ namespace {
 constexpr int kManyQueries = 64;
 constexpr int kMergeThreads = 128;
 
-/// One block per (row, head). Computes the factors of all splits first, then each value's chain.
+/// One block per (row, head), in rounds of one split per thread: the factors of all splits first,
+/// then each value's chain. The maximum so far is the same in whichever order it is found.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a) {
+  after_previous_launch();
   const int row = a.first_row + block_x();
   const int head = block_y();
-  if (row >= *a.count) return;
-  const Seen seen = seen_by(a, row);
+  const int num_rows = *a.count;
+  const int position = a.to_all ? 0 : a.positions[row];  // loaded along with the count
+  if (row >= num_rows) return;
+  const Seen seen = a.to_all ? seen_by(a, row) : seen_from(a, position);
   const int first = seen.begin / kSplit;
   const int num_splits = (seen.end - 1) / kSplit - first + 1;
   const int thread = thread_x();
+  const int lane = thread % kWarp;
+  const int warp = thread / kWarp;
   const int head_dim = a.kv.v_dim;
   const int stride = head_dim + 2;
   const float* partial = partial_of(a, row, head, first);
 
-  constexpr int kAtOnce = 1024;
-  __shared__ float keep[kAtOnce];
-  __shared__ float add[kAtOnce];
-  __shared__ float ends[2];  // maximum and sum so far
-  float total[kMaxHeadDim / kMergeThreads] = {};
-  for (int begin = 0; begin < num_splits; begin += kAtOnce) {
-    const int count = num_splits - begin < kAtOnce ? num_splits - begin : kAtOnce;
+  __shared__ float keep[kMergeThreads];
+  __shared__ float add[kMergeThreads];
+  __shared__ float sums[kMergeThreads];
+  __shared__ float maxima[kMergeThreads / kWarp];
+  constexpr int kValues = kMaxHeadDim / kMergeThreads;
+  float total[kValues] = {};
+  float sum = 0.0f;
+  float maximum = -INFINITY;
+  for (int begin = 0; begin < num_splits; begin += kMergeThreads) {
+    const int count = num_splits - begin < kMergeThreads ? num_splits - begin : kMergeThreads;
     const float* from = partial + int64_t{begin} * stride;
-    for (int s = thread; s < count; s += kMergeThreads) {
-      keep[s] = from[int64_t{s} * stride + head_dim];
-      add[s] = from[int64_t{s} * stride + head_dim + 1];
+    float own = -INFINITY;
+    if (thread < count) {
+      own = from[int64_t{thread} * stride + head_dim];
+      sums[thread] = from[int64_t{thread} * stride + head_dim + 1];
     }
+    float upto = own;  // maximum of the warp's splits up to this one
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+      const float other = __shfl_up_sync(kAllLanes, upto, offset);
+      if (lane >= offset) upto = fmaxf(upto, other);
+    }
+    if (lane == kWarp - 1) maxima[warp] = upto;
+    const float previous = __shfl_up_sync(kAllLanes, upto, 1);
     __syncthreads();
-    if (thread == 0) {
-      float maximum = begin == 0 ? -INFINITY : ends[0];
-      float sum = begin == 0 ? 0.0f : ends[1];
-      for (int s = 0; s < count; ++s) {
-        const Merge with = merge(maximum, keep[s]);
-        sum = fmaf(add[s], with.add, sum * with.keep);
-        maximum = with.maximum;
-        keep[s] = with.keep;
-        add[s] = with.add;
-      }
-      ends[0] = maximum;
-      ends[1] = sum;
+    float before = maximum;
+#pragma unroll
+    for (int i = 0; i < kMergeThreads / kWarp; ++i) {
+      if (i < warp) before = fmaxf(before, maxima[i]);
+      maximum = fmaxf(maximum, maxima[i]);
     }
+    const Merge with = merge(lane == 0 ? before : fmaxf(before, previous), own);
+    keep[thread] = with.keep;
+    add[thread] = with.add;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kMaxHeadDim / kMergeThreads; ++i) {
+    for (int i = 0; i < kValues; ++i) {
       const int d = thread + i * kMergeThreads;
       if (d >= head_dim) continue;
-#pragma unroll 8
-      for (int s = 0; s < count; ++s) {
-        total[i] = fmaf(from[int64_t{s} * stride + d], add[s], total[i] * keep[s]);
+      constexpr int kAtOnce = 32;
+      for (int group = 0; group < count; group += kAtOnce) {
+        float values[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (group + j < count) values[j] = from[int64_t{group + j} * stride + d];
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int s = group + j;
+          if (s >= count) break;
+          total[i] = fmaf(values[j], add[s], total[i] * keep[s]);
+          if (i == 0) sum = fmaf(sums[s], add[s], sum * keep[s]);
+        }
       }
     }
     __syncthreads();  // the next round overwrites the factors
   }
   float* out = a.out.data + row * a.out.stride + int64_t{head} * head_dim;
 #pragma unroll
-  for (int i = 0; i < kMaxHeadDim / kMergeThreads; ++i) {
+  for (int i = 0; i < kValues; ++i) {
     const int d = thread + i * kMergeThreads;
     if (d >= head_dim) continue;
-    out[d] = finished(total[i], ends[0], ends[1], a.sinks == nullptr ? nullptr : a.sinks + head);
+    out[d] = finished(total[i], maximum, sum, a.sinks == nullptr ? nullptr : a.sinks + head);
   }
 }
 
-void attend(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows, bool whole) {
+void attend(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows, int num_seqs,
+            bool whole) {
   if (dtype != DType::kF32 && tiled_heads(params.kv)) {
-    return attend_tiles(stream, dtype, params, rows, whole);
+    return attend_tiles(stream, dtype, params, rows, num_seqs, whole);
   }
   switch (dtype) {
     case DType::kF32: return attend_f32(stream, params, rows, whole);
@@ -116,13 +141,13 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
       int64_t{args.num_heads} * params.max_splits * (shape.v_dim + 2) * int64_t{sizeof(float)};
   const int64_t at_once = kPartialBytes / row_bytes;
   if (batch.num_tokens >= kManyQueries || params.max_splits == 1 || at_once == 0) {
-    return attend(stream, args.kv.dtype, params, batch.num_tokens, true);
+    return attend(stream, args.kv.dtype, params, batch.num_tokens, batch.num_seqs, true);
   }
   for (int64_t first = 0; first < batch.num_tokens; first += at_once) {
     params.first_row = static_cast<int32_t>(first);
     const auto rows =
         static_cast<int>(batch.num_tokens - first < at_once ? batch.num_tokens - first : at_once);
-    attend(stream, args.kv.dtype, params, rows, false);
+    attend(stream, args.kv.dtype, params, rows, batch.num_seqs, false);
     HEARTH_LAUNCH(stream, merge_kernel, grid2(rows, args.num_heads), kMergeThreads, 0, params);
   }
 }

@@ -58,10 +58,12 @@ struct Seen {
   int begin;
   int end;
 };
+__device__ inline Seen seen_from(const AttentionParams& a, int position) {
+  return {a.window > 0 && position >= a.window ? position - a.window + 1 : 0, position + 1};
+}
 __device__ inline Seen seen_by(const AttentionParams& a, int row) {
   if (a.to_all) return {0, a.context_len[a.seq_idx[row]]};
-  const int position = a.positions[row];
-  return {a.window > 0 && position >= a.window ? position - a.window + 1 : 0, position + 1};
+  return seen_from(a, a.positions[row]);
 }
 __device__ inline float* partial_of(const AttentionParams& a, int64_t row, int head, int split) {
   const int64_t heads = int64_t{a.kv.num_kv_heads} * a.heads_per_kv;
@@ -110,6 +112,6 @@ void attend_bf16(cudaStream_t stream, const AttentionParams& params, int rows, b
 void attend_q8(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 /// For f16, bf16 and q8_0 KV in tiles: kernels/cuda/attention/tiles.cu.
 void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
-                  bool whole);
+                  int num_seqs, bool whole);
 
 }  // namespace hearth::kernels

@@ -142,6 +142,7 @@ __host__ __device__ inline ValueThreads value_threads(int head_dim) {
 
 template <typename T, int kShare, int kHeads, bool kWhole>
 __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionParams a) {
+  after_previous_launch();
   constexpr int kDims = kMaxHeadDim / kAttentionThreads;
   const int row = a.first_row + block_x();
   if (row >= *a.count) return;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/attention/kv_tiles.cuh"
@@ -28,6 +29,7 @@ __device__ float storable(float value) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
+  after_previous_launch();
   const int64_t row = blockIdx.x;
   if (row >= *p.count) return;
   const KvView& kv = p.kv;
@@ -36,8 +38,10 @@ __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
   const int position = slot % kv.block_size;
   const int share = key_share(kv.k_dim, sizeof(T));
   const bool tiled = kTileable<T> && tiled_heads(kv);
+  const int first = block_y() * kThreads + thread_x();
+  const int step = grid_y() * kThreads;
   T* key = keys<T>(kv, slot / kv.block_size);
-  for (int c = thread_x(); c < kv.num_kv_heads * kv.k_dim; c += kThreads) {
+  for (int c = first; c < kv.num_kv_heads * kv.k_dim; c += step) {
     const int head = c / kv.k_dim;
     const int d = c % kv.k_dim;
     const int64_t k = tiled ? tiled_key(head, position, d, kv.k_dim, kv.block_size)
@@ -46,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) kv_store_kernel(StoreParams p) {
   }
   if (kv.v_in_k) return;
   T* value = values<T>(kv, slot / kv.block_size);
-  for (int c = thread_x(); c < kv.num_kv_heads * kv.v_dim; c += kThreads) {
+  for (int c = first; c < kv.num_kv_heads * kv.v_dim; c += step) {
     const int head = c / kv.v_dim;
     const int d = c % kv.v_dim;
     const int64_t v = tiled ? tiled_value(head, position, d, kv.v_dim, kv.block_size)
@@ -67,6 +71,7 @@ __device__ int8_t quantize_lane(float value, Half* scale) {
 
 /// One warp per 32 dimensions of a head.
 __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
+  after_previous_launch();
   const int64_t row = blockIdx.x;
   if (row >= *p.count) return;
   const KvView& kv = p.kv;
@@ -76,9 +81,11 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
   const int share = key_share(kv.k_dim, 1);
   const bool tiled = tiled_heads(kv);
   const int lane = thread_x() % kWarp;
+  const int warp = block_y() * (kThreads / kWarp) + thread_x() / kWarp;
+  const int warps = grid_y() * (kThreads / kWarp);
   auto* key = keys<int8_t>(kv, slot / kv.block_size);
   const int k_scales = kv_scales(kv.k_dim);
-  for (int i = thread_x() / kWarp; i < kv.num_kv_heads * k_scales; i += kThreads / kWarp) {
+  for (int i = warp; i < kv.num_kv_heads * k_scales; i += warps) {
     const int head = i / k_scales;
     const int first = i % k_scales * kKvScaleDims;
     const int d = first + lane;
@@ -100,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
   if (kv.v_in_k) return;
   auto* value = values<int8_t>(kv, slot / kv.block_size);
   const int v_scales = kv_scales(kv.v_dim);
-  for (int i = thread_x() / kWarp; i < kv.num_kv_heads * v_scales; i += kThreads / kWarp) {
+  for (int i = warp; i < kv.num_kv_heads * v_scales; i += warps) {
     const int head = i / v_scales;
     const int first = i % v_scales * kKvScaleDims;
     const int d = first + lane;
@@ -130,18 +137,21 @@ void cuda::kv_store(void* state, const KvStoreArgs& args) {
                            rows_view(args.k), args.kv.shape.v_in_k ? RowsView{} : rows_view(args.v),
                            kv_view(args.kv)};
   cudaStream_t stream = cuda_state(state).stream.get();
-  const int rows = batch.num_tokens;
+  const KvShape& shape = args.kv.shape;
+  const int64_t across =
+      ceil_div(int64_t{shape.num_kv_heads} * std::max(shape.k_dim, shape.v_dim), kThreads);
+  const dim3 grid = grid2(batch.num_tokens, std::min<int64_t>(across, 16));
   switch (args.kv.dtype) {
     case DType::kF32:
-      HEARTH_LAUNCH(stream, kv_store_kernel<float>, rows, kThreads, 0, params);
+      HEARTH_LAUNCH(stream, kv_store_kernel<float>, grid, kThreads, 0, params);
       break;
     case DType::kF16:
-      HEARTH_LAUNCH(stream, kv_store_kernel<Half>, rows, kThreads, 0, params);
+      HEARTH_LAUNCH(stream, kv_store_kernel<Half>, grid, kThreads, 0, params);
       break;
     case DType::kBF16:
-      HEARTH_LAUNCH(stream, kv_store_kernel<BFloat16>, rows, kThreads, 0, params);
+      HEARTH_LAUNCH(stream, kv_store_kernel<BFloat16>, grid, kThreads, 0, params);
       break;
-    case DType::kQ8_0: HEARTH_LAUNCH(stream, kv_store_q8_kernel, rows, kThreads, 0, params); break;
+    case DType::kQ8_0: HEARTH_LAUNCH(stream, kv_store_q8_kernel, grid, kThreads, 0, params); break;
     default: HEARTH_EXPECT(false, static_cast<int>(args.kv.dtype));
   }
 }

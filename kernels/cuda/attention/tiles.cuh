@@ -1,6 +1,23 @@
 #pragma once
-// How kernels/cuda/attention/tiles.cu handles K, V and queries of one KV type: f16 and bf16 here,
-// q8_0 in kernels/cuda/attention/tiles_q8.cuh.
+// Attention on the tensor cores over KV in tiles (kernels/cuda/attention/kv_tiles.cuh): what the
+// kernels for few and for many rows have in common, and how they handle K, V and queries of f16 and
+// bf16 (q8_0: kernels/cuda/attention/tiles_q8.cuh). A column is one head of one row; a warp
+// multiplies 16 of them at a time. The result of a column, in either kernel:
+//   1. scores: a query is the sum of two numbers of the KV's type, so nearly all of its bits count;
+//      per step of kStepDims dimensions, ascending, the first terms are added, then the second
+//   2. a split's positions are divided into chunks of 64, ascending. Per chunk: the maximum so far
+//      of the split; weights exp(score - maximum), rounded (to f16, or to the sum of two bf16); the
+//      sum of these rounded weights, per 32 positions in a fixed order
+//   3. values: what the split has so far is scaled to the new maximum, then the chunk's tiles of 16
+//      positions are added, ascending. Likewise the sum of the weights.
+//   4. splits are merged as in kernels/cuda/attention/attention.cuh
+// A position that a column does not see has weight 0 and changes no bit of its sums (provided V is
+// finite, which a KV cache of f16 cannot guarantee), and a chunk without positions changes nothing,
+// so a row's result depends neither on the other rows of its block nor on the kernel. Elements of V
+// that no column of a block sees count as 0: they may hold anything.
+//
+// Queries and weights are operand A; K and V are operand B, for which a stored tile (in the order
+// of operand A) is twice 8 positions, or dimensions: registers 0 and 2, and registers 1 and 3.
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/kv_tiles.cuh"
@@ -11,117 +28,272 @@ namespace hearth::kernels {
 namespace {
 
 constexpr int kColumns = 16;
-constexpr int kColumnTiles = kColumns / 8;
-static_assert(kKvTile == kAttentionTile);
+static_assert(kKvTile == kAttentionTile && kColumns == kKvTile);
+constexpr int kChunk = 64;
+constexpr int kChunkTiles = kChunk / kKvTile;
+constexpr int kSplitChunks = kSplit / kChunk;
+constexpr int kTileDims = kMaxTiledHeadDim / kKvTile;
+/// Shared memory for a lane's part of a tile of V, as stored or as operand.
+constexpr int kSlotBytes = 16;
 
-struct Column {
-  int row;  ///< in the step; -1: unused column
-  int head;
-  Seen seen;
-  float unscale;  ///< for its query
-  float maximum;  ///< of its scores in this split
-  float sum;      ///< of its weights
+/// A lane's part of 16 columns by 16 positions (or dimensions): [upper eight][element]. Elements 0
+/// and 1 are those of column lane / 4, elements 2 and 3 those of column lane / 4 + 8.
+using Sums = float[2][4];
+
+/// A column's values in registers, spread over a warp; null: all are 0.
+struct QueryRow {
+  float value[kMaxTiledHeadDim / kWarp];
+
+  __device__ void load(const float* q, int head_dim) {
+#pragma unroll
+    for (int i = 0; i < kMaxTiledHeadDim / kWarp; ++i) {
+      const int d = thread_x() % kWarp + i * kWarp;
+      value[i] = q != nullptr && d < head_dim ? q[d] : 0.0f;
+    }
+  }
+  /// The largest magnitude, as the bits of a float.
+  __device__ uint32_t largest() const {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxTiledHeadDim / kWarp; ++i) {
+      const uint32_t bits = __float_as_uint(value[i]) & 0x7fffffffu;
+      most = bits > most ? bits : most;
+    }
+    return warp_max(most);
+  }
 };
 
-/// The query of a column; null for an unused one.
-__device__ inline const float* query_of(const AttentionParams& a, const Column& c) {
-  if (c.row < 0) return nullptr;
-  return a.q.data + c.row * a.q.stride + int64_t{c.head} * a.kv.k_dim;
-}
-/// The largest magnitude of a warp's query, as the bits of a float.
-__device__ inline uint32_t largest(const float* q, int head_dim) {
-  uint32_t most = 0;
-  for (int d = thread_x() % kWarp; q != nullptr && d < head_dim; d += kWarp) {
-    const uint32_t bits = __float_as_uint(q[d]) & 0x7fffffffu;
-    most = bits > most ? bits : most;
-  }
-  return warp_max(most);
-}
+/// Where 16 positions of K, or the dimensions of V, begin.
+struct TileRow {
+  const std::byte* elements;
+  const std::byte* scales;  ///< of q8_0
+};
 
 /// KV of f16 or bf16. Members of each type:
 ///   Number         16-bit type in which V and the weights are multiplied
-///   kWeightTerms   numbers that a weight becomes; together they fit in the place of its score
-///   query_words    shared memory of all columns' queries as operand B, in 32-bit words
-///   store_query    stores one of them, by one warp
-///   dots           adds q . k for 16 positions and `column_tiles` times 8 columns; at most kAhead
-///                  loads of K are in flight
-///   Values         a lane's part of 16 positions and 16 dimensions of V: as stored, and as
-///                  operand A
+///   kWeightTerms   numbers that a weight becomes
+///   kStepDims      dimensions of K that are multiplied together
+///   kConverts      V is stored in another form than that of an operand
+///   query_words    shared memory of 16 queries as operand A, in 32-bit words
+///   store_query    stores one of them, by one warp; returns the factor of its products
+///   Query, Key     a lane's part of 16 columns, or of 16 positions, and kStepDims dimensions
+///   add_dots       adds their products
+///   key_row        16 positions of K in the pool
+///   copy_key       copies a lane's Key into kKeySlots slots, which are a warp's slots apart
+///   key_bytes      of 16 positions of K; for q8_0 also key_scale_bytes
+///   copy_values    copies a lane's part of 16 positions and 16 dimensions of V into a slot
+///   operand        the same as an operand, from a slot
 template <typename T>
 struct Tiles {
   using Number = T;
   static constexpr int kWeightTerms = std::is_same_v<T, Half> ? 1 : 2;
+  static constexpr int kStepDims = kKvTile;
+  static constexpr bool kConverts = false;
+  static constexpr int kKeySlots = 1;
 
   __host__ __device__ static constexpr int query_words(int head_dim) { return kColumns * head_dim; }
+  __host__ __device__ static constexpr int key_bytes(int head_dim) {
+    return kKvTile * head_dim * static_cast<int>(sizeof(T));
+  }
+  __host__ __device__ static constexpr int key_scale_bytes(int) { return 0; }
 
-  /// [8 columns][16 dimensions][term: 2][lane][register: 2][2].
-  static __device__ void store_query(const AttentionParams& a, int column, Column* columns,
-                                     uint32_t* words) {
+  /// [16 dimensions][term: 2][lane][register: 4][2].
+  static __device__ float store_query(const QueryRow& row, int head_dim, int column,
+                                      uint32_t* words) {
     auto* operand = reinterpret_cast<uint16_t*>(words);
-    const int lane = thread_x() % kWarp;
-    const int head_dim = a.kv.k_dim;
-    const float* q = query_of(a, columns[column]);
     float scale = 1.0f;
     float unscale = 1.0f;
     if constexpr (std::is_same_v<T, Half>) {
-      const PowerOfTwo power = into_half(largest(q, head_dim));
+      const PowerOfTwo power = into_half(row.largest());
       scale = power.scale;
       unscale = power.inverse;
     }
-    if (lane == 0) columns[column].unscale = unscale;
-    for (int d = lane; d < head_dim; d += kWarp) {
-      float left = q == nullptr ? 0.0f : q[d] * scale;
-      const int tile = column / 8 * (head_dim / kKvTile) + d / kKvTile;
-      const int of_lane = column % 8 * 4 + d % 8 / 2;
+#pragma unroll
+    for (int i = 0; i < kMaxTiledHeadDim / kWarp; ++i) {
+      const int d = thread_x() % kWarp + i * kWarp;
+      if (d >= head_dim) break;
+      float left = row.value[i] * scale;
 #pragma unroll
       for (int term = 0; term < 2; ++term) {
-        operand[((tile * 2 + term) * kWarp + of_lane) * 4 + d % 16 / 8 * 2 + d % 2] =
+        operand[(d / kKvTile * 2 + term) * kKvTileElements + tile_element(column, d % kKvTile)] =
             bits_of(take_term<T>(&left));
       }
     }
+    return unscale;
   }
 
-  template <int kAhead>
-  static __device__ void dots(const KvView& kv, int64_t block, int kv_head, int offset,
-                              int column_tiles, const uint32_t* query,
-                              float (&c)[kColumnTiles][4]) {
-    const int lane = thread_x() % kWarp;
-    const int steps = kv.k_dim / kKvTile;
-    const T* tiles =
-        keys<const T>(kv, block) + kv_tile(kv_head, offset, 0, kv.k_dim, kv.block_size);
-#pragma unroll kAhead
-    for (int step = 0; step < steps; ++step) {
-      const auto k = load_as<uint4>(tiles + step * kKvTileElements + lane * 8);
-      const uint32_t operand[4] = {k.x, k.y, k.z, k.w};
+  struct Query {
+    uint4 term[2];
+
+    __device__ void load(const uint32_t* words, int step) {
+      const int lane = thread_x() % kWarp;
 #pragma unroll
-      for (int tile = 0; tile < kColumnTiles; ++tile) {
-        if (tile >= column_tiles) break;
+      for (int i = 0; i < 2; ++i) {
+        term[i] = load_as<uint4>(words + ((step * 2 + i) * kWarp + lane) * 4);
+      }
+    }
+  };
+  struct Key {
+    uint4 stored;
+
+    __device__ void load(const TileRow& row, int, int step) {
+      const int lane = thread_x() % kWarp;
+      stored = load_as<uint4>(row.elements + (step * kWarp + lane) * 16);
+    }
+    __device__ void load_copied(const std::byte* slot, int, int) { stored = load_as<uint4>(slot); }
+  };
+  static __device__ void add_dots(Sums& c, const Query& query, const Key& key) {
 #pragma unroll
-        for (int term = 0; term < 2; ++term) {
-          const auto q =
-              load_as<uint2>(query + (((tile * steps + step) * 2 + term) * kWarp + lane) * 2);
-          mma_k16<T>(c[tile], operand, q.x, q.y);
-        }
+    for (int i = 0; i < 2; ++i) {
+      const uint4& q = query.term[i];
+      const uint32_t operand[4] = {q.x, q.y, q.z, q.w};
+      mma_k16<T>(c[0], operand, key.stored.x, key.stored.z);
+      mma_k16<T>(c[1], operand, key.stored.y, key.stored.w);
+    }
+  }
+
+  static __device__ TileRow key_row(const KvView& kv, int64_t block, int kv_head, int offset) {
+    const T* from = keys<const T>(kv, block) + kv_tile(kv_head, offset, 0, kv.k_dim, kv.block_size);
+    return {reinterpret_cast<const std::byte*>(from), nullptr};
+  }
+  static __device__ void copy_key(const TileRow& row, int, int step, int lane, std::byte* slot) {
+    copy_async<16>(slot, row.elements + (step * kWarp + lane) * 16);
+  }
+  static __device__ void copy_values(const KvView& kv, int64_t block, int kv_head, int offset,
+                                     int dim, int lane, std::byte* slot) {
+    copy_async<16>(slot, values<const T>(kv, block) +
+                             kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) + lane * 8);
+  }
+  static __device__ uint4 operand(const std::byte* slot) { return load_as<uint4>(slot); }
+};
+
+/// What a lane knows of its two columns.
+struct ColumnPair {
+  Seen seen[2];
+  float factor[2];  ///< of their products
+};
+
+/// Products of 16 positions from `tile_begin` on become scores.
+__device__ inline void score(const AttentionParams& a, const ColumnPair& columns, int tile_begin,
+                             bool all_seen, Sums& c) {
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[upper][i] *= columns.factor[i / 2];
+  }
+  if (a.soft_cap > 0) {
+#pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[upper][i] = a.soft_cap * tanhf(c[upper][i] / a.soft_cap);
+    }
+  }
+  if (all_seen) return;
+  const int first = tile_begin + thread_x() % 4 * 2;
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int position = first + upper * 8 + i % 2;
+      const Seen& seen = columns.seen[i / 2];
+      if (position < seen.begin || position >= seen.end) c[upper][i] = -INFINITY;
+    }
+  }
+}
+
+/// The larger of `most` and the scores of each column, before the lanes of a column have met.
+__device__ inline void raise(const Sums& c, float (&most)[2]) {
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) most[i / 2] = fmaxf(most[i / 2], c[upper][i]);
+  }
+}
+/// The four lanes of a column have the same result.
+__device__ inline float column_max(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+__device__ inline float column_sum(float value) {
+  value += __shfl_xor_sync(kAllLanes, value, 1);
+  return value + __shfl_xor_sync(kAllLanes, value, 2);
+}
+
+/// What scores are compared with: the maximum, if there is one.
+__device__ inline float reference_of(float maximum) {
+  return maximum == -INFINITY ? 0.0f : maximum;
+}
+
+/// Rounds both values, adds the rounded ones to `sum` and leaves the remainders.
+template <typename T>
+__device__ uint32_t take_pair(float (&left)[2], float* sum) {
+#if !defined(HEARTH_CUDA_SHIM)
+  if constexpr (std::is_same_v<T, Half>) {  // one instruction for both
+    const __half2 pair = __floats2half2_rn(left[0], left[1]);
+    *sum += __low2float(pair);
+    *sum += __high2float(pair);
+    return half2_bits(pair);
+  }
+#endif
+  const T first = take_term<T>(&left[0]);
+  const T second = take_term<T>(&left[1]);
+  *sum += to_float(first);
+  *sum += to_float(second);
+  return bits_of(first) | static_cast<uint32_t>(bits_of(second)) << 16;
+}
+
+/// Scores of 16 positions become weights as operand A, and are added to each column's sum.
+template <typename T>
+__device__ void weigh(const Sums& c, const float (&reference)[2],
+                      uint32_t (&operand)[Tiles<T>::kWeightTerms][4], float (&sum)[2]) {
+#pragma unroll
+  for (int upper = 0; upper < 2; ++upper) {
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      float left[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        left[e] = fast_exp(c[upper][2 * column + e] - reference[column]);
+      }
+#pragma unroll
+      for (int term = 0; term < Tiles<T>::kWeightTerms; ++term) {
+        operand[term][2 * upper + column] =
+            take_pair<typename Tiles<T>::Number>(left, &sum[column]);
       }
     }
   }
+}
 
-  struct Values {
-    uint4 stored;
+/// One step of the sums of 16 dimensions.
+template <typename T>
+__device__ void add_values(const uint32_t (&weights)[Tiles<T>::kWeightTerms][4], const uint4& v,
+                           Sums& part) {
+#pragma unroll
+  for (int term = 0; term < Tiles<T>::kWeightTerms; ++term) {
+    mma_k16<typename Tiles<T>::Number>(part[0], weights[term], v.x, v.z);
+    mma_k16<typename Tiles<T>::Number>(part[1], weights[term], v.y, v.w);
+  }
+}
 
-    __device__ void load(const KvView& kv, int64_t block, int kv_head, int offset, int dim) {
-      const int lane = thread_x() % kWarp;
-      stored = load_as<uint4>(values<const T>(kv, block) +
-                              kv_tile(kv_head, offset, dim, kv.k_dim, kv.block_size) + lane * 8);
-    }
-    __device__ void operand(uint32_t (&v)[4]) const {
-      v[0] = stored.x;
-      v[1] = stored.y;
-      v[2] = stored.z;
-      v[3] = stored.w;
-    }
+/// Clears elements outside positions [begin, end) in a lane's part of a tile of V.
+__device__ inline void clear_unseen(int tile_begin, int begin, int end, int lane, uint4& v) {
+  if (begin <= tile_begin && end >= tile_begin + kKvTile) return;
+  const auto mask = [&](int first) {
+    return (first < begin || first >= end ? 0u : 0x0000ffffu) |
+           (first + 1 < begin || first + 1 >= end ? 0u : 0xffff0000u);
   };
-};
+  const uint32_t lower = mask(tile_begin + lane % 4 * 2);
+  const uint32_t upper = mask(tile_begin + lane % 4 * 2 + 8);
+  v.x &= lower;
+  v.y &= lower;
+  v.z &= upper;
+  v.w &= upper;
+}
+
+/// True if positions of the split are seen.
+__device__ inline bool sees(const Seen& seen, int split) {
+  return seen.begin < (split + 1) * kSplit && seen.end > split * kSplit;
+}
 
 }  // namespace
 }  // namespace hearth::kernels

@@ -12,6 +12,7 @@ constexpr int kChains = 8;  // independent results per thread: more than the dep
 /// optimized away.
 __global__ void __launch_bounds__(kThreads)
     read_kernel(const uint4* from, int64_t count, uint32_t* out) {
+  after_previous_launch();
   const int64_t step = int64_t{gridDim.x} * kThreads;
   uint32_t sum = 0;
 #pragma unroll 8
@@ -23,6 +24,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) fma_kernel(int rounds, float* out) {
+  after_previous_launch();
   float chain[kChains];
   for (int i = 0; i < kChains; ++i) chain[i] = static_cast<float>(threadIdx.x + i);
   const float factor = 1.0f + static_cast<float>(blockIdx.x) * 1e-9f;
@@ -46,6 +48,7 @@ struct Bits {
 };
 
 __global__ void __launch_bounds__(kThreads) mma_int8_kernel(int rounds, int* out) {
+  after_previous_launch();
   Bits bits;
   uint32_t a[4];
   for (int i = 0; i < 4; ++i) a[i] = bits.next();
@@ -62,6 +65,7 @@ __global__ void __launch_bounds__(kThreads) mma_int8_kernel(int rounds, int* out
 }
 
 __global__ void __launch_bounds__(kThreads) mma_half_kernel(int rounds, float* out) {
+  after_previous_launch();
   // Below 1 in size: the second highest bit of each exponent is clear.
   constexpr uint32_t kSmall = 0xbbffbbffu;
   Bits bits;

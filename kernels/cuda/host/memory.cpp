@@ -1,6 +1,7 @@
 // Device memory, copies and waiting on the stream of the ops (copies alongside the ops:
 // kernels/cuda/host/side_copies.cpp).
 
+#include <atomic>
 #include <cstring>
 
 #include "kernels/cuda/host/check.h"
@@ -8,6 +9,11 @@
 #include "kernels/cuda/host/state.h"
 
 namespace hearth::kernels {
+namespace {
+
+std::atomic<bool> overlap = false;
+
+}  // namespace
 
 void StreamCloser::operator()(cudaStream_t stream) const {
   HEARTH_CUDA_CHECK(cudaStreamDestroy(stream));
@@ -21,6 +27,9 @@ cudaError_t create_stream(CudaStream* stream) {
 }
 
 void CudaFree::operator()(void* memory) const { HEARTH_CUDA_CHECK(cudaFree(memory)); }
+
+bool launches_overlap() { return overlap.load(std::memory_order_relaxed); }
+void set_launches_overlap(bool to) { overlap.store(to, std::memory_order_relaxed); }
 
 cudaError_t make_current(int device) {
   thread_local int current = -1;

@@ -128,6 +128,7 @@ CudaMemoryUse cuda_memory_use(const OpTable& ops) {
 
 Result<OpTable> cuda_ops(const CudaOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const CudaDevice device, cuda_probe(options));
+  set_launches_overlap(device.compute_major >= 9);
   auto state = std::make_shared<CudaState>();
   state->device = options.device;
   cudaError_t error = create_stream(&state->stream);
@@ -154,7 +155,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.device.memory_free_bytes = free_bytes;
   table.device.notice = std::move(notice);
   // Architectures share source but not machine code: expf and division may differ by a bit.
-  table.numerics_id = fmt::format("cuda-5-sm{}{}", device.compute_major, device.compute_minor);
+  table.numerics_id = fmt::format("cuda-6-sm{}{}", device.compute_major, device.compute_minor);
   if (state->fast.products != nullptr) {  // the bits depend on the library version
     table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
   }

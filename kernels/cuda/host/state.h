@@ -129,6 +129,11 @@ uint64_t make_mark(StreamMarks* marks, cudaStream_t stream);
 bool mark_ended(StreamMarks* marks, uint64_t mark);
 void wait_for_mark(StreamMarks* marks, uint64_t mark);
 
+/// Whether launches begin while the one before still runs (kernels/cuda/device.cuh): of the
+/// process, set when a table is made. Devices from compute capability 9.0 on can.
+bool launches_overlap();
+void set_launches_overlap(bool overlap);
+
 /// Makes `device` the calling thread's current device; free if it already is.
 cudaError_t make_current(int device);
 

@@ -21,6 +21,7 @@ __device__ float row_scale(uint32_t magnitude) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) convert_kernel(FastRowsParams p) {
+  after_previous_launch();
   const int64_t row = blockIdx.x;
   const bool used = p.first_row + row < *p.count;
   const float* x = p.x.data + (p.first_row + row) * p.x.stride;
@@ -54,6 +55,7 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(FastRowsParams p) {
 }
 
 __global__ void __launch_bounds__(kThreads) begin_kernel(FastOutParams p) {
+  after_previous_launch();
   const int64_t row = p.first_row + blockIdx.x;
   if (row >= *p.count) return;
   const float scale = p.scales[blockIdx.x];
@@ -64,6 +66,7 @@ __global__ void __launch_bounds__(kThreads) begin_kernel(FastOutParams p) {
 }
 
 __global__ void __launch_bounds__(kThreads) finish_kernel(FastOutParams p) {
+  after_previous_launch();
   const int64_t row = p.first_row + blockIdx.x;
   const float scale = p.scales[blockIdx.x];
   if (row >= *p.count || scale == 1.0f) return;

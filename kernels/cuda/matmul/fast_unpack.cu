@@ -29,6 +29,7 @@ __device__ inline float fit(float value, BFloat16) { return value; }
 
 template <DType kType, typename T>
 __global__ void __launch_bounds__(kWarps* kWarp) unpack_quant_kernel(UnpackParams p) {
+  after_previous_launch();
   constexpr QuantForm kForm = quant_form(kType);
   const auto lane = thread_x() % kWarp;
   const int chunk = block_y() * kWarps + thread_x() / kWarp;
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) unpack_quant_kernel(UnpackParam
 
 /// Copies the bits; f16 and bf16 alike.
 __global__ void __launch_bounds__(kWarps* kWarp) unpack_half_kernel(UnpackParams p) {
+  after_previous_launch();
   const auto lane = thread_x() % kWarp;
   const int chunk = block_y() * kWarps + thread_x() / kWarp;
   if (chunk >= p.chunks) return;

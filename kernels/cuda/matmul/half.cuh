@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "kernels/cuda/matmul/plain.cuh"
 
 namespace hearth::kernels {
@@ -7,7 +9,13 @@ namespace hearth::kernels {
 /// Products of f16 and bf16 weights; `slices` slices of `width` rows, 8 or 32.
 void run_half(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64_t slices,
               int width);
-/// The same for many rows, but not for experts.
-void run_half_tiles(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64_t rows);
+/// From this number of rows on, x is rounded by a launch of its own. With fewer, the launch may
+/// cost more than it saves; this was not measured.
+inline constexpr int kRoundedRows = 16;
+/// The same for kRoundedRows and more rows, but not for experts. x is rounded to the table's
+/// scratch first, unless `rounded` says that it holds these rows in this type; records what it
+/// holds afterwards.
+void run_half_rounded(CudaState& state, DType dtype, const PlainMatmul& params, int64_t rows,
+                      std::optional<DType>* rounded);
 
 }  // namespace hearth::kernels

@@ -88,6 +88,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
     slices.count = row_count(*args.batch, args.rows);
     slices.first_row = static_cast<int32_t>(first);
     slices.top_k = 1;
+    std::optional<DType> rounded;
     bool quantized = rows <= round && holds_quantized(state, *args.batch, args.rows, args.x);
     for (const WeightSegment& segment : weight.segments) {
       const RowsView out = from_output(args.out, segment.first_row);
@@ -103,11 +104,10 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
         if (!is_half(segment.dtype)) {
           const int width = count == 1 ? 1 : count <= 4 ? 4 : kFewRows;
           run_plain(stream, params, ceil_div(count, width), width);
-        } else if (count > kManyRows) {
-          run_half_tiles(stream, segment.dtype, params, count);
+        } else if (count >= kRoundedRows) {
+          run_half_rounded(state, segment.dtype, params, count, &rounded);
         } else {
-          const int width = count <= kFewRows ? kFewRows : kManyRows;
-          run_half(stream, segment.dtype, params, ceil_div(count, width), width);
+          run_half(stream, segment.dtype, params, 1, count <= kFewRows ? kFewRows : kManyRows);
         }
         continue;
       }
@@ -118,10 +118,10 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
       QuantMatmul params = quant_params(state, weight, segment, slices);
       params.residual = residual;
       params.out = out;
-      if (count > kManyRows) {
+      if (!better_in_slices(count, segment.rows)) {
         with_quant_type(segment.dtype, RunTiles{stream, params, count});
       } else {
-        const int width = count <= kFewRows ? kFewRows : kManyRows;
+        const int width = count == 1 ? 1 : count <= kFewRows ? kFewRows : kManyRows;
         with_quant_type(segment.dtype, RunRows{stream, params, ceil_div(count, width), width});
       }
     }
@@ -150,7 +150,11 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
     bool quantized = false;
     for (const WeightSegment& segment : weight.segments) {
       const bool plain = is_plain(segment.dtype);
-      const int width = segment.dtype != DType::kF32 && choices > kManyRows ? kManyRows : kFewRows;
+      // In a decode step most experts have one row.
+      const int width = segment.dtype == DType::kF32  ? kFewRows
+                        : choices > kManyRows         ? kManyRows
+                        : plain || choices > kFewRows ? kFewRows
+                                                      : 1;
       if (width != listed_width) {
         slices = list_slices(state, args, static_cast<int32_t>(first), static_cast<int32_t>(count),
                              weight.num_experts, width, &rows);

@@ -87,6 +87,7 @@ __device__ void drop_groups(const RouteParams& p, const Keys& keys, int32_t* cho
 /// One warp per token. Each lane handles experts lane, lane + 32, ...; chosen experts are marked in
 /// shared memory. Sums are over experts in ascending order, in double.
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteParams p) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *p.count) return;
   const auto lane = thread_x();
@@ -158,6 +159,7 @@ struct SliceParams {
 /// One block. A thread handles experts thread, thread + 256, ..., and scans all choices, at most
 /// kQuantRows.
 __global__ void __launch_bounds__(kThreads) slices_kernel(SliceParams p) {
+  after_previous_launch();
   HEARTH_DYN_SHARED(int32_t, begins);  // per expert: rows, then their start; the same for slices
   int32_t* slice_begins = begins + p.num_experts;
   const auto thread = thread_x();
@@ -209,6 +211,7 @@ struct CombineParams {
 };
 
 __global__ void __launch_bounds__(kThreads) combine_kernel(CombineParams p) {
+  after_previous_launch();
   const int64_t row = blockIdx.x;
   if (row >= *p.count) return;
   const float* weights = p.weights.data + row * p.weights.stride;

@@ -29,6 +29,7 @@ struct Shares {
 
 template <int kRows>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_plain_kernel(PlainMatmul p) {
+  after_previous_launch();
   constexpr int kShare = Share<float>::kCount;
   constexpr int kInputs = kLoads * kShare;
   const RowSlice slice = slice_of(p.rows, block_x(), kRows);

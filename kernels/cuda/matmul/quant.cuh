@@ -2,13 +2,19 @@
 // out = x w^T (+ residual) for quantized weights on the tensor cores: weights are operand A,
 // sixteen outputs at a time; rows of x are operand B, eight at a time. The instruction sums
 // integers, which is exact; the f32 chain per output, over blocks and over kParts parts in
-// ascending order, is the same in both kernels. So a row's value depends neither on the other rows
+// ascending order, is the same in all kernels. So a row's value depends neither on the other rows
 // nor on which kernel ran.
-//   matmul_quant_kernel        a block of warps computes one group of 16 outputs and up to 32 rows,
-//                              one warp per part: for few rows, when the whole device reads weights
-//   matmul_quant_tiles_kernel  a block computes 128 outputs and 64 rows, activations in shared
-//   memory
+//   matmul_quant_kernel         a block of warps computes one group of 16 outputs and up to 8 rows,
+//                               one warp per part: for few rows, when the whole device reads
+//                               weights
+//   matmul_quant_slices_kernel  the same for 32 outputs and up to 32 rows, with activations in
+//                               shared memory (kernels/cuda/matmul/quant_slices.cuh)
+//   matmul_quant_tiles_kernel   a block computes 128 outputs and 64 rows, one part after the other
+//                               (kernels/cuda/matmul/quant_tiles.cuh)
 
+#include "kernels/cuda/matmul/quant_row.cuh"
+#include "kernels/cuda/matmul/quant_slices.cuh"
+#include "kernels/cuda/matmul/quant_tiles.cuh"
 #include "kernels/cuda/matmul/rows.cuh"
 #include "kernels/cuda/matmul/unpack.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -19,11 +25,6 @@ namespace hearth::kernels {
 struct ColumnPair {
   ActivationBlock column[2];
 };
-
-__device__ inline ActivationBlock activation_block(uint32_t d, uint32_t sums) {
-  return {__uint_as_float(d),
-          {static_cast<int16_t>(sums & 0xffffu), static_cast<int16_t>(sums >> 16)}};
-}
 
 /// Adds one block's products to the accumulators of 16 outputs and 8 rows.
 template <DType kType>
@@ -66,12 +67,24 @@ template <DType kType, int kTiles>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
   constexpr int kRows = 8 * kTiles;
-  const RowSlice slice = slice_of(p.rows, block_x(), kRows);
-  if (slice.num_rows == 0) return;
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
-  const std::byte* group =
-      p.weights + slice.expert * p.expert_bytes + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
+  const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
+  const int begin = part * per_part;
+  const int end = begin + per_part < p.chunks ? begin + per_part : p.chunks;
+  const std::byte* group = p.weights + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
+  ChunkShare<kType> next;
+  // Which expert's weights are read is a result of an earlier launch.
+  const bool known = p.rows.slices == nullptr;
+  let_next_launch_begin();
+  if (known && begin < end) next.load(group + int64_t{begin} * kChunkBytes, lane);
+  wait_for_previous_launch();
+  const RowSlice slice = slice_of(p.rows, block_x(), kRows);
+  if (slice.num_rows == 0) return;
+  if (!known) {
+    group += slice.expert * p.expert_bytes;
+    if (begin < end) next.load(group + int64_t{begin} * kChunkBytes, lane);
+  }
 
   // Rows past the slice repeat the last one: they are computed and dropped.
   const std::byte* x[kTiles];
@@ -89,11 +102,6 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   }
 
   float acc[kTiles][4] = {};
-  const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
-  const int begin = part * per_part;
-  const int end = begin + per_part < p.chunks ? begin + per_part : p.chunks;
-  ChunkShare<kType> next;
-  if (begin < end) next.load(group + int64_t{begin} * kChunkBytes, lane);
   for (int chunk = begin; chunk < end; ++chunk) {
     const ChunkShare<kType> w = next;
     if (chunk + 1 < end) next.load(group + int64_t{chunk + 1} * kChunkBytes, lane);
@@ -125,102 +133,14 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
 }
 
 template <DType kType>
-__global__ void __launch_bounds__(kParts* kWarp) matmul_quant_tiles_kernel(QuantMatmul p) {
-  constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
-  constexpr int kTiles = kTileRows / 8;
-  constexpr int kRowBytes = kChunkInputs + 32;  // neighbouring rows are in different banks
-  const RowSlice slice = slice_of(p.rows, block_x(), kTileRows);
-  if (slice.num_rows == 0) return;
-  const auto lane = thread_x() % kWarp;
-  const auto warp = thread_x() / kWarp;
-  // A warp past the last group repeats the last one, because it must reach the barriers.
-  const int64_t last_group = (p.outputs - 1) / kGroupOutputs;
-  const int64_t own_group = int64_t{blockIdx.y} * kParts + warp;
-  const std::byte* group =
-      p.weights + (own_group < last_group ? own_group : last_group) * p.chunks * kChunkBytes;
-
-  __shared__ __align__(16) unsigned char x[kTileRows][kRowBytes];
-  __shared__ __align__(16) ActivationBlock blocks[kChunkBlocks][kTileRows];
-  float total[kTiles][4] = {};
-  float acc[kTiles][4] = {};
-  const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
-  for (int chunk = 0; chunk < p.chunks; ++chunk) {
-    __syncthreads();  // the previous chunk has been read
-    for (int i = thread_x(); i < kTileRows * kChunkInputs / 16; i += kParts * kWarp) {
-      const int n = i / (kChunkInputs / 16);
-      const int64_t row = slice.in(n < slice.num_rows ? n : slice.num_rows - 1);
-      const int at = i % (kChunkInputs / 16) * 16;
-      *reinterpret_cast<uint4*>(&x[n][at]) =
-          load_as<uint4>(p.x + (row * p.chunks + chunk) * kChunkInputs + at);
-    }
-    for (int i = thread_x(); i < kTileRows * kChunkBlocks; i += kParts * kWarp) {
-      const int n = i / kChunkBlocks;
-      const int64_t row = slice.in(n < slice.num_rows ? n : slice.num_rows - 1);
-      blocks[i % kChunkBlocks][n] =
-          p.blocks[(row * p.chunks + chunk) * kChunkBlocks + i % kChunkBlocks];
-    }
-    ChunkShare<kType> w;
-    w.load(group + int64_t{chunk} * kChunkBytes, lane);
-    __syncthreads();
-#pragma unroll
-    for (int b = 0; b < kChunkBlocks; ++b) {
-      if (chunk * kChunkBlocks + b >= p.num_blocks) break;
-      uint32_t a[4];
-      w.codes(b, a);
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const auto operand =
-            load_as<uint2>(&x[8 * tile + lane / 4][b / 2 * 64 + lane % 4 * 16 + b % 2 * 8]);
-        const auto columns = load_as<uint4>(&blocks[b][8 * tile + 2 * (lane % 4)]);
-        add_block<kType>(
-            w, a, b, operand.x, operand.y,
-            {{activation_block(columns.x, columns.y), activation_block(columns.z, columns.w)}},
-            acc[tile]);
-      }
-    }
-    if ((chunk + 1) % per_part != 0 && chunk + 1 != p.chunks) continue;
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        total[tile][i] += acc[tile][i];
-        acc[tile][i] = 0;
-      }
-    }
-  }
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int n = 8 * tile + 2 * (lane % 4) + i % 2;
-      const int64_t output = own_group * kGroupOutputs + lane / 4 + i / 2 * 8;
-      if (n < slice.num_rows && output < p.outputs) {
-        store_output(p, slice.out(n), output, total[tile][i]);
-      }
-    }
-  }
-}
-
-template <DType kType>
 void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width) {
+  if (width == 1) return run_quant_row<kType>(stream, params, slices);
+  if (width == kManyRows) return run_quant_slices<kType>(stream, params, slices);
+  HEARTH_EXPECT(width == kFewRows, width);
   // Neighbouring blocks use other rows of the same weights, which are then still in the cache.
   const dim3 grid = grid2(slices, (params.outputs + kGroupOutputs - 1) / kGroupOutputs);
-  if (width == kFewRows) {
-    HEARTH_LAUNCH(stream, (matmul_quant_kernel<kType, kFewRows / 8>), grid, kParts * kWarp, 0,
-                  params);
-  } else {
-    HEARTH_EXPECT(width == kManyRows, width);
-    HEARTH_LAUNCH(stream, (matmul_quant_kernel<kType, kManyRows / 8>), grid, kParts * kWarp, 0,
-                  params);
-  }
-}
-
-template <DType kType>
-void run_quant_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows) {
-  constexpr int kBlockOutputs = kParts * kGroupOutputs;
-  const dim3 grid = grid2((rows + kTileRows - 1) / kTileRows,
-                          (params.outputs + kBlockOutputs - 1) / kBlockOutputs);
-  HEARTH_LAUNCH(stream, matmul_quant_tiles_kernel<kType>, grid, kParts * kWarp, 0, params);
+  HEARTH_LAUNCH(stream, (matmul_quant_kernel<kType, kFewRows / 8>), grid, kParts * kWarp, 0,
+                params);
 }
 
 /// For the file that compiles a type's kernels.

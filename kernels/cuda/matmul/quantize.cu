@@ -19,6 +19,7 @@ struct QuantizeParams {
 
 /// One warp per block of 32 inputs, one lane per input.
 __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeParams p) {
+  after_previous_launch();
   const int64_t scratch_row = blockIdx.x;
   const int64_t row = p.first_row + scratch_row;
   if (row >= int64_t{*p.count} * p.per_token) return;

@@ -23,14 +23,13 @@ __device__ inline void quantize_block(const QuantTarget& to, int64_t row, int64_
   const float amax = __uint_as_float(bits);
   const bool usable = amax >= kQuantizeMin && bits < 0x7f800000u;
   const int q = usable ? static_cast<int>(rintf(value * (127.0f / amax))) : 0;
-  int sum = q;  // over each half of the warp
-  for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
-  const int upper = __shfl_sync(kAllLanes, sum, 16);
+  const int lower = warp_sum(lane < kWarp / 2 ? q : 0);
+  const int upper = warp_sum(q) - lower;
   to.values[row * to.chunks * kChunkInputs + activation_byte(block * 32 + lane)] =
       static_cast<int8_t>(q);
   if (lane == 0) {
     to.blocks[row * to.chunks * kChunkBlocks + block] = {
-        amax / 127.0f, {static_cast<int16_t>(sum), static_cast<int16_t>(upper)}};
+        amax / 127.0f, {static_cast<int16_t>(lower), static_cast<int16_t>(upper)}};
   }
 }
 

@@ -107,8 +107,19 @@ void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, i
 template <DType kType>
 void run_quant_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows);
 
-inline constexpr int kFewRows = 8;  ///< widths of slices
+inline constexpr int kFewRows = 8;  ///< widths of slices; 1 is another
 inline constexpr int kManyRows = 32;
-inline constexpr int kTileRows = 64;  ///< rows of a block if there are more
+inline constexpr int kTileRows = 64;  ///< rows of a block of the kernels for many rows
+inline constexpr int kTileOutputs = 128;
+
+/// Whether slices of kManyRows compute a product of quantized weights faster than tiles: if there
+/// are so few tiles that most multiprocessors would have one or none. Products of fewer outputs
+/// take little time either way.
+inline bool better_in_slices(int64_t rows, int64_t outputs) {
+  constexpr int64_t kLeastTiles = 200;
+  const int64_t tiles =
+      (rows + kTileRows - 1) / kTileRows * ((outputs + kTileOutputs - 1) / kTileOutputs);
+  return rows <= 2 * kManyRows || (outputs >= 2 * kTileOutputs && tiles < kLeastTiles);
+}
 
 }  // namespace hearth::kernels

@@ -17,6 +17,11 @@ __device__ inline float half_of(const uint4& eight, int i) {
   return to_float(Half{static_cast<uint16_t>(word_of(eight, i / 2) >> 16 * (i % 2))});
 }
 
+__device__ inline ActivationBlock activation_block(uint32_t d, uint32_t sums) {
+  return {__uint_as_float(d),
+          {static_cast<int16_t>(sums & 0xffffu), static_cast<int16_t>(sums >> 16)}};
+}
+
 /// The scales of one output in one chunk, as stored.
 struct StoredScales {
   uint32_t head = 0;
@@ -43,6 +48,23 @@ __device__ StoredScales load_scales(const std::byte* chunk, int output) {
   }
   if constexpr (kForm.scale_bytes == 32) {
     out.second = load_as<uint4>(scales + 16 * (kGroupOutputs + output));
+  }
+  return out;
+}
+
+/// The scales of blocks 4 to 7 in the places of those of blocks 0 to 3.
+template <DType kType>
+__device__ StoredScales upper_half(const StoredScales& stored) {
+  constexpr QuantForm kForm = quant_form(kType);
+  StoredScales out = stored;
+  if constexpr (kForm.scale_bytes == 8 || (!kForm.of_32 && kForm.has_min && kForm.subs == 1)) {
+    out.first.x = stored.first.y;  // words of four scales each, then of four mins
+    out.first.z = stored.first.w;
+  } else {
+    out.first.x = stored.first.z;
+    out.first.y = stored.first.w;
+    out.second.x = stored.second.z;
+    out.second.y = stored.second.w;
   }
   return out;
 }
@@ -100,6 +122,35 @@ __device__ uint32_t look_up(uint32_t nibbles) {
   return __byte_perm(low, high, 0x3210u | (nibbles & 0x8888u) >> 1);
 }
 
+/// Operand A for block b, from a lane's shares of a chunk's planes: codes, without their offset.
+template <DType kType>
+__device__ void unpack_codes(const uint4* plane, int b, uint32_t (&a)[4]) {
+  constexpr QuantForm kForm = quant_form(kType);
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    if constexpr (kForm.bytes) {
+      a[r] = word_of(plane[b], r);
+    } else {
+      uint32_t code = 0;
+      if constexpr (kForm.nibbles) code = word_of(plane[b / 2], r) >> 4 * (b % 2) & 0x0f0f0f0fu;
+      if constexpr (kForm.twos) {
+        const uint32_t two = word_of(plane[kForm.first_two() + b / 4], r) >> 2 * (b % 4);
+        code |= (two & 0x03030303u) << (kForm.nibbles ? 4 : 0);
+      }
+      if constexpr (kForm.ones) {
+        const uint32_t one = word_of(plane[kForm.first_one()], r) >> b;
+        code |= (one & 0x01010101u) << (kForm.nibbles ? 4 : 2);
+      }
+      if constexpr (kForm.codebook != Codebook::kNone) {
+        // One nibble per byte, packed into 16 bits.
+        const uint32_t two = code | code >> 4;
+        code = look_up<kForm.codebook>((two & 0xffu) | (two >> 8 & 0xff00u));
+      }
+      a[r] = code;
+    }
+  }
+}
+
 /// A lane's part of a chunk: its shares of all planes, and the scales of its two outputs, lane / 4
 /// and lane / 4 + 8.
 template <DType kType>
@@ -107,44 +158,21 @@ struct ChunkShare {
   uint4 plane[quant_form(kType).num_planes()];
   StoredScales scales[2];
 
-  __device__ void load(const std::byte* chunk, int lane) {
+  __device__ void load_planes(const std::byte* chunk, int lane) {
     constexpr QuantForm kForm = quant_form(kType);
     const std::byte* planes = chunk + kForm.planes_at() + 16 * lane;
 #pragma unroll
     for (int i = 0; i < kForm.num_planes(); ++i) {
       plane[i] = load_as<uint4>(planes + i * kPlaneBytes);
     }
+  }
+  __device__ void load(const std::byte* chunk, int lane) {
+    load_planes(chunk, lane);
     scales[0] = load_scales<kType>(chunk, lane / 4);
     scales[1] = load_scales<kType>(chunk, lane / 4 + 8);
   }
 
-  /// Operand A for block b: codes, without their offset.
-  __device__ void codes(int b, uint32_t (&a)[4]) const {
-    constexpr QuantForm kForm = quant_form(kType);
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      if constexpr (kForm.bytes) {
-        a[r] = word_of(plane[b], r);
-      } else {
-        uint32_t code = 0;
-        if constexpr (kForm.nibbles) code = word_of(plane[b / 2], r) >> 4 * (b % 2) & 0x0f0f0f0fu;
-        if constexpr (kForm.twos) {
-          const uint32_t two = word_of(plane[kForm.first_two() + b / 4], r) >> 2 * (b % 4);
-          code |= (two & 0x03030303u) << (kForm.nibbles ? 4 : 0);
-        }
-        if constexpr (kForm.ones) {
-          const uint32_t one = word_of(plane[kForm.first_one()], r) >> b;
-          code |= (one & 0x01010101u) << (kForm.nibbles ? 4 : 2);
-        }
-        if constexpr (kForm.codebook != Codebook::kNone) {
-          // One nibble per byte, packed into 16 bits.
-          const uint32_t two = code | code >> 4;
-          code = look_up<kForm.codebook>((two & 0xffu) | (two >> 8 & 0xff00u));
-        }
-        a[r] = code;
-      }
-    }
-  }
+  __device__ void codes(int b, uint32_t (&a)[4]) const { unpack_codes<kType>(plane, b, a); }
 };
 
 /// One weight at (output of the group, input of the chunk), bit-identical to `dequantize`.

@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     add_bias_kernel(const int32_t* count, const float* bias, int cols, const int32_t* ids,
                     int64_t ids_stride, int choices, RowsView out) {
+  after_previous_launch();
   const int row = static_cast<int>(blockIdx.x);
   if (row >= *count * choices) return;
   if (ids != nullptr) bias += ids[row / choices * ids_stride + row % choices] * int64_t{cols};

@@ -8,6 +8,7 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     add_scaled_kernel(const int32_t* count, RowsView x, float scale, RowsView gate, int cols,
                       RowsView out) {
+  after_previous_launch();
   const int row = static_cast<int>(blockIdx.x);
   if (row >= *count) return;
   if (gate.data != nullptr) {

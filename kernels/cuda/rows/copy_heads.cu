@@ -16,6 +16,7 @@ struct CopyHeads {
 
 __global__ void __launch_bounds__(kThreads)
     copy_heads_kernel(const int32_t* count, RowsView x, RowsView out, CopyHeads heads) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   const float* from = x.data + row * x.stride + heads.x_first;

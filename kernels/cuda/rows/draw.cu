@@ -58,6 +58,7 @@ __device__ inline Leader block_leader(Leader mine, Leader* of_warps) {
 __global__ void __launch_bounds__(kThreads)
     draw_runs_kernel(const int32_t* count, RowsView logits, int vocab, const DrawRow* rows,
                      Leader* leaders) {
+  after_previous_launch();
   const int row = block_y();
   if (row >= *count) return;
   __shared__ Leader of_warps[kDrawWarps];
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     draw_rows_kernel(const int32_t* count, const DrawRow* rows, const Leader* leaders, int runs,
                      int32_t* tokens) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   __shared__ Leader of_warps[kDrawWarps];
@@ -162,6 +164,7 @@ __device__ void keep_best(uint64_t* keys, int count) {
 __global__ void __launch_bounds__(kThreads)
     best_runs_kernel(const int32_t* count, int first_row, RowsView logits, int vocab,
                      uint64_t* best) {
+  after_previous_launch();
   const int row = first_row + block_y();
   if (row >= *count) return;
   __shared__ uint64_t keys[kRun];
@@ -179,6 +182,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     best_rows_kernel(const int32_t* count, int first_row, const uint64_t* best, int runs,
                      BestLogits* out) {
+  after_previous_launch();
   const int row = first_row + block_x();
   if (row >= *count) return;
   __shared__ uint64_t keys[kRun];
@@ -206,6 +210,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads) feed_kernel(const int32_t* count, const int32_t* tokens,
                                                         const int32_t* rows, int32_t* token_ids) {
+  after_previous_launch();
   const int row = block_x() * kThreads + thread_x();
   if (row >= *count) return;
   const int32_t token = tokens[rows[row]];

@@ -1,5 +1,7 @@
 // Reads single outputs from a weight's panels and groups, which a tied output head reads whole.
 
+#include <algorithm>
+
 #include "kernels/cuda/host/weights.h"
 #include "kernels/cuda/layout.cuh"
 #include "kernels/cuda/matmul/unpack.cuh"
@@ -36,10 +38,12 @@ __device__ float table_value(const std::byte* table, int64_t row, int64_t col, i
 
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedParams p) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *p.count) return;
   const int64_t id = p.token_ids[row];
-  for (int64_t c = threadIdx.x; c < p.cols; c += kThreads) {
+  const int64_t step = int64_t{grid_y()} * kThreads;
+  for (int64_t c = int64_t{block_y()} * kThreads + thread_x(); c < p.cols; c += step) {
     p.out.data[row * p.out.stride + c] = table_value<kType>(p.table, id, c, p.cols) * p.scale;
   }
 }
@@ -53,8 +57,9 @@ void run(void* state, const EmbedArgs& args, const WeightSegment& table) {
                            args.table->cols,
                            args.scale,
                            rows_view(args.out)};
-  HEARTH_LAUNCH(cuda_state(state).stream.get(), embed_kernel<kType>, batch.num_tokens, kThreads, 0,
-                params);
+  const int64_t across = std::clamp<int64_t>(args.table->cols / kThreads, 1, 16);
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), embed_kernel<kType>,
+                grid2(batch.num_tokens, across), kThreads, 0, params);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kThreads)
     gated_activation_kernel(const int32_t* count, RowsView gate_up, int width,
                             Activation activation, int rows_per_token, RowsView out,
                             QuantTarget quantized) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count * rows_per_token) return;
   const float* in = gate_up.data + row * gate_up.stride;
@@ -38,7 +39,7 @@ void cuda::gated_activation(void* state, const GatedActivationArgs& args) {
   const auto width = static_cast<int>(args.out.cols);
   if (rows == 0) return;
   // Several blocks per row: a decode step has few rows and a width of ten thousand and more.
-  const int across = width <= 16 * kThreads ? (width + kThreads - 1) / kThreads : 16;
+  const int across = width <= 64 * kThreads ? (width + kThreads - 1) / kThreads : 64;
   CudaState& cuda = cuda_state(state);
   QuantTarget quantized{};
   if (args.rows_per_token == 1) {

@@ -8,6 +8,7 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     gather_rows_kernel(const int32_t* count, const int32_t* output_rows, RowsView x, int cols,
                        RowsView out) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   const float* from = x.data + output_rows[row] * x.stride;

@@ -8,6 +8,7 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     gelu_kernel(const int32_t* count, RowsView x, int cols, bool by_tanh) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   float* to = x.data + row * x.stride;

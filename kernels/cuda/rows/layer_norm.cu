@@ -24,6 +24,7 @@ __device__ float block_sum(float value, float* of_warps) {
 __global__ void __launch_bounds__(kThreads)
     layer_norm_kernel(const int32_t* count, RowsView x, const float* weight, const float* bias,
                       int cols, float eps, RowsView out) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   const float* in = x.data + row * x.stride;

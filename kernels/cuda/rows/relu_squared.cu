@@ -8,6 +8,7 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     relu_squared_kernel(const int32_t* count, RowsView x, int64_t cols, int rows_per_token) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count * rows_per_token) return;
   float* to = x.data + row * x.stride;

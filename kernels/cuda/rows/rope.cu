@@ -1,6 +1,9 @@
 // The step's table of angles, and the rotation of heads by it.
 
+#include <algorithm>
+
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/layout.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -10,6 +13,7 @@ constexpr int kThreads = 128;
 __global__ void __launch_bounds__(kThreads)
     rope_table_kernel(const int32_t* count, const int32_t* positions, const float* inv_freq,
                       int num_pairs, float magnitude, RowsView cos_sin) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   float* out = cos_sin.data + row * cos_sin.stride;
@@ -24,11 +28,13 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     rope_kernel(const int32_t* count, RowsView x, int num_heads, int head_dim, int first,
                 RowsView cos_sin, int num_pairs, RopePairs pairs) {
+  after_previous_launch();
   const int row = static_cast<int>(blockIdx.x);
   if (row >= *count) return;
   const float* angles = cos_sin.data + row * cos_sin.stride;
   const bool neighbours = pairs == RopePairs::kNeighbours;
-  for (int n = thread_x(); n < num_heads * num_pairs; n += kThreads) {
+  const int step = grid_y() * kThreads;
+  for (int n = block_y() * kThreads + thread_x(); n < num_heads * num_pairs; n += step) {
     const int i = n % num_pairs;
     float* head = x.data + row * x.stride + static_cast<int64_t>(n / num_pairs) * head_dim + first;
     float* a = head + (neighbours ? 2 * i : i);
@@ -54,7 +60,9 @@ void cuda::rope_table(void* state, const RopeTableArgs& args) {
 void cuda::rope(void* state, const RopeArgs& args) {
   const int32_t rows = row_bound(*args.batch, Rows::kTokens);
   if (rows == 0) return;
-  HEARTH_LAUNCH(cuda_state(state).stream.get(), rope_kernel, rows, kThreads, 0,
+  const int64_t pairs = args.num_heads * args.cos_sin.cols / 2;
+  const int64_t across = std::clamp<int64_t>(ceil_div(pairs, kThreads), 1, 32);
+  HEARTH_LAUNCH(cuda_state(state).stream.get(), rope_kernel, grid2(rows, across), kThreads, 0,
                 row_count(*args.batch, Rows::kTokens), rows_view(args.x), args.num_heads,
                 args.head_dim, args.first, rows_view(args.cos_sin),
                 static_cast<int>(args.cos_sin.cols / 2), args.pairs);

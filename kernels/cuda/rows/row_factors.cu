@@ -11,6 +11,7 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     scale_by_position_kernel(const int32_t* count, const int32_t* positions, RowsView x,
                              int64_t cols, float scale, int32_t length) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   const double lengths = positions[row] / length;
@@ -23,6 +24,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     sigmoid_gate_kernel(const int32_t* count, RowsView x, RowsView gate, int64_t cols) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   float* to = x.data + row * x.stride;

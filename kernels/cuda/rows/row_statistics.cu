@@ -22,6 +22,7 @@ __device__ double block_sum(double value, double* of_warps) {
 __global__ void __launch_bounds__(kThreads)
     times_rms_kernel(const int32_t* count, RowsView like, int64_t like_cols, double eps, RowsView x,
                      int64_t cols) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   __shared__ double sums[kThreads / kWarp];
@@ -39,6 +40,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     keep_peaks_kernel(const int32_t* count, double deviations, RowsView x, int64_t cols) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   __shared__ double sums[2][kThreads / kWarp];

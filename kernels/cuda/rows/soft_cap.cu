@@ -7,6 +7,7 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
     soft_cap_kernel(const int32_t* count, RowsView x, int cols, float scale, float cap) {
+  after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
   float* to = x.data + row * x.stride;

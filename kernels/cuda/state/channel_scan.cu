@@ -135,6 +135,7 @@ __device__ void keep_row(const ChannelScanParams& p, const Walk& walk, int i, in
 }
 
 __global__ void __launch_bounds__(kThreads) channel_scan_kernel(ChannelScanParams p) {
+  after_previous_launch();
   const int seq = block_y();
   if (seq >= p.rows.counts[1]) return;
   const Walk walk = walk_of(p.rows, seq);

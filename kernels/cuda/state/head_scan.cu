@@ -172,6 +172,7 @@ __device__ float sum_of_parts(float value) {
 
 template <int kPer, int kParts, bool kRowDecays>
 __global__ void __launch_bounds__(kThreads) head_scan_kernel(HeadScanParams p) {
+  after_previous_launch();
   using Shape = ScanShape<kPer, kParts, kRowDecays>;
   const int seq = block_y();
   if (seq >= p.rows.counts[1]) return;

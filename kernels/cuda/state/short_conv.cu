@@ -37,6 +37,7 @@ __device__ float input_of(const ConvParams& p, const Walk& walk, int i, int64_t 
 }
 
 __global__ void __launch_bounds__(kThreads) conv_rows_kernel(ConvParams p) {
+  after_previous_launch();
   const int row = block_x();
   const int64_t channel = int64_t{block_y()} * kThreads + thread_x();
   if (row >= p.rows.counts[0] || channel >= p.channels) return;
@@ -73,6 +74,7 @@ __device__ void write_past(const ConvParams& p, int block, int64_t channel,
 }
 
 __global__ void __launch_bounds__(kThreads) conv_states_kernel(ConvParams p) {
+  after_previous_launch();
   const int seq = block_x();
   const int64_t channel = int64_t{block_y()} * kThreads + thread_x();
   if (seq >= p.rows.counts[1] || channel >= p.channels) return;

@@ -65,6 +65,7 @@ struct Block {
   size_t num_threads = 0;
   size_t num_done = 0;
   size_t num_at_barrier = 0;
+  size_t num_waited = 0;  // for the launch before
   std::vector<std::byte> shared;
   const std::function<void()>* thread = nullptr;
   context::fcontext_t scheduler = nullptr;
@@ -192,7 +193,7 @@ void prepare(const cudaLaunchConfig_t& config, uint3 block_idx,
   gridDim = config.gridDim;
   Block& b = block();
   b.num_threads = config.blockDim.x;
-  b.num_done = b.num_at_barrier = 0;
+  b.num_done = b.num_at_barrier = b.num_waited = 0;
   b.thread = &thread;
   b.failure.clear();
   b.warps.assign(b.num_threads / 32, Warp{});
@@ -223,6 +224,8 @@ void sync_threads(const std::source_location& where) {
   ++block().num_at_barrier;
   wait(State::kAtBarrier, site_of(where));
 }
+
+void wait_for_previous() { ++block().num_waited; }
 
 const uint64_t* exchange(unsigned mask, uint64_t value, const std::source_location& where) {
   Block& b = block();
@@ -282,6 +285,10 @@ std::string run_block(const cudaLaunchConfig_t& config, uint3 block_idx,
     fiber.context = from.fctx;
     if (fiber.state == State::kDone) ++b.num_done;
     release_barrier_if_complete();
+  }
+  if (b.failure.empty() && config.numAttrs > 0 && b.num_waited != b.num_threads) {
+    b.failure = fmt::format("{} of {} threads waited once for the launch before", b.num_waited,
+                            b.num_threads);
   }
   return b.failure;
 }

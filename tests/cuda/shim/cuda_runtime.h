@@ -56,6 +56,8 @@ namespace hearth::shim {
 
 void* dynamic_shared_memory();
 void sync_threads(const std::source_location& where);
+/// Counts the thread: all threads of an overlapping launch must wait for the launch before.
+void wait_for_previous();
 /// Deposits `value` and returns, once all lanes of the warp have arrived at the same line, the
 /// 32 deposited values (valid until this lane's next exchange).
 const uint64_t* exchange(unsigned mask, uint64_t value, const std::source_location& where);
@@ -81,6 +83,9 @@ inline int lane() { return static_cast<int>(threadIdx.x % 32); }
   type* name = static_cast<type*>(::hearth::shim::dynamic_shared_memory())
 
 // ---- Device functions -----------------------------------------------------------------------
+
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() { hearth::shim::wait_for_previous(); }
 
 inline void __syncthreads(std::source_location where = std::source_location::current()) {
   hearth::shim::sync_threads(where);
@@ -259,12 +264,19 @@ using cudaGraph_t = cudaGraphImpl*;
 using cudaGraphExec_t = cudaGraphImpl*;
 struct cudaEventImpl;
 using cudaEvent_t = cudaEventImpl*;
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
-  void* attrs = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
   unsigned numAttrs = 0;
 };
 
