@@ -277,7 +277,7 @@ TEST_CASE("ahead: models with a state give the same tokens, whatever comes, ends
       CHECK(want.ahead == 0);
       const Outcome got = serve(ops, true);
       CHECK(got.tokens == want.tokens);
-      CHECK(got.ahead > 10);
+      CHECK(got.ahead > 5);  // how many depends on how fast the device is
       const Outcome left = serve(left_over, true);
       CHECK(left.tokens == want.tokens);
       CHECK(left.ahead > 0);

@@ -277,6 +277,8 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
       {.kv_type = DType::kQ8_0, .kv_heads = 1, .heads = 5, .head_dim = 80, .window = 300},
       {.kv_type = DType::kQ8_0, .kv_heads = 1, .heads = 1, .head_dim = 32, .soft_cap = 3.0f},
       {.kv_type = DType::kQ8_0, .head_dim = 40},
+      {.kv_heads = 1, .heads = 4, .head_dim = 128},
+      {.kv_type = DType::kQ8_0, .kv_heads = 1, .heads = 2, .head_dim = 256, .sinks = true},
   };
   for (const Case& c : cases) {
     CAPTURE(c.head_dim);

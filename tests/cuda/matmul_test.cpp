@@ -153,11 +153,20 @@ TEST_CASE("matmul: a row's value does not depend on the other rows") {
   // possible.
   const std::vector<DType> some = {DType::kF16,  DType::kBF16, DType::kF32,  DType::kQ8_0,
                                    DType::kQ5_1, DType::kQ4_K, DType::kQ6_K, DType::kIQ4_XS};
-  for (const DType type : full_counts() ? weight_types() : some) {
-    const int64_t outputs = 45;
+#if defined(HEARTH_CUDA_SHIM)
+  const bool large = full_counts();
+#else
+  const bool large = true;
+#endif
+  // Each kernel, and both sides of every number of rows from which another one is chosen.
+  const std::vector<int32_t> counts =
+      large ? std::vector<int32_t>{1, 2, 8, 9, 15, 16, 17, 32, 33, 64, 65, 129, 200}
+            : std::vector<int32_t>{1, 8, 9, 16, 33};
+  for (const DType type : large ? weight_types() : some) {
+    const int64_t outputs = large ? 1000 : 45;
     const int64_t cols = kernels::info(type).block_elements == 256 ? 2560 : 2336;
-    const std::vector<float> all = run(ops, {{type}, {outputs}, cols, 70});
-    for (const int32_t rows : {1, 8, 9, 33}) {
+    const std::vector<float> all = run(ops, {{type}, {outputs}, cols, large ? 260 : 70});
+    for (const int32_t rows : counts) {
       CAPTURE(rows);
       CAPTURE(kernels::info(type).name);
       const std::vector<float> few = run(ops, {{type}, {outputs}, cols, rows});

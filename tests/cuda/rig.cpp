@@ -153,12 +153,17 @@ void Step::finish(const std::vector<int32_t>& positions, const std::vector<int32
   for (int32_t i = 0; i < num_outputs_; ++i) output_rows.push_back(2 * i);
   counts_ = upload(ops_, std::vector<int32_t>{num_tokens_, static_cast<int32_t>(context_len.size()),
                                               num_outputs_});
-  token_ids_ = upload(ops_, tokens);
-  positions_ = upload(ops_, positions);
-  seq_idx_ = upload(ops_, seq_idx);
+  // Rows past the count are there, up to the bound, and hold anything.
+  const auto with_spare_rows = [](std::vector<int32_t> rows) {
+    rows.resize(rows.size() + kSpareRows, INT32_MIN);
+    return rows;
+  };
+  token_ids_ = upload(ops_, with_spare_rows(tokens));
+  positions_ = upload(ops_, with_spare_rows(positions));
+  seq_idx_ = upload(ops_, with_spare_rows(seq_idx));
   query_start_ = upload(ops_, query_start);
   context_len_ = upload(ops_, context_len);
-  output_rows_ = upload(ops_, output_rows);
+  output_rows_ = upload(ops_, with_spare_rows(output_rows));
   batch_.num_tokens = num_tokens_ + kSpareRows;
   batch_.num_seqs = static_cast<int32_t>(context_len.size());
   batch_.num_outputs = num_outputs_ + kSpareRows;

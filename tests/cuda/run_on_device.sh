@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs what carry.sh packed, on a machine with a GPU, in three calls of at most nine minutes each.
 #   bash run.sh 1       device, doctor, op tests, whole models, ceilings, products of few rows
-#   bash run.sh 2       engine, speculation, all op measurements, numerics fast, row bits, the 8 B shape in Q4_K_M
+#   bash run.sh 2       engine, speculation, a daemon with clients, all op measurements, numerics fast, row bits, the 8 B shape in Q4_K_M
 #   bash run.sh 3       the 8 B shape in Q8_0 and F16, sanitizers, profiles of four kernels
-#   bash run.sh STEP... steps alone: device tests golden ceilings few engine speculate ops fast row-bits sanitize profile
+#   bash run.sh STEP... steps alone: device tests golden ceilings few engine speculate daemon ops fast row-bits sanitize profile
 #                       model-Q4_K_M model-Q8_0 model-F16
 # $OUT or logs/ gets run.log (all output) and results.json (every case and figure). A step prints a line when it ends;
 # the last output is a table of at most 12,000 characters. Each test case is a process of its own with a time limit, because a
@@ -12,11 +12,14 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
+if [[ -f programs.tar.gz && ! -e cuda_gpu_test ]]; then tar -xzf programs.tar.gz || exit 1; fi
 logs=${OUT:-logs}
 mkdir -p "$logs"
 log=$logs/run.log results=$logs/results.json rows=$logs/rows
 : >"$log"
 : >"$rows"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 call_seconds=${HEARTH_CALL_SECONDS:-540}
 export HEARTH_REQUIRE_DEVICE=1 HEARTH_TEST_DATA=${HEARTH_TEST_DATA:-$PWD}
 # cuBLASLt may lie in the toolkit's folder or in that of a Python package.
@@ -32,28 +35,32 @@ result() {
 
 declare -A passed failed skipped
 failures=() figures=() steps_done=()
-# run STEP NAME SECONDS COMMAND...: one process; its output goes to the log, and to $output.
-run() {
-  local step=$1 name=$2 limit=$3 left=$((call_seconds - SECONDS)) begun=$SECONDS rc status
-  shift 3
-  output=$logs/output
-  printf '\n== %s, %s: %s\n' "$step" "$name" "$*" >>"$log"
+# start OUTPUT SECONDS COMMAND...: one process; its output, status and seconds go to files named OUTPUT*.
+start() {
+  local to=$1 limit=$2 left=$((call_seconds - SECONDS)) begun=$SECONDS rc
+  shift 2
   if ((left < 5)); then
-    status="not run"
-  else
-    timeout -k 5 "$((limit < left ? limit : left))" "$@" >"$output" 2>&1
-    rc=$?
-    cat "$output" >>"$log"
-    case $rc in
-      0) if grep -q '\[hearth-skip\]' "$output"; then status=skip; else status=pass; fi ;;
-      77) status=skip ;;
-      124 | 137) status="time limit" ;;
-      *) status="fail, status $rc" ;;
-    esac
+    echo "not run 0" >"$to.status"
+    return
   fi
-  local detail=
-  [[ $status == pass ]] || detail=$(grep -aE 'ERROR|error|hearth-skip|what\(\)|CHECK|REQUIRE' "$output" 2>/dev/null | head -n 2 | cut -c 1-160)
-  result "$step" "$name" "$status" $((SECONDS - begun)) "$detail"
+  timeout -k 5 "$((limit < left ? limit : left))" "$@" >"$to" 2>&1
+  rc=$?
+  echo "$rc $((SECONDS - begun))" >"$to.status"
+}
+# collect STEP NAME OUTPUT: counts what start() left. Status 1 if it failed.
+collect() {
+  local step=$1 name=$2 to=$3 rc seconds status detail=
+  read -r rc seconds <"$to.status"
+  case $rc in
+    0) if grep -q '\[hearth-skip\]' "$to"; then status=skip; else status=pass; fi ;;
+    77) status=skip ;;
+    124 | 137) status="time limit" ;;
+    not) status="not run" seconds=0 ;;
+    *) status="fail, status $rc" ;;
+  esac
+  { printf '\n== %s, %s: %s\n' "$step" "$name" "$status"; cat "$to"; } >>"$log" 2>/dev/null
+  [[ $status == pass ]] || detail=$(grep -aE 'ERROR|error|hearth-skip|what\(\)|CHECK|REQUIRE' "$to" 2>/dev/null | head -n 2 | cut -c 1-160)
+  result "$step" "$name" "$status" "$seconds" "$detail"
   case $status in
     pass) ((passed[$step] += 1)) ;;
     skip) ((skipped[$step] += 1)) ;;
@@ -64,13 +71,25 @@ run() {
       ;;
   esac
 }
-# cases STEP SECONDS PROGRAM [FILTER...]: each case that matches in a process of its own.
+# run STEP NAME SECONDS COMMAND...: one process alone on the device; its output stays in $output.
+run() {
+  local step=$1 name=$2
+  output=$scratch/output
+  : >"$output"
+  start "$output" "${@:3}"
+  collect "$step" "$name" "$output"
+}
+# cases STEP SECONDS PROGRAM [FILTER...]: each case that matches in a process of its own, HEARTH_AT_ONCE (8) at a time.
 cases() {
-  local step=$1 limit=$2 program=$3 name
+  local step=$1 limit=$2 program=$3 at_once=${HEARTH_AT_ONCE:-8} names i
   shift 3
-  while IFS= read -r name; do
-    run "$step" "$name" "$limit" "./$program" "-tc=${name//,/\\,}"
-  done < <("./$program" -ltc "$@" | sed -e '/^\[doctest\]/d' -e '/^=*$/d')
+  mapfile -t names < <("./$program" -ltc "$@" | sed -e '/^\[doctest\]/d' -e '/^=*$/d')
+  for i in "${!names[@]}"; do
+    while (($(jobs -rp | wc -l) >= at_once)); do wait -n; done
+    start "$scratch/$step.$i" "$limit" "./$program" "-tc=${names[i]//,/\\,}" &
+  done
+  wait
+  for i in "${!names[@]}"; do collect "$step" "${names[i]}" "$scratch/$step.$i"; done
 }
 # figures_of STEP: the lines of $output that have figures, for the table.
 figures_of() {
@@ -85,9 +104,25 @@ model() {  # the 8 B shape (M) with random weights, made in memory
     figures_of "model-$1"
 }
 
+# serve_clients FOLDER: a daemon over the demo's model; 16 clients at once get the text of one alone.
+serve_clients() {
+  export HEARTH_RUNTIME_DIR=$1/run HEARTH_STATE_DIR=$1/state
+  local daemon i pids=() ask=(./hearth run tales --no-start --max-tokens 200 --temperature 0 "Once upon a time there was a")
+  ./hearthd --allow-root --model-dir demo --set worker.device=cuda:0 >"$1/hearthd.log" 2>&1 &
+  daemon=$!
+  trap 'kill "$daemon"; wait "$daemon"; cat "$1/hearthd.log"' RETURN
+  ./hearth ping --wait-ms 30000 && "${ask[@]}" >"$1/alone" || return 1
+  for i in {1..16}; do "${ask[@]}" >"$1/of.$i" & pids+=($!); done
+  wait "${pids[@]}"
+  for i in {1..16}; do cmp "$1/alone" "$1/of.$i" || return 1; done
+  ./hearth ps | tee "$1/ps"
+  cat "$1/alone"
+  grep -q cuda "$1/ps" && (($(wc -c <"$1/alone") > 300))
+}
+
 # What a sanitizer or the profiler runs; run_on_device_test.sh checks that each names a case.
 sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'draw' 'best logits' 'moe_matmul: types*' 'rms_norm')
-profiled=(matmul_quant_kernel matmul_quant_tiles_kernel attention_kernel attention_tiles_kernel)
+profiled=(matmul_quant_row_kernel matmul_quant_tiles_kernel few_rows_kernel many_rows_kernel)
 
 do_step() {
   local filter tool kernel
@@ -106,6 +141,7 @@ do_step() {
           --temperature "$filter" --device cuda:0 && figures_of speculate
       done
       ;;
+    daemon) run daemon "16 clients of one daemon" 90 bash -c "$(declare -f serve_clients); serve_clients '$scratch'" && figures_of daemon ;;
     ceilings) run ceilings ceilings 60 ./hearth-cuda-bench --only ceilings && figures_of ceilings ;;
     few) run few "products of at most 32 rows" 120 ./hearth-cuda-bench --only few && figures_of few ;;
     ops) run ops "products of many rows, other types, attention" 200 ./hearth-cuda-bench --only many,types,attention && figures_of ops ;;
@@ -121,7 +157,7 @@ do_step() {
       ;;
     profile)
       for kernel in "${profiled[@]}"; do
-        run profile "$kernel" 60 ncu --clock-control none -k "regex:^$kernel" --launch-skip 2 --launch-count 1 --section SpeedOfLight \
+        run profile "$kernel" 60 ncu --clock-control none --kill yes -k "regex:^$kernel" --launch-skip 2 --launch-count 1 --section SpeedOfLight \
           --section Occupancy ./hearth-cuda-bench --only few,many,attention &&
           figures+=("profile: $kernel: $(grep -aE 'Throughput|Achieved Occupancy' "$output" | tr -s ' ' | paste -sd ';' | cut -c 1-400)")
       done
@@ -135,7 +171,7 @@ wanted=()
 for word in "${@:-1}"; do
   case $word in
     1) wanted+=(device tests golden ceilings few) ;;
-    2) wanted+=(engine speculate ops fast row-bits model-Q4_K_M) ;;
+    2) wanted+=(engine speculate daemon ops fast row-bits model-Q4_K_M) ;;
     3) wanted+=(model-Q8_0 model-F16 sanitize profile) ;;
     *) wanted+=("$word") ;;
   esac
@@ -149,7 +185,7 @@ for step in "${wanted[@]}"; do
   echo "$line"
 done
 { echo '['; sed '$!s/$/,/' "$rows"; echo ']'; } >"$results"
-rm -f "$rows" "$logs/output"
+rm -f "$rows"
 {
   printf '\n== %s\n' "table ($(date -u +%F), $(nproc) CPUs, ${cublaslt:-no libcublasLt.so.13})"
   printf '%s\n' "${steps_done[@]}"
