@@ -7,8 +7,10 @@
 namespace hearth::kernels {
 namespace {
 
-/// Rows from which on the kernel for many rows is faster.
+/// Rows from which on the kernel for many rows is faster, if sequences have several: it gives a
+/// lone row one warp.
 constexpr int kManyRows = 64;
+constexpr int kManyPerSequence = 4;
 
 struct Limits {
   int shared_bytes;     ///< of a block's dynamic shared memory
@@ -104,7 +106,7 @@ template <typename T>
 void launch_tiles(cudaStream_t stream, const AttentionParams& params, int rows, int num_seqs,
                   bool whole) {
   const int head_dim = params.kv.k_dim;
-  if (whole && rows >= kManyRows) {
+  if (whole && rows >= kManyRows && rows >= kManyPerSequence * num_seqs) {
     if (const int warps = many_warps<T>(params, rows, num_seqs); warps > 0) {
       return head_dim <= 4 * kKvTile ? launch_many<T, 4>(stream, params, rows, num_seqs, warps)
                                      : launch_many<T, 8>(stream, params, rows, num_seqs, warps);
