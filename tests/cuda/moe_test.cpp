@@ -83,6 +83,16 @@ TEST_CASE("moe_matmul: types, few and many rows, inputs per token and per choice
   }
   same_as_reference(ops, {.types = {DType::kQ4_K, DType::kQ4_K, DType::kF16, DType::kQ6_K}});
   same_as_reference(ops, {.types = {DType::kQ8_0}, .cols = 32, .experts = 40, .top_k = 8});
+  // Runs of several rounds per warp; so many experts that two warps count the choices.
+  for (const int32_t experts : {40, 2500}) {
+    const Case c = {.types = {DType::kQ8_0},
+                    .outputs = 3,
+                    .cols = 32,
+                    .experts = experts,
+                    .top_k = 7,
+                    .tokens = 290};
+    check_close(run(ops, c), run(kernels::reference_ops(), c), 1e-4);
+  }
 }
 
 TEST_CASE("moe_matmul: a row's value does not depend on the other rows") {

@@ -1,5 +1,7 @@
 // The parts of mixture of experts around its matrix products: routing, sorting and combining.
 
+#include <algorithm>
+
 #include "kernels/cuda/matmul/moe_slices.cuh"
 
 namespace hearth::kernels {
@@ -152,52 +154,113 @@ struct SliceParams {
   int32_t num_experts;
   int32_t width;
   int32_t num_slices;  ///< upper bound
+  int32_t list_warps;  ///< that count choices: as many as shared memory has room for
   int32_t* choices;
   ExpertSlice* slices;
 };
 
-/// One block. A thread handles experts thread, thread + 256, ..., and scans all choices, at most
-/// kQuantRows.
+constexpr int kListWarps = kThreads / kWarp;
+/// Of slices_kernel's shared memory, per expert: a count per warp, the first row, the first slice.
+inline int list_ints(int warps) { return warps + 2; }
+
+/// The lanes that chose the lane's expert.
+struct SameExpert {
+  unsigned lanes;
+  int before;  ///< of them, below the lane
+  bool first;
+};
+__device__ inline SameExpert same_expert(int expert) {
+  const unsigned lanes = __match_any_sync(kAllLanes, expert);
+  const int before = __popc(lanes & ((1u << thread_x() % kWarp) - 1));
+  return {lanes, before, before == 0};
+}
+
+/// One block sorts the choices by expert, in ascending order within each. A warp takes a run of
+/// them, 32 at a time: it counts them by expert, and when all counts are known it places them.
 __global__ void __launch_bounds__(kThreads) slices_kernel(SliceParams p) {
   after_previous_launch();
-  HEARTH_DYN_SHARED(int32_t, begins);  // per expert: rows, then their start; the same for slices
+  HEARTH_DYN_SHARED(int32_t, shared);
+  const int lane = thread_x() % kWarp;
+  const int warp = thread_x() / kWarp;
+  int32_t* counts = shared + warp * p.num_experts;  // of the warp, later choices of earlier warps
+  int32_t* begins = shared + p.list_warps * p.num_experts;
   int32_t* slice_begins = begins + p.num_experts;
-  const auto thread = thread_x();
   const int left = *p.count - p.first;
   const int tokens = left < 0 ? 0 : left < p.tokens ? left : p.tokens;
   const int choices = tokens * p.top_k;
+  const int at_once = p.list_warps * kWarp;
+  const int run = (choices + at_once - 1) / at_once * kWarp;
+  const int begin = warp < p.list_warps ? warp * run : choices;
+  const int end = begin + run < choices ? begin + run : choices;
   const auto expert_of = [&](int choice) {
+    if (choice >= end) return -1;
     return p.ids[(p.first + choice / p.top_k) * p.ids_stride + choice % p.top_k];
   };
-  for (int e = thread; e < p.num_experts; e += kThreads) {
+  for (int i = thread_x(); i < p.list_warps * p.num_experts; i += kThreads) shared[i] = 0;
+  __syncthreads();
+  for (int first = begin; first < end; first += kWarp) {
+    const int expert = expert_of(first + lane);
+    const SameExpert same = same_expert(expert);
+    if (expert >= 0 && same.first) counts[expert] += __popc(same.lanes);
+    __syncwarp();
+  }
+  __syncthreads();
+  for (int e = thread_x(); e < p.num_experts; e += kThreads) {
     int rows = 0;
-    for (int c = 0; c < choices; ++c) rows += expert_of(c) == e ? 1 : 0;
+    for (int w = 0; w < p.list_warps; ++w) {
+      const int own = shared[w * p.num_experts + e];
+      shared[w * p.num_experts + e] = rows;
+      rows += own;
+    }
     begins[e] = rows;
   }
   __syncthreads();
-  if (thread == 0) {
-    int rows = 0;
-    int slices = 0;
-    for (int e = 0; e < p.num_experts; ++e) {
-      const int own = begins[e];
-      begins[e] = rows;
-      slice_begins[e] = slices;
-      rows += own;
-      slices += (own + p.width - 1) / p.width;
+  __shared__ int num_slices;
+  if (warp == 0) {  // how many there are becomes where each begins
+    int rows_before = 0;
+    int slices_before = 0;
+    for (int base = 0; base < p.num_experts; base += kWarp) {
+      const int e = base + lane;
+      const int own = e < p.num_experts ? begins[e] : 0;
+      int rows = own;
+      int slices = (own + p.width - 1) / p.width;
+      const int own_slices = slices;
+      for (int offset = 1; offset < kWarp; offset *= 2) {
+        const int other_rows = __shfl_up_sync(kAllLanes, rows, offset);
+        const int other_slices = __shfl_up_sync(kAllLanes, slices, offset);
+        rows += lane >= offset ? other_rows : 0;
+        slices += lane >= offset ? other_slices : 0;
+      }
+      if (e < p.num_experts) {
+        begins[e] = rows_before + rows - own;
+        slice_begins[e] = slices_before + slices - own_slices;
+      }
+      rows_before += __shfl_sync(kAllLanes, rows, kWarp - 1);
+      slices_before += __shfl_sync(kAllLanes, slices, kWarp - 1);
     }
-    for (int s = slices; s < p.num_slices; ++s) p.slices[s] = {0, 0, 0, 0};
+    if (lane == 0) num_slices = slices_before;
   }
   __syncthreads();
-  for (int e = thread; e < p.num_experts; e += kThreads) {
-    int at = begins[e];
-    for (int c = 0; c < choices; ++c) {
-      if (expert_of(c) == e) p.choices[at++] = p.first * p.top_k + c;
+  for (int first = begin; first < end; first += kWarp) {
+    const int expert = expert_of(first + lane);
+    const SameExpert same = same_expert(expert);
+    const int place = expert < 0 ? 0 : begins[expert] + counts[expert] + same.before;
+    __syncwarp();
+    if (expert >= 0) {
+      p.choices[place] = p.first * p.top_k + first + lane;
+      if (same.first) counts[expert] += __popc(same.lanes);
     }
+    __syncwarp();
+  }
+  for (int e = thread_x(); e < p.num_experts; e += kThreads) {
+    const bool last = e + 1 == p.num_experts;
+    const int past = last ? choices : begins[e + 1];
     int slice = slice_begins[e];
-    for (int first = begins[e]; first < at; first += p.width) {
-      p.slices[slice++] = {e, first, at - first < p.width ? at - first : p.width, 0};
+    for (int first = begins[e]; first < past; first += p.width) {
+      p.slices[slice++] = {e, first, past - first < p.width ? past - first : p.width, 0};
     }
   }
+  for (int s = num_slices + thread_x(); s < p.num_slices; s += kThreads) p.slices[s] = {0, 0, 0, 0};
 }
 
 struct CombineParams {
@@ -240,6 +303,10 @@ int64_t list_slices(CudaState& state, const MoeMatmulArgs& args, int32_t first, 
   const int64_t bound = choices / width + (choices < num_experts ? choices : num_experts);
   HEARTH_EXPECT(num_experts <= state.moe.max_experts && choices <= kQuantRows, num_experts,
                 choices);
+  constexpr int kSharedInts =
+      48 * 1024 / static_cast<int>(sizeof(int32_t));  // every device has them
+  const int list_warps = std::min(kListWarps, kSharedInts / num_experts - list_ints(0));
+  HEARTH_EXPECT(list_warps > 0, num_experts);
   const SliceParams params{row_count(*args.batch, Rows::kTokens),
                            ids_of(args.ids),
                            args.ids.row_stride,
@@ -249,9 +316,10 @@ int64_t list_slices(CudaState& state, const MoeMatmulArgs& args, int32_t first, 
                            num_experts,
                            width,
                            static_cast<int32_t>(bound),
+                           list_warps,
                            static_cast<int32_t*>(state.moe.choices.get()),
                            static_cast<ExpertSlice*>(state.moe.slices.get())};
-  const size_t shared = 2 * static_cast<size_t>(num_experts) * sizeof(int32_t);
+  const size_t shared = sizeof(int32_t) * static_cast<size_t>(list_ints(list_warps) * num_experts);
   HEARTH_LAUNCH(state.stream.get(), slices_kernel, 1, kThreads, shared, params);
   rows->choices = params.choices;
   rows->slices = params.slices;

@@ -128,6 +128,17 @@ inline unsigned __ballot_sync(unsigned mask, int predicate,
   return votes;
 }
 
+template <typename T>
+unsigned __match_any_sync(unsigned mask, T value,
+                          std::source_location where = std::source_location::current()) {
+  const uint64_t own = hearth::shim::to_bits(value);
+  const uint64_t* all = hearth::shim::exchange(mask, own, where);
+  unsigned equal = 0;
+  for (int i = 0; i < 32; ++i) equal |= (all[i] == own ? 1u : 0u) << i;
+  return equal;
+}
+inline int __popc(unsigned bits) { return std::popcount(bits); }
+
 inline int __dp4a(int a, int b, int c) {
   for (int i = 0; i < 4; ++i) {
     c += static_cast<int8_t>(static_cast<unsigned>(a) >> (8 * i)) *
