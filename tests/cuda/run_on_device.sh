@@ -79,17 +79,26 @@ run() {
   start "$output" "${@:3}"
   collect "$step" "$name" "$output"
 }
-# cases STEP SECONDS PROGRAM [FILTER...]: each case that matches in a process of its own, HEARTH_AT_ONCE (8) at a time.
-cases() {
-  local step=$1 limit=$2 program=$3 at_once=${HEARTH_AT_ONCE:-8} names i
-  shift 3
-  mapfile -t names < <("./$program" -ltc "$@" | sed -e '/^\[doctest\]/d' -e '/^=*$/d')
-  for i in "${!names[@]}"; do
+# together STEP SECONDS NAME COMMAND [NAME COMMAND]...: processes side by side, HEARTH_AT_ONCE (8) at a time. A command is
+# one word, which the shell reads.
+together() {
+  local step=$1 limit=$2 at_once=${HEARTH_AT_ONCE:-8} i words
+  shift 2
+  words=("$@")
+  for ((i = 0; i < ${#words[@]}; i += 2)); do
     while (($(jobs -rp | wc -l) >= at_once)); do wait -n; done
-    start "$scratch/$step.$i" "$limit" "./$program" "-tc=${names[i]//,/\\,}" &
+    start "$scratch/$step.$i" "$limit" bash -c "exec ${words[i + 1]}" &
   done
   wait
-  for i in "${!names[@]}"; do collect "$step" "${names[i]}" "$scratch/$step.$i"; done
+  for ((i = 0; i < ${#words[@]}; i += 2)); do collect "$step" "${words[i]}" "$scratch/$step.$i"; done
+}
+# cases STEP SECONDS PROGRAM [FILTER...]: each case that matches in a process of its own.
+cases() {
+  local step=$1 limit=$2 program=$3 names name words=()
+  shift 3
+  mapfile -t names < <("./$program" -ltc "$@" | sed -e '/^\[doctest\]/d' -e '/^=*$/d')
+  for name in "${names[@]}"; do words+=("$name" "./$program $(printf '%q' "-tc=${name//,/\\,}")"); done
+  together "$step" "$limit" "${words[@]}"
 }
 # figures_of STEP: the lines of $output that have figures, for the table.
 figures_of() {
@@ -121,7 +130,8 @@ serve_clients() {
 }
 
 # What a sanitizer or the profiler runs; run_on_device_test.sh checks that each names a case.
-sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'draw' 'best logits' 'moe_matmul: types*' 'rms_norm')
+sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'attention: a row*' 'matmul: joined*'
+  'matmul: rows of 16*' 'moe_matmul: a row*' 'moe_matmul: types*' 'draw' 'best logits' 'rms_norm')
 profiled=(matmul_quant_row_kernel matmul_quant_tiles_kernel few_rows_kernel many_rows_kernel)
 
 do_step() {
@@ -148,12 +158,14 @@ do_step() {
     fast) run fast "numerics fast" 120 ./hearth-cuda-bench --numerics fast && figures_of fast ;;
     row-bits) run row-bits "bits of cuBLASLt by row count" 60 ./hearth-cuda-bench --row-bits && figures_of row-bits ;;
     sanitize)
+      local words=()
       for tool in memcheck racecheck; do
         for filter in "${sanitized[@]}"; do
           # One test asks for more memory than there is, on purpose: errors of the API are not defects.
-          run sanitize "$tool: $filter" 150 compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 ./cuda_gpu_test "-tc=$filter"
+          words+=("$tool: $filter" "compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 ./cuda_gpu_test $(printf '%q' "-tc=$filter")")
         done
       done
+      together sanitize 150 "${words[@]}"
       ;;
     profile)
       for kernel in "${profiled[@]}"; do

@@ -14,7 +14,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for program in cuda_gpu_test hearth-cuda-bench; do ln -s "$bin/$program" "$folder/"; done
 cp "$source_dir/tests/cuda/run_on_device.sh" "$folder/run.sh"
-eval "$(grep '^sanitized=' "$folder/run.sh")"
+eval "$(sed -n '/^sanitized=/,/)$/p' "$folder/run.sh")"
 for filter in "${sanitized[@]}"; do
   [[ $("$bin/cuda_gpu_test" -ltc "-tc=$filter" | tail -n 1) != *": 0" ]] || fail "no case: $filter"
 done
