@@ -91,13 +91,23 @@ StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, 
   return step;
 }
 
+Peak attention_peak(const kernels::Ceilings& ceilings) {
+  if (ceilings.half_ops_per_s > 0) return {ceilings.half_ops_per_s, "f16"};
+  return {ceilings.f32_ops_per_s, "f32"};
+}
+
+Peak product_peak(const kernels::Ceilings& ceilings, bool quantized) {
+  if (quantized && ceilings.int8_ops_per_s > 0) return {ceilings.int8_ops_per_s, "int8"};
+  return attention_peak(ceilings);
+}
+
 Bound least_time(const StepWork& work, bool quantized, const kernels::Ceilings& ceilings) {
-  const bool int8 = quantized && ceilings.int8_ops_per_s > 0;
-  const double peak = int8 ? ceilings.int8_ops_per_s : ceilings.f32_ops_per_s;
+  const Peak products = product_peak(ceilings, quantized);
   const double reading = work.bytes / ceilings.read_bytes_per_s;
-  const double computing = work.matmul_ops / peak + work.attention_ops / ceilings.f32_ops_per_s;
+  const double computing = work.matmul_ops / products.ops_per_s +
+                           work.attention_ops / attention_peak(ceilings).ops_per_s;
   if (reading >= computing) return {reading, "read"};
-  return {computing, int8 ? "int8" : "f32"};
+  return {computing, products.unit};
 }
 
 }  // namespace hearth::worker

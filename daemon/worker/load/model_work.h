@@ -20,7 +20,7 @@ struct ModelWork {
   double head_ops = 0;           ///< per output row
   double experts_used = 0;       ///< share of the experts that one token uses
   double unused_parameters = 0;  ///< of the experts that one token does not use
-  bool quantized = false;        ///< most bytes are: the int8 unit computes, else the f32 unit
+  bool quantized = false;        ///< most bytes are: the int8 unit computes, where there is one
   int32_t num_heads = 0;
   std::vector<models::LayerGroup> groups;
 };
@@ -35,15 +35,25 @@ double chosen_share(double share, double rows);
 struct StepWork {
   double bytes = 0;          ///< weights once, and each sequence's KV
   double matmul_ops = 0;     ///< on the unit for the weights' type
-  double attention_ops = 0;  ///< on the f32 unit
+  double attention_ops = 0;  ///< on the unit for attention
 };
 StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, double outputs,
                    double sequences, double context);
 
+/// The unit that computes, and its operations per second.
+struct Peak {
+  double ops_per_s = 0;
+  const char* unit = "";  ///< "int8", "f16" or "f32"
+};
+/// For products of weights: int8 for quantized ones, f16 on tensor cores, else f32.
+Peak product_peak(const kernels::Ceilings& ceilings, bool quantized);
+/// For attention: f16 on tensor cores, else f32.
+Peak attention_peak(const kernels::Ceilings& ceilings);
+
 /// The least time under these ceilings: the larger of reading and computing.
 struct Bound {
   double seconds = 0;
-  const char* by = "";  ///< "read", "int8" or "f32"
+  const char* by = "";  ///< "read", or product_peak()'s unit
 };
 Bound least_time(const StepWork& work, bool quantized, const kernels::Ceilings& ceilings);
 

@@ -101,6 +101,15 @@ TEST_CASE("the least time is the longer of reading and computing") {
   bound = least_time({.bytes = 1, .matmul_ops = 40, .attention_ops = 10}, false, ceilings);
   CHECK(bound.seconds == 10);
   CHECK(std::string(bound.by) == "f32");
+  // Tensor cores compute what is not quantized, and attention.
+  kernels::Ceilings gpu = ceilings;
+  gpu.half_ops_per_s = 10;
+  bound = least_time({.bytes = 1, .matmul_ops = 40, .attention_ops = 10}, false, gpu);
+  CHECK(bound.seconds == 5);
+  CHECK(std::string(bound.by) == "f16");
+  bound = least_time({.bytes = 1, .matmul_ops = 40, .attention_ops = 10}, true, gpu);
+  CHECK(bound.seconds == 3);
+  CHECK(std::string(bound.by) == "int8");
 }
 
 TEST_CASE("cases beyond the model's context are left out") {

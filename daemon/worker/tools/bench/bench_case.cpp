@@ -80,13 +80,15 @@ Share share_of(const BenchReport& report, const CaseResult& result) {
 }
 
 std::string as_text(const BenchReport& report) {
+  const double half = report.ceilings.half_ops_per_s;
   std::string out = fmt::format(
       "{}, {}, {} parameters, {}\n{}, {} threads; KV as {}; numerics {}\n"
-      "ceilings: read {:.1f} GB/s, f32 {:.0f} Gop/s, int8 {:.0f} Gop/s\n\n",
+      "ceilings: read {:.1f} GB/s, f32 {:.0f} Gop/s, int8 {:.0f} Gop/s{}\n\n",
       ipc::one_line(report.model, 100), report.type, ipc::human_count(report.parameters),
       ipc::human_bytes(report.weight_bytes), ipc::one_line(report.device, 100), report.threads,
       kernels::info(report.kv_type).name, report.numerics, report.ceilings.read_bytes_per_s / 1e9,
-      report.ceilings.f32_ops_per_s / 1e9, report.ceilings.int8_ops_per_s / 1e9);
+      report.ceilings.f32_ops_per_s / 1e9, report.ceilings.int8_ops_per_s / 1e9,
+      half > 0 ? fmt::format(", f16 {:.0f} Gop/s", half / 1e9) : "");
   out += fmt::format("{:<24} {:>12} {:>12}   {}\n", "", "tokens/s", "ms", "of the ceiling");
   for (const CaseResult& result : report.cases) {
     const Share share = share_of(report, result);
@@ -122,6 +124,8 @@ std::string as_json(const BenchReport& report) {
   ceilings["read_bytes_per_s"] = report.ceilings.read_bytes_per_s;
   ceilings["f32_ops_per_s"] = report.ceilings.f32_ops_per_s;
   ceilings["int8_ops_per_s"] = report.ceilings.int8_ops_per_s;
+  if (report.ceilings.half_ops_per_s > 0)
+    ceilings["f16_ops_per_s"] = report.ceilings.half_ops_per_s;
   out["ceilings"] = std::move(ceilings);
   Json cases = Json::array();
   for (const CaseResult& result : report.cases) {

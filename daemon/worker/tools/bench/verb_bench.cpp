@@ -44,6 +44,7 @@ void take_best(kernels::Ceilings* best, const kernels::Ceilings& now) {
   best->read_bytes_per_s = std::max(best->read_bytes_per_s, now.read_bytes_per_s);
   best->f32_ops_per_s = std::max(best->f32_ops_per_s, now.f32_ops_per_s);
   best->int8_ops_per_s = std::max(best->int8_ops_per_s, now.int8_ops_per_s);
+  best->half_ops_per_s = std::max(best->half_ops_per_s, now.half_ops_per_s);
 }
 
 /// Prompt tokens per step, enough to keep a GPU's tensor cores busy.

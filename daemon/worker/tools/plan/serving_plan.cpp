@@ -28,14 +28,14 @@ StepTime time_step(const PlanModel& on, DType kv_type, double sequences, double 
       as_double(info.weight_bytes - info.draft_weight_bytes) - unchosen + (least.bytes - listed);
   out.ops = least.matmul_ops + least.attention_ops;
   out.tokens = rows;
-  const bool int8 = work.quantized && ceilings.int8_ops_per_s > 0;
-  const double peak = int8 ? ceilings.int8_ops_per_s : ceilings.f32_ops_per_s;
+  const Peak products = product_peak(ceilings, work.quantized);
+  const double attention = attention_peak(ceilings).ops_per_s;
   const double reading = ceilings.read_bytes_per_s > 0 ? out.bytes / ceilings.read_bytes_per_s : 0;
   double computing = 0;
-  if (peak > 0) computing += least.matmul_ops / peak;
-  if (ceilings.f32_ops_per_s > 0) computing += least.attention_ops / ceilings.f32_ops_per_s;
+  if (products.ops_per_s > 0) computing += least.matmul_ops / products.ops_per_s;
+  if (attention > 0) computing += least.attention_ops / attention;
   out.seconds = std::max(reading, computing);
-  if (out.seconds > 0) out.bound = reading >= computing ? "read" : int8 ? "int8" : "f32";
+  if (out.seconds > 0) out.bound = reading >= computing ? "read" : products.unit;
   return out;
 }
 
@@ -146,8 +146,7 @@ Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
     HEARTH_ASSIGN_OR_RETURN(const ContextFit found, fit(target, question, context, weights));
     plan.contexts.push_back(found);
   }
-  const bool int8 = target.work->quantized && ceilings.int8_ops_per_s > 0;
-  const double peak = int8 ? ceilings.int8_ops_per_s : ceilings.f32_ops_per_s;
+  const double peak = product_peak(ceilings, target.work->quantized).ops_per_s;
   if (peak > 0 && ceilings.read_bytes_per_s > 0) plan.ridge = peak / ceilings.read_bytes_per_s;
 
   HEARTH_ASSIGN_OR_RETURN(const ContextFit here, fit(target, question, question.context, weights));

@@ -43,7 +43,7 @@ struct StepTime {
   double bytes = 0;    ///< read: the weights once, and each sequence's KV
   double ops = 0;      ///< operations
   double seconds = 0;  ///< 0: no rate is known
-  std::string bound;   ///< "read", "int8", "f32"; empty: unknown
+  std::string bound;   ///< "read", "int8", "f16", "f32"; empty: unknown
   double tokens = 0;   ///< tokens that it generates
   double rate() const { return seconds > 0 ? tokens / seconds : 0; }
   double intensity() const { return bytes > 0 ? ops / bytes : 0; }
