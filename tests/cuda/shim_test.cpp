@@ -19,21 +19,29 @@ namespace {
 
 constexpr int kThreads = 96;
 
-template <typename... Parameters, typename... Arguments>
-cudaError_t run(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Parameters...),
-                Arguments... arguments) {
+/// The error of queue(stream), or of what it has queued.
+template <typename Queue>
+cudaError_t on_stream(const Queue& queue) {
   cudaStream_t stream = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+  cudaError_t error = queue(stream);
   const cudaError_t ran = cudaStreamSynchronize(stream);
   if (error == cudaSuccess) error = ran;
   (void)cudaStreamDestroy(stream);
   return error;
+}
+
+template <typename... Parameters, typename... Arguments>
+cudaError_t run(dim3 grid, dim3 block, size_t shared_bytes, void (*kernel)(Parameters...),
+                Arguments... arguments) {
+  return on_stream([&](cudaStream_t stream) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, kernel, arguments...);
+  });
 }
 
 /// Each thread reads what its neighbour wrote.
@@ -62,6 +70,12 @@ bool neighbours_agree(uint64_t seed) {
 __global__ void half_at_barrier(int) {
   if (threadIdx.x < 16) __syncthreads();
   __syncwarp();
+}
+
+__global__ void waits(int) { kernels::after_previous_launch(); }
+
+__global__ void half_waits(int) {
+  if (threadIdx.x < 32) kernels::after_previous_launch();
 }
 
 __global__ void different_barriers(int) {
@@ -202,6 +216,19 @@ TEST_CASE("shim: barriers that only a part of the block reaches are reported") {
   std::vector<int> out(32);
   CHECK(run(1, 96, 0, early_exit, out.data()) == cudaSuccess);
   CHECK(out == std::vector<int>(32, 1));
+}
+
+TEST_CASE("shim: a kernel that does not wait for the launch before is reported") {
+  shim::reset();
+  const auto begin = [](void (*kernel)(int)) {
+    return on_stream([kernel](cudaStream_t stream) {
+      return kernels::launch(stream, 1, 64, 0, kernel, true, 0);
+    });
+  };
+  CHECK(begin(waits) == cudaSuccess);
+  CHECK(begin(half_waits) == cudaErrorLaunchFailure);
+  CHECK(shim::last_failure().find("32 of 64 threads waited") != std::string::npos);
+  shim::reset();
 }
 
 TEST_CASE("shim: warp operations without all lanes are reported") {

@@ -286,7 +286,7 @@ std::string run_block(const cudaLaunchConfig_t& config, uint3 block_idx,
     if (fiber.state == State::kDone) ++b.num_done;
     release_barrier_if_complete();
   }
-  if (b.failure.empty() && config.numAttrs > 0 && b.num_waited != b.num_threads) {
+  if (b.failure.empty() && config.attrs != nullptr && b.num_waited != b.num_threads) {
     b.failure = fmt::format("{} of {} threads waited once for the launch before", b.num_waited,
                             b.num_threads);
   }

@@ -56,7 +56,8 @@ namespace hearth::shim {
 
 void* dynamic_shared_memory();
 void sync_threads(const std::source_location& where);
-/// Counts the thread: all threads of an overlapping launch must wait for the launch before.
+/// Counts the thread: where a launch has attributes, as all of hearth's have, each thread must wait
+/// once for the launch before, also in launches that do not overlap it.
 void wait_for_previous();
 /// Deposits `value` and returns, once all lanes of the warp have arrived at the same line, the
 /// 32 deposited values (valid until this lane's next exchange).
