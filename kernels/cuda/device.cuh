@@ -38,8 +38,9 @@ namespace hearth::kernels {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
-/// A launch begins while the one before it still runs, up to its wait_for_previous_launch(): its
-/// blocks are there, with their first weights, when the results they need are. So every kernel
+/// A launch may begin while the one before it still runs (launches_overlap()), up to its
+/// wait_for_previous_launch(): its blocks are there, with their first weights, when the results
+/// they need are. So every kernel
 /// calls this before it reads what another wrote, or writes anything, and in every thread: a launch
 /// that ended without it would let the next one begin before this one's predecessor has ended.
 __device__ inline void wait_for_previous_launch() {
@@ -59,6 +60,8 @@ __device__ inline void after_previous_launch() {
   wait_for_previous_launch();
 }
 
+/// Queues a kernel; what HEARTH_LAUNCH calls. `early`: it may begin early. Returns the driver's
+/// error.
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes,
                    void (*kernel)(Parameters...), bool early, Arguments... arguments) {
@@ -147,40 +150,34 @@ __device__ inline T load_as(const void* from) {
 #endif
 }
 
-/// Starts a copy of a T of 4, 8 or 16 bytes from global to shared memory, through the first-level
-/// cache. Before compute capability 8.0, and in the tests, the copy has ended on return.
-template <typename T>
-__device__ inline void start_copy(T* shared, const void* global) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+/// Which cache keeps what is copied: the multiprocessor's too, for other blocks, or the device's
+/// alone. The second is for 16 bytes only.
+enum class Through { kFirstLevel, kSecondLevel };
+/// Starts a copy of 4, 8 or 16 bytes from global to shared memory. The thread may read them after a
+/// wait for copies, other threads after a barrier that follows it. Before compute capability 8.0,
+/// and in the tests, the copy has ended on return.
+template <int kBytes, Through kThrough = Through::kFirstLevel>
+__device__ inline void start_copy(void* shared, const void* global) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  static_assert(kThrough == Through::kFirstLevel || kBytes == 16);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(sizeof(T))
-               : "memory");
+  if constexpr (kThrough == Through::kFirstLevel) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(kBytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  }
 #else
-  *shared = load_as<T>(global);
+  using Word =
+      std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, uint32_t>>;
+  *static_cast<Word*>(shared) = load_as<Word>(global);
 #endif
 }
-/// Waits for all copies that this thread started; those of other threads need a barrier after it.
+/// Waits for all copies that this thread started, whether in a group or not.
 __device__ inline void wait_for_all_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-/// Copies 8 or 16 bytes from global to shared memory while the thread goes on. It may read them
-/// after wait_for_copies, other threads after a barrier that follows it.
-template <int kBytes>
-__device__ inline void copy_async(void* to, const void* from) {
-  static_assert(kBytes == 8 || kBytes == 16);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(address), "l"(from) : "memory");
-  }
-#else
-  using Word = std::conditional_t<kBytes == 16, uint4, uint2>;
-  *static_cast<Word*>(to) = load_as<Word>(from);
 #endif
 }
 /// Ends a group of copies.

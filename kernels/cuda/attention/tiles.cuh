@@ -63,6 +63,20 @@ struct QueryRow {
   }
 };
 
+/// The heads of a block: `count` of one KV head's, from query head `first` on. `most`: that a block
+/// may have.
+struct BlockHeads {
+  int kv_head;
+  int first;
+  int count;
+};
+__device__ inline BlockHeads block_heads(const AttentionParams& a, int most) {
+  const int kv_head = block_y() / a.head_groups;
+  const int before = block_y() % a.head_groups * most;  // heads of other blocks
+  const int left = a.heads_per_kv - before;
+  return {kv_head, kv_head * a.heads_per_kv + before, left < most ? left : most};
+}
+
 /// Where 16 positions of K, or the dimensions of V, begin.
 struct TileRow {
   const std::byte* elements;
@@ -157,12 +171,13 @@ struct Tiles {
     return {reinterpret_cast<const std::byte*>(from), nullptr};
   }
   static __device__ void copy_key(const TileRow& row, int, int step, int lane, std::byte* slot) {
-    copy_async<16>(slot, row.elements + (step * kWarp + lane) * 16);
+    start_copy<16, Through::kSecondLevel>(slot, row.elements + (step * kWarp + lane) * 16);
   }
   static __device__ void copy_values(const KvView& kv, int64_t block, int kv_head, int offset,
                                      int dim, int lane, std::byte* slot) {
-    copy_async<16>(slot, values<const T>(kv, block) +
-                             kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) + lane * 8);
+    start_copy<16, Through::kSecondLevel>(
+        slot, values<const T>(kv, block) + kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) +
+                  lane * 8);
   }
   static __device__ uint4 operand(const std::byte* slot) { return load_as<uint4>(slot); }
 };

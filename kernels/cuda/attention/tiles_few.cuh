@@ -98,13 +98,9 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole || kAhead < kSplitTi
   const KvView& kv = a.kv;
   const int head_dim = kv.k_dim;
   const int dim_tiles = head_dim / kKvTile;
-  const int block_heads = few_heads_of_block(a.heads_per_kv);
-  const int kv_head = block_y() / a.head_groups;
-  const int in_group = block_y() % a.head_groups * block_heads;
-  const int group_heads =
-      a.heads_per_kv - in_group < block_heads ? a.heads_per_kv - in_group : block_heads;
-  const int num_columns = rows.count * group_heads;
-  const int first_head = kv_head * a.heads_per_kv + in_group;
+  const BlockHeads heads = block_heads(a, few_heads_of_block(a.heads_per_kv));
+  const int kv_head = heads.kv_head;
+  const int num_columns = rows.count * heads.count;
   const int32_t* table = a.block_table + int64_t{rows.seq} * a.max_blocks;
   const Seen seen = rows.seen;
   const int first_split = seen.begin / kSplit;
@@ -130,10 +126,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole || kAhead < kSplitTi
   __shared__ float maxima[kAttentionWarps][kColumns];
   __shared__ float sums[kAttentionWarps][kColumns];
 
-  const auto row_of = [&](int column) { return rows.first + column / group_heads; };
-  const auto head_of = [&](int column) { return first_head + column % group_heads; };
+  const auto row_of = [&](int column) { return rows.first + column / heads.count; };
+  const auto head_of = [&](int column) { return heads.first + column % heads.count; };
   {
-    const int row = lane / group_heads;
+    const int row = lane / heads.count;
     const int begin = __shfl_sync(kAllLanes, rows.of_lane.begin, row);
     const int end = __shfl_sync(kAllLanes, rows.of_lane.end, row);
     if (warp == 0 && lane < kColumns) {

@@ -108,17 +108,13 @@ __global__ void __launch_bounds__(kManyWarps* kWarp, 1) many_rows_kernel(Attenti
   const int warp = thread / kWarp;
   const auto threads = static_cast<int>(blockDim.x);
   const int warps = threads / kWarp;
-  const int block_heads = many_heads_of_block(a.heads_per_kv, warps);
   const ManyRows rows = many_rows(a, many_rows_of_block(a.heads_per_kv, warps));
   if (rows.count == 0) return;
   const KvView& kv = a.kv;
   const int head_dim = kv.k_dim;
-  const int kv_head = block_y() / a.head_groups;
-  const int in_group = block_y() % a.head_groups * block_heads;
-  const int group_heads =
-      a.heads_per_kv - in_group < block_heads ? a.heads_per_kv - in_group : block_heads;
-  const int num_columns = rows.count * group_heads;
-  const int first_head = kv_head * a.heads_per_kv + in_group;
+  const BlockHeads heads = block_heads(a, many_heads_of_block(a.heads_per_kv, warps));
+  const int kv_head = heads.kv_head;
+  const int num_columns = rows.count * heads.count;
   const int first_dims = block_z() * kManyDimTiles;
   const int dim_tiles =
       head_dim / kKvTile - first_dims < kDimTiles ? head_dim / kKvTile - first_dims : kDimTiles;
@@ -153,10 +149,10 @@ __global__ void __launch_bounds__(kManyWarps* kWarp, 1) many_rows_kernel(Attenti
       const TileRow row = Types::key_row(kv, block, kv_head, offset);
       std::byte* to = buffer + tile * key_tile_bytes;
       for (int i = thread * 16; i < key_bytes; i += threads * 16) {
-        copy_async<16>(to + i, row.elements + i);
+        start_copy<16, Through::kSecondLevel>(to + i, row.elements + i);
       }
       for (int i = thread * 16; i < Types::key_scale_bytes(head_dim); i += threads * 16) {
-        copy_async<16>(to + key_bytes + i, row.scales + i);
+        start_copy<16, Through::kSecondLevel>(to + key_bytes + i, row.scales + i);
       }
       for (int dims = warp; dims < dim_tiles; dims += warps) {
         Types::copy_values(kv, block, kv_head, offset, (first_dims + dims) * kKvTile, lane,
@@ -190,8 +186,8 @@ __global__ void __launch_bounds__(kManyWarps* kWarp, 1) many_rows_kernel(Attenti
   __shared__ Seen seen_by_column[kManyWarps * kColumns];
   __shared__ float factors[kManyWarps * kColumns];  // of their products
   const int first_column = warp * kColumns + lane / 4;
-  const auto row_of = [&](int i) { return rows.first + (first_column + 8 * i) / group_heads; };
-  const auto head_of = [&](int i) { return first_head + (first_column + 8 * i) % group_heads; };
+  const auto row_of = [&](int i) { return rows.first + (first_column + 8 * i) / heads.count; };
+  const auto head_of = [&](int i) { return heads.first + (first_column + 8 * i) % heads.count; };
   Seen any{INT32_MAX, 0};
   Seen all{0, INT32_MAX};
 #pragma unroll
@@ -229,8 +225,8 @@ __global__ void __launch_bounds__(kManyWarps* kWarp, 1) many_rows_kernel(Attenti
     for (int i = 0; i < kAtOnce; ++i) {
       const int column = warp * kColumns + first + i;
       own[i].load(column < num_columns
-                      ? a.q.data + (rows.first + column / group_heads) * a.q.stride +
-                            int64_t{first_head + column % group_heads} * head_dim
+                      ? a.q.data + (rows.first + column / heads.count) * a.q.stride +
+                            int64_t{heads.first + column % heads.count} * head_dim
                       : nullptr,
                   head_dim);
     }

@@ -133,19 +133,19 @@ struct Tiles<int8_t> {
                                   std::byte* slot) {
     const std::byte* from = row.elements + step * 2 * kKvTileElements;
     if (whole_step(head_dim, step)) {
-      copy_async<16>(slot, from + lane * 16);
+      start_copy<16, Through::kSecondLevel>(slot, from + lane * 16);
     } else {
-      copy_async<8>(slot, from + lane * 8);
+      start_copy<8>(slot, from + lane * 8);
     }
-    copy_async<8>(slot + kWarp * kSlotBytes,
+    start_copy<8>(slot + kWarp * kSlotBytes,
                   row.scales + step * kKvTile * sizeof(Half) + lane % 4 * 8);
   }
   /// Integers, then the scales of positions 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
   static __device__ void copy_values(const KvView& kv, int64_t block, int kv_head, int offset,
                                      int dim, int lane, std::byte* slot) {
     const auto* value = values<const int8_t>(kv, block);
-    copy_async<8>(slot, value + kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) + lane * 8);
-    copy_async<8>(slot + 8, scales_of(kv, value, kv.v_dim) +
+    start_copy<8>(slot, value + kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) + lane * 8);
+    start_copy<8>(slot + 8, scales_of(kv, value, kv.v_dim) +
                                 tile_scales(kv_head, offset, dim, kv.v_dim, kv.block_size) +
                                 lane % 4 * 4);
   }

@@ -26,6 +26,8 @@ constexpr size_t kStagingBytes = size_t{64} << 20;
 constexpr size_t kThreadBytes = size_t{1} << 20;
 /// Limit for a mixture: per-expert lists are kept in a block's shared memory.
 constexpr int32_t kMaxExperts = 4096;
+/// Limit for joined tensors of one type: kernels count their 16 bytes with 31 bits (WarpShare).
+constexpr size_t kMaxSegmentBytes = size_t{1} << 35;
 
 /// How outputs of a type are grouped: `outputs` of them in `bytes`.
 struct Unit {
@@ -353,6 +355,10 @@ Result<std::unique_ptr<Weight>> cuda::pack_weights(void* opaque,
   weight->num_experts = tensors[0].num_experts;
   while (!tensors.empty()) {
     const auto run = same_type(tensors);
+    if (const size_t bytes = measure_segment(run).bytes; bytes > kMaxSegmentBytes) {
+      return Error::unsupported(fmt::format("{}: {} bytes, want at most {} on this device",
+                                            run[0].name, bytes, kMaxSegmentBytes));
+    }
     HEARTH_TRY(grow_scratch(state, run[0]));
     HEARTH_ASSIGN_OR_RETURN(WeightSegment segment, pack_segment(state, run));
     if (role != WeightRole::kExperts) pin_algorithms(state, segment, weight->cols);

@@ -31,9 +31,8 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul 
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
   const auto chunks = static_cast<int>(half_chunks(p.cols));
-  const int begin = part * chunks_of_part(chunks);
-  const int last = begin + chunks_of_part(chunks);
-  const int end = last < chunks ? last : chunks;
+  const int begin = part_begin(chunks, part);
+  const int end = part_begin(chunks, part + 1);
   constexpr int kAhead = 2;  // chunks in flight
   ChunkWeights next[kAhead];
   const auto group_of = [&](int32_t expert) {

@@ -116,6 +116,4 @@ __device__ inline void add_chunk(const float (&c)[4], float left, float right, f
   acc[3] = fmaf(c[3], right, acc[3]);
 }
 
-__device__ inline int chunks_of_part(int chunks) { return (chunks + kParts - 1) / kParts; }
-
 }  // namespace hearth::kernels

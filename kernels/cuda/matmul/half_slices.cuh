@@ -21,9 +21,8 @@ __global__ void __launch_bounds__(kParts* kWarp)
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
   const auto chunks = static_cast<int>(half_chunks(p.cols));
-  const int begin = part * chunks_of_part(chunks);
-  const int last = begin + chunks_of_part(chunks);
-  const int end = last < chunks ? last : chunks;
+  const int begin = part_begin(chunks, part);
+  const int end = part_begin(chunks, part + 1);
   // Groups past the last repeat the last one: they are computed and dropped.
   const auto last_group = static_cast<int>((p.outputs - 1) / kHalfOutputs);
   const int first_group = block_y() * kGroups;

@@ -57,12 +57,12 @@ __global__ void __launch_bounds__(kParts* kWarp)
 #pragma unroll
     for (int i = 0; i < kBlockRows<T> / kCopyStep; ++i) {
       const int row = first_copy + i * kCopyStep * chunks;
-      start_copy(&to.operand[i * kCopyStep + thread / kUnits][unit],
-                 x.operands + ((row < last_copy ? row : last_copy) + chunk) * kUnits + unit);
+      start_copy<16>(&to.operand[i * kCopyStep + thread / kUnits][unit],
+                     x.operands + ((row < last_copy ? row : last_copy) + chunk) * kUnits + unit);
     }
     if (kScaled && thread < slice.num_rows) {
-      start_copy(&to.unscale[thread],
-                 x.unscales + int64_t{chunk} * x.stride + slice.first + thread);
+      start_copy<4>(&to.unscale[thread],
+                    x.unscales + int64_t{chunk} * x.stride + slice.first + thread);
     }
   };
   stage(0);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kParts* kWarp)
 #pragma unroll
   for (int i = 0; i < kWarpGroups; ++i) next[i].load(weights + i * group_step);
 
-  const int per_part = chunks_of_part(chunks);
+  const int per_part = chunks_per_part(chunks);
   int part_end = per_part;
   float total[kTiles][kWarpGroups][4] = {};
   float acc[kTiles][kWarpGroups][4] = {};

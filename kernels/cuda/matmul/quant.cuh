@@ -63,15 +63,13 @@ __device__ void add_block(const ChunkShare<kType>& w, const uint32_t (&a)[4], in
   }
 }
 
-template <DType kType, int kTiles>
+template <DType kType>
 __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
-  constexpr int kRows = 8 * kTiles;
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
-  const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
-  const int begin = part * per_part;
-  const int end = begin + per_part < p.chunks ? begin + per_part : p.chunks;
+  const int begin = part_begin(p.chunks, part);
+  const int end = part_begin(p.chunks, part + 1);
   const std::byte* group = p.weights + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
   ChunkShare<kType> next;
   // Which expert's weights are read is a result of an earlier launch.
@@ -79,7 +77,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   let_next_launch_begin();
   if (known && begin < end) next.load(group + int64_t{begin} * kChunkBytes, lane);
   wait_for_previous_launch();
-  const RowSlice slice = slice_of(p.rows, block_x(), kRows);
+  const RowSlice slice = slice_of(p.rows, block_x(), kFewRows);
   if (slice.num_rows == 0) return;
   if (!known) {
     group += slice.expert * p.expert_bytes;
@@ -87,21 +85,16 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   }
 
   // Rows past the slice repeat the last one: they are computed and dropped.
-  const std::byte* x[kTiles];
-  const ActivationBlock* blocks[kTiles][2];
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const auto row_of = [&](int n) {
-      n += 8 * tile;
-      return int64_t{slice.in(n < slice.num_rows ? n : slice.num_rows - 1)};
-    };
-    x[tile] = p.x + row_of(lane / 4) * p.chunks * kChunkInputs + lane % 4 * 16;
-    for (int j = 0; j < 2; ++j) {
-      blocks[tile][j] = p.blocks + row_of(2 * (lane % 4) + j) * p.chunks * kChunkBlocks;
-    }
+  const auto row_of = [&](int n) {
+    return int64_t{slice.in(n < slice.num_rows ? n : slice.num_rows - 1)};
+  };
+  const std::byte* x = p.x + row_of(lane / 4) * p.chunks * kChunkInputs + lane % 4 * 16;
+  const ActivationBlock* blocks[2];
+  for (int j = 0; j < 2; ++j) {
+    blocks[j] = p.blocks + row_of(2 * (lane % 4) + j) * p.chunks * kChunkBlocks;
   }
 
-  float acc[kTiles][4] = {};
+  float acc[1][4] = {};
   for (int chunk = begin; chunk < end; ++chunk) {
     const ChunkShare<kType> w = next;
     if (chunk + 1 < end) next.load(group + int64_t{chunk + 1} * kChunkBytes, lane);
@@ -112,20 +105,16 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
       uint32_t a[2][4];
       w.codes(2 * pair, a[0]);
       w.codes(2 * pair + 1, a[1]);
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        if (8 * tile >= slice.num_rows) break;
-        const uint4 b = load_as<uint4>(x[tile] + int64_t{first} * 32);
-        const uint4 left = load_as<uint4>(blocks[tile][0] + first);
-        const uint4 right = load_as<uint4>(blocks[tile][1] + first);
-        add_block<kType>(w, a[0], 2 * pair, b.x, b.y,
-                         {{activation_block(left.x, left.y), activation_block(right.x, right.y)}},
-                         acc[tile]);
-        if (first + 1 >= p.num_blocks) continue;
-        add_block<kType>(w, a[1], 2 * pair + 1, b.z, b.w,
-                         {{activation_block(left.z, left.w), activation_block(right.z, right.w)}},
-                         acc[tile]);
-      }
+      const uint4 b = load_as<uint4>(x + int64_t{first} * 32);
+      const uint4 left = load_as<uint4>(blocks[0] + first);
+      const uint4 right = load_as<uint4>(blocks[1] + first);
+      add_block<kType>(w, a[0], 2 * pair, b.x, b.y,
+                       {{activation_block(left.x, left.y), activation_block(right.x, right.y)}},
+                       acc[0]);
+      if (first + 1 >= p.num_blocks) continue;
+      add_block<kType>(w, a[1], 2 * pair + 1, b.z, b.w,
+                       {{activation_block(left.z, left.w), activation_block(right.z, right.w)}},
+                       acc[0]);
     }
   }
 
@@ -139,8 +128,7 @@ void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, i
   HEARTH_EXPECT(width == kFewRows, width);
   // Neighbouring blocks use other rows of the same weights, which are then still in the cache.
   const dim3 grid = grid2(slices, (params.outputs + kGroupOutputs - 1) / kGroupOutputs);
-  HEARTH_LAUNCH(stream, (matmul_quant_kernel<kType, kFewRows / 8>), grid, kParts * kWarp, 0,
-                params);
+  HEARTH_LAUNCH(stream, matmul_quant_kernel<kType>, grid, kParts * kWarp, 0, params);
 }
 
 /// For the file that compiles a type's kernels.

@@ -79,10 +79,6 @@ constexpr QuantForm quant_form(DType type) {
 __host__ __device__ constexpr int64_t num_chunks(int64_t cols) {
   return (cols + kChunkInputs - 1) / kChunkInputs;
 }
-/// Chunks in each of the parts that a product's inputs are divided into (kParts).
-__host__ __device__ constexpr int64_t chunks_per_part(int64_t chunks, int parts) {
-  return (chunks + parts - 1) / parts;
-}
 
 /// Byte in a lane's share of a plane of whole bytes, for (output of the group, input of the block).
 __host__ __device__ constexpr int share_byte(int output, int input) {

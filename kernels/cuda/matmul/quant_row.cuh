@@ -33,9 +33,8 @@ __global__ void __launch_bounds__(kParts* kWarp,
   const auto part = thread_x() / kWarp;
   const int output = lane % kGroupOutputs;
   const bool upper = lane >= kGroupOutputs;  // blocks 4 to 7 of each chunk
-  const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
-  const int begin = part * per_part;
-  const int end = begin + per_part < p.chunks ? begin + per_part : p.chunks;
+  const int begin = part_begin(p.chunks, part);
+  const int end = part_begin(p.chunks, part + 1);
   const std::byte* group = p.weights + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
   ChunkShare<kType> next[kAhead];
   StoredScales next_scales[kAhead];
@@ -166,13 +165,14 @@ __global__ void __launch_bounds__(kParts* kWarp,
   p.out.data[slice.out(0) * p.out.stride + own_output] = sum;
 }
 
+/// `slices` slices of one row.
 template <DType kType>
 void run_quant_row(cudaStream_t stream, const QuantMatmul& params, int64_t slices) {
   const int64_t groups = (params.outputs + kGroupOutputs - 1) / kGroupOutputs;
   const dim3 grid = grid2(slices, groups);
   // Where registers are short, a second chunk on its way is worth them only to long parts.
   constexpr bool kLight = light_row(quant_form(kType));
-  if (kLight || chunks_per_part(params.chunks, kParts) > 2) {
+  if (kLight || chunks_per_part(params.chunks) > 2) {
     HEARTH_LAUNCH(stream, (matmul_quant_row_kernel<kType, 2>), grid, kParts * kWarp, 0, params);
   } else if constexpr (!kLight) {
     HEARTH_LAUNCH(stream, (matmul_quant_row_kernel<kType, 1>), grid, kParts * kWarp, 0, params);

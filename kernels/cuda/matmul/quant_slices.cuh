@@ -37,9 +37,8 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_quant_slices_kernel(Q
   constexpr int kTiles = kManyRows / 8;
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
-  const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
-  const int begin = part * per_part;
-  const int end = begin + per_part < p.chunks ? begin + per_part : p.chunks;
+  const int begin = part_begin(p.chunks, part);
+  const int end = part_begin(p.chunks, part + 1);
   WarpShare<kType> w;
   const auto load_first = [&](int expert) {
     w.begin(p, expert, block_y() * kShareGroups, begin);
@@ -70,12 +69,12 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_quant_slices_kernel(Q
     for (int tile = 0; tile < kTiles; ++tile) {
       if (tile >= num_tiles) break;
       const int32_t row = __shfl_sync(kAllLanes, own_row, 8 * tile + lane / 4);
-      start_copy(&staged.x[pair % 2][tile * kWarp + lane], from + int64_t{row} * 16);
+      start_copy<16>(&staged.x[pair % 2][tile * kWarp + lane], from + int64_t{row} * 16);
     }
     // A quarter of the bytes of x.
     const auto* blocks = reinterpret_cast<const std::byte*>(p.blocks) + int64_t{own_row} * 4;
     if constexpr (kRawStaged<kType>) {
-      start_copy(&staged.raw[lane], blocks + 16 * pair);
+      start_copy<16>(&staged.raw[lane], blocks + 16 * pair);
     } else {
       raw = load_as<uint4>(blocks + 16 * pair);
     }

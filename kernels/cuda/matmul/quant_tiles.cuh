@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(kTileThreads, 3) matmul_quant_tiles_kernel(Qua
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int row = first_row + i * (kTileThreads / 8) * row_units;
-      start_copy(to + i * (kTileThreads / 8 * 4),
-                 from + int64_t{row < last_row ? row : last_row} * 16);
+      start_copy<8>(to + i * (kTileThreads / 8 * 4),
+                    from + int64_t{row < last_row ? row : last_row} * 16);
     }
     raw = load_as<uint2>(p.blocks + (own_blocks + 2 * pair));
   };
   stage(0);
 
-  const auto per_part = static_cast<int>(chunks_per_part(p.chunks, kParts));
+  const int per_part = chunks_per_part(p.chunks);
   int part_end = per_part;
   float acc[kTiles][kShareGroups][4] = {};
   for (int chunk = 0; chunk < p.chunks; ++chunk) {

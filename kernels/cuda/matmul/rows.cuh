@@ -12,6 +12,15 @@ namespace hearth::kernels {
 /// order. Part of the numerics.
 inline constexpr int kParts = 8;
 static_assert(kParts * kWarp == 256);
+/// Chunks of inputs in a part; the last parts may have fewer, or none.
+__host__ __device__ constexpr int chunks_per_part(int chunks) {
+  return (chunks + kParts - 1) / kParts;
+}
+/// The part's first chunk, and its end if `part` is the next one.
+__device__ inline int part_begin(int chunks, int part) {
+  const int begin = part * chunks_per_part(chunks);
+  return begin < chunks ? begin : chunks;
+}
 
 struct MatmulRows {
   const int32_t* count;  ///< of the step

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 /// So many rows do not fill a device with a block each.
-constexpr int kFewRows = 32;
+constexpr int kSpreadRows = 32;
 
 __global__ void __launch_bounds__(kThreads)
     rms_norm_kernel(const int32_t* count, RowsView x, const float* weight, int cols, float eps,
@@ -62,7 +62,7 @@ void cuda::rms_norm(void* state, const RmsNormArgs& args) {
   QuantTarget quantized{};
   if (heads == 1) quantized = hold_quantized(cuda, *args.batch, args.rows, args.out, args.reader);
   dim3 grid = grid2(rows, heads);
-  if (rows <= kFewRows && args.out.data != args.x.data) {
+  if (rows <= kSpreadRows && args.out.data != args.x.data) {
     grid.z = static_cast<unsigned>(std::clamp(cols / kThreads, 1, 16));
   }
   HEARTH_LAUNCH(cuda.stream.get(), rms_norm_kernel, grid, kThreads, 0,
