@@ -60,6 +60,7 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   if (request.prompt.empty()) return bad("prompt", "is empty, want at least one token");
   HEARTH_TRY(check_ids("prompt", request.prompt, vocab_size));
   HEARTH_TRY(check_ids("stop_ids", request.stop_ids, vocab_size));
+  HEARTH_TRY(check_ids("prediction", request.prediction, vocab_size));
   if (request.n < 1) return bad("n", fmt::format("is {}, want at least 1", request.n));
   if (request.pooling != models::Pooling::kNone) {
     if (request.n != 1 || request.max_tokens != 0 || request.constraint != nullptr ||

@@ -91,7 +91,9 @@ struct Request {
   /// Prefixes of the prompt that the store keeps for a number of seconds, whatever else it evicts,
   /// as far as the bound of their owner allows.
   std::vector<KeptPrefix> kept;
-  bool speculate = true;    ///< tokens may be drafted; the text stays the same
+  bool speculate = true;  ///< tokens may be drafted; the text stays the same
+  /// Tokens that each sample's output may resemble, as a draft. See PredictionProposer.
+  std::vector<int32_t> prediction;
   bool use_draft = true;    ///< by a draft model and a draft layer, too, if the engine has one
   int64_t deadline_us = 0;  ///< on the engine's clock; 0: none
   int64_t received_us = 0;  ///< on the engine's clock; start of queue_ms and ttft_ms
@@ -214,9 +216,10 @@ enum class DraftedBy {
   kLookup,
   kDraftModel,
   kDraftLayer,
-  kScript,  ///< measurements and tests
+  kPrediction,  ///< Request::prediction
+  kScript,      ///< measurements and tests
 };
-inline constexpr size_t kDraftedByCount = 4;
+inline constexpr size_t kDraftedByCount = 5;
 
 struct SpeculationCounts {
   static constexpr size_t kPositions = 16;

@@ -1,16 +1,6 @@
 #include "engine/speculation/lookup_proposer.h"
 
 namespace hearth::engine {
-namespace {
-
-/// The longer the equal text before, the higher the confidence.
-int32_t confidence_of(int32_t match_length) {
-  if (match_length >= 12) return 3;
-  if (match_length >= 6) return 2;
-  return match_length >= 3 ? 1 : 0;
-}
-
-}  // namespace
 
 void LookupProposer::propose(std::span<Draft* const> drafts, double) {
   for (Draft* draft : drafts) {

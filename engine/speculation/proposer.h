@@ -19,6 +19,13 @@ namespace hearth::engine {
 /// each class separately.
 inline constexpr int32_t kConfidences = 4;
 
+/// Of a draft that continues an equal text: the longer that text, the higher.
+constexpr int32_t confidence_of(int64_t equal_tokens) {
+  if (equal_tokens >= 12) return 3;
+  if (equal_tokens >= 6) return 2;
+  return equal_tokens >= 3 ? 1 : 0;
+}
+
 /// A request for tokens that may follow a sequence's last one, and the answer.
 struct Draft {
   Sequence* seq = nullptr;

@@ -6,6 +6,7 @@
 
 #include "engine/kv/memory_plan.h"
 #include "engine/speculation/lookup_proposer.h"
+#include "engine/speculation/prediction_proposer.h"
 #include "kernels/base/check.h"
 #include "kernels/base/sizes.h"
 
@@ -40,7 +41,10 @@ Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer
     : config_(config) {
   const bool free = proposer != nullptr && proposer->free();
   if (free) proposers_.push_back(std::move(proposer));
-  if (config.lookup) proposers_.push_back(std::make_unique<LookupProposer>());
+  if (config.lookup) {
+    proposers_.push_back(std::make_unique<PredictionProposer>());
+    proposers_.push_back(std::make_unique<LookupProposer>());
+  }
   if (!free && proposer != nullptr) proposers_.push_back(std::move(proposer));
   if (draft_layer != nullptr) proposers_.push_back(std::move(draft_layer));
   trials_.resize(proposers_.size());
@@ -137,11 +141,22 @@ void Speculator::ask_free_proposers() {
     if (!proposers_[p]->free()) continue;
     wishes_.clear();
     for (State* state : asked_states_) {
-      if (!state->draft.tokens.empty()) continue;
-      state->proposer = p;
-      wishes_.push_back(&state->draft);
+      if (!state->draft.tokens.empty() && state->draft.confidence == kConfidences - 1) continue;
+      state->rival.seq = state->draft.seq;
+      state->rival.max_tokens = state->draft.max_tokens;
+      wishes_.push_back(&state->rival);
     }
-    if (!wishes_.empty()) proposers_[p]->propose(wishes_, 0);
+    if (wishes_.empty()) continue;
+    proposers_[p]->propose(wishes_, 0);
+    for (State* state : asked_states_) {
+      Draft& rival = state->rival;
+      const bool better = state->draft.tokens.empty() || rival.confidence > state->draft.confidence;
+      if (!rival.tokens.empty() && better) {
+        std::swap(state->draft, rival);
+        state->proposer = p;
+      }
+      rival.tokens.clear();
+    }
   }
 }
 

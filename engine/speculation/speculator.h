@@ -3,13 +3,13 @@
 // step how good they were.
 //
 // The proposers are asked in order for each decoding sequence, those with free drafts before those
-// that compute. The first draft is used, unless a proposer that computes is more likely to be right
-// and worth its time. Of several that compute, the one with the largest expected gain is asked.
-// The number of tokens to verify follows from the chance that they are right
-// (per sequence and class of confidence, starting from the average of all sequences) and from the
-// measured cost of rows: see width_choice.h. Free drafts are made even where none is verified, and
-// compared with the tokens drawn, so that a sequence whose text becomes predictable is noticed at
-// no cost.
+// that compute. Of free drafts the first one of the highest class of confidence is used, unless a
+// proposer that computes is more likely to be right and worth its time. Of several that compute,
+// the one with the largest expected gain is asked. The number of tokens to verify follows from the
+// chance that they are right (per sequence and class of confidence, starting from the average of
+// all sequences) and from the measured cost of rows: see width_choice.h. Free drafts are made even
+// where none is verified, and compared with the tokens drawn, so that a sequence whose text becomes
+// predictable is noticed at no cost.
 //
 // Verification is by equality, for every request: the token at each position is drawn from the
 // target's logits exactly as without drafts (the noise is addressed by seed, sample, position and
@@ -75,6 +75,7 @@ class Speculator {
 
   struct State {
     Draft draft;  ///< of this step
+    Draft rival;  ///< of a proposer that is asked after that draft's
     size_t proposer = 0;
     std::vector<std::array<Acceptance, kConfidences>> acceptance;  ///< per proposer
     int32_t idle_steps = 0;  ///< since a draft token of it was verified

@@ -28,6 +28,7 @@ namespace request_fields {
 
 inline constexpr double kTextBytes = 16u << 20;
 inline constexpr double kSchemaBytes = 256u << 10;
+inline constexpr double kPredictionBytes = 1u << 20;
 inline constexpr double kTokens = 1'048'576;
 inline constexpr double kMonthS = 30.0 * 24 * 3600;
 inline constexpr double kWeekMs = 7.0 * 24 * 3600 * 1000;
@@ -146,6 +147,13 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .meaning = "`text`: the prompt is continued. `message`: the prompt is a user's message, "
                     "rendered by the model's chat template; a model without one continues it.",
          .choices = kPromptForms}),
+    row(&GenerateRequest::suffix,
+        {.name = "suffix",
+         .type = FieldType::kText,
+         .unit = "bytes",
+         .meaning = "With `prompt`: the text that follows the answer, which then fills the gap. "
+                    "Refused for a model without tokens for it.",
+         .max = kTextBytes}),
     row(&GenerateRequest::prompt_ids,
         {.name = "prompt_ids",
          .type = FieldType::kIdList,
@@ -315,6 +323,13 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .type = FieldType::kBool,
          .meaning = "Draft tokens ahead and verify several in one step where that is faster; the "
                     "text is the same."}),
+    row(&GenerateRequest::prediction,
+        {.name = "prediction",
+         .type = FieldType::kText,
+         .unit = "bytes",
+         .meaning = "A text that the answer may resemble, such as a file before an edit. Where "
+                    "they agree the answer comes sooner; it is the same.",
+         .max = kPredictionBytes}),
     row(&GenerateRequest::draft,
         {.name = "draft",
          .type = FieldType::kName,

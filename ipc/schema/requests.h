@@ -42,6 +42,7 @@ struct GenerateRequest {
   std::string model = "default";     ///< a role or a model's name
   std::string prompt;                ///< text; or
   std::string prompt_as = "text";    ///< or message: a user's, if the model has a chat template
+  std::string suffix;                ///< text that follows the answer, which fills the gap
   std::vector<int32_t> prompt_ids;   ///< token ids, computed exactly as given; or
   JsonText messages;                 ///< a list of objects, for the model's chat template
   JsonText tools;                    ///< a list of objects: the functions passed to the template
@@ -77,6 +78,7 @@ struct GenerateRequest {
   std::string priority = "normal";  ///< interactive, normal, batch
   int64_t deadline_ms = 0;          ///< from receipt; 0: none
   bool speculate = true;            ///< draft tokens: the same text, sooner
+  std::string prediction;           ///< a text that the answer may resemble, as a draft
   std::string draft = "auto";       ///< draft model in addition to lookup: auto, none, or a name
   std::string cache = "disk";       ///< where the prefix is looked up and kept: off, memory, disk
   int64_t cache_keep_s = 0;         ///< the prompt's prefix is not evicted from disk for this long

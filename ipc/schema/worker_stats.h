@@ -11,9 +11,12 @@ namespace hearth::ipc {
 /// The model's own layer for drafting, in settings, requests and reports.
 inline constexpr const char* kDraftLayerName = "mtp";
 
+/// A request's own prediction of its text, in reports.
+inline constexpr const char* kPredictionName = "prediction";
+
 /// The drafted tokens of one proposer.
 struct ProposerStats {
-  std::string name;  ///< lookup, draft (a draft model), mtp (the model's own layer), script
+  std::string name;  ///< lookup, draft (a draft model), mtp (its own layer), prediction, script
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;
   bool operator==(const ProposerStats&) const = default;

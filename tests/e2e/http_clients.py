@@ -102,6 +102,13 @@ try:
     raise AssertionError("a conversation without a template was counted")
 except anthropic.BadRequestError as error:
     assert "chat template" in error.body["error"]["message"], error.body
+# A prediction changes nothing but the time.
+guess = dict(model="caller", messages=hello, max_tokens=40, seed=7)
+plain = client.chat.completions.create(**guess).choices[0].message.content
+predicted = client.chat.completions.create(**guess, prediction={"type": "content", "content": plain})
+assert predicted.choices[0].message.content == plain
+assert predicted.usage.completion_tokens_details.accepted_prediction_tokens is not None
+
 # Calls of functions, which the grammar enforces.
 schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 4}}, "required": ["city"]}
 function = {"name": "get_weather", "description": "d", "parameters": schema}

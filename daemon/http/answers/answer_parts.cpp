@@ -18,13 +18,24 @@ Json with_volatile_lines(const Call& call, Json usage) {
 }
 }  // namespace
 
-Json usage_json(const Call& call, const ipc::Usage& usage) {
-  return with_volatile_lines(
+Json usage_json(const Call& call, const ipc::Usage& usage,
+                const ipc::SpeculationStats& speculation) {
+  Json out = with_volatile_lines(
       call, {{"prompt_tokens", usage.prompt_tokens},
              {"completion_tokens", usage.output_tokens},
              {"total_tokens", usage.prompt_tokens + usage.output_tokens},
              {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
              {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}});
+  if (call.request.prediction.empty()) return out;
+  uint64_t accepted = 0, rejected = 0;
+  for (const ipc::ProposerStats& each : speculation.by) {
+    if (each.name != ipc::kPredictionName) continue;
+    accepted += each.accepted_tokens;
+    rejected += each.drafted_tokens - each.accepted_tokens;
+  }
+  out["completion_tokens_details"]["accepted_prediction_tokens"] = accepted;
+  out["completion_tokens_details"]["rejected_prediction_tokens"] = rejected;
+  return out;
 }
 
 Json chat_message(const Sample& sample) {

@@ -39,7 +39,8 @@ struct Sample {
 // ---- OpenAI's completion APIs.
 /// Empty: the sample was cancelled or its deadline has passed, and an error follows.
 std::string finish_reason(std::string_view reason);
-Json usage_json(const Call& call, const ipc::Usage& usage);
+Json usage_json(const Call& call, const ipc::Usage& usage,
+                const ipc::SpeculationStats& speculation);
 /// Chat: {"role":"assistant","content":...,"reasoning_content":...,"tool_calls":[...]}
 Json chat_message(const Sample& sample);
 

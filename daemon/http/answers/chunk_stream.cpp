@@ -122,7 +122,7 @@ class ChunkStream final : public AnswerWriter {
   void done(const ipc::DoneEvent& event, std::string* out) override {
     if (call_.include_usage) {
       *out += fmt::format("{}\"choices\":[],\"usage\":{}}}\n\n", begin_,
-                          ipc::dump_json(usage_json(call_, event.usage)));
+                          ipc::dump_json(usage_json(call_, event.usage, event.speculation)));
     }
     *out += "data: [DONE]\n\n";
   }

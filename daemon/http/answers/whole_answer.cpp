@@ -135,7 +135,7 @@ class WholeAnswer final : public AnswerWriter {
     *out += R"(],"usage":)";
     ipc::Usage usage = event.usage;
     if (call_.scores_prompt) usage.output_tokens = 0;
-    *out += ipc::dump_json(usage_json(call_, usage));
+    *out += ipc::dump_json(usage_json(call_, usage, event.speculation));
     *out += '}';
   }
 

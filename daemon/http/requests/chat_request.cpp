@@ -127,6 +127,30 @@ void take_chat_messages(Members& in, Api api, Json& request) {
   request["messages"] = std::move(out);
 }
 
+namespace {
+
+/// {"type": "content", "content": a text or text parts}
+void take_prediction(Members& in, Json& request) {
+  Json* const prediction = in.take("prediction");
+  if (prediction == nullptr) return;
+  if (!prediction->is_object()) return in.wrong("prediction", *prediction, "an object");
+  Members inner(*prediction, "prediction.");
+  if (inner.text("type").value_or("content") != "content") {
+    inner.unsupported("type", "only content is supported");
+  }
+  if (Json* const content = inner.take("content")) {
+    if (auto text = text_of(*content, {"text"}, "prediction.content", in)) {
+      request["prediction"] = *std::move(text);
+    }
+  } else {
+    inner.invalid("content", "absent, want a string");
+  }
+  inner.check_unknown();
+  in.join(inner);
+}
+
+}  // namespace
+
 Result<Call> parse_chat(Json& body, const PromptRules& rules) {
   Call call{.api = Api::kChat};
   ipc::LargeJson request(new_request());
@@ -158,6 +182,7 @@ Result<Call> parse_chat(Json& body, const PromptRules& rules) {
   take_retention(in, request);
   in.pass("chat_template_kwargs", request, "template_kwargs");
   take_reasoning(in, request);
+  take_prediction(in, request);
   in.only("modalities", {Json::array({"text"})});
   take_ignored(in, call.api);
   HEARTH_TRY(in.finish());

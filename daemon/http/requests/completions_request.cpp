@@ -67,6 +67,8 @@ Result<Call> parse_completions(Json& body) {
   take_sampling(in, request);
   take_stream(in, call);
   in.pass("raw", request);
+  in.pass("suffix", request);
+  in.pass("prediction", request);
   in.pass("parse_special", request);
   in.pass("prompt_logprobs", request);
   if (call.stream && call.echo) in.unsupported("echo", "is not supported in a stream");
@@ -81,7 +83,6 @@ Result<Call> parse_completions(Json& body) {
     request["prompt_logprobs"] = true;
   }
   take_ignored(in, call.api);
-  in.only("suffix", {});
   const Json* best_of = in.take("best_of");
   if (best_of != nullptr && *best_of != (request.contains("n") ? request["n"] : Json(1))) {
     in.unsupported("best_of", "only the value of n is supported");

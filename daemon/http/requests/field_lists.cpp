@@ -21,7 +21,6 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
     {"service_tier", Accepts::kText, kAll, "there is one tier"},
     {"store", Accepts::kFalse, kChat | kResponses, "answers are not stored"},
     {"verbosity", Accepts::kText, kChat, "models here have no such switch"},
-    {"prediction", Accepts::kObject, kChat, "would change the speed only"},
     {"prompt_cache_key", Accepts::kText, kOpenAi, "prefixes are found by their content"},
     {"cache_prompt", Accepts::kFlag, kAll, "prefixes are cached by `cache`"},
     {"background", Accepts::kFalse, kResponses, "as it is anyway"},

@@ -81,7 +81,7 @@ void take_generate_prompt(Members& in, Json& request, Call& call) {
   std::string prompt = in.text("prompt").value_or("");
   const std::string system = in.text("system").value_or("");
   const bool raw = in.flag("raw", false);
-  in.only("suffix", {""});
+  const std::string suffix = in.text("suffix").value_or("");
   in.only("images", {Json::array()});
   if (const Json* context = in.take("context"); context != nullptr && *context != Json::array()) {
     in.unsupported("context", "is not supported; send the conversation to /api/chat");
@@ -89,8 +89,12 @@ void take_generate_prompt(Members& in, Json& request, Call& call) {
   if (const auto own = in.text("template"); own && !own->empty()) {
     in.unsupported("template", "is not supported; raw: true uses none, else the model's own");
   }
-  call.loads = prompt.empty() && system.empty();
-  if (raw) {
+  call.loads = prompt.empty() && system.empty() && suffix.empty();
+  if (!suffix.empty()) {
+    if (!system.empty()) in.invalid("system", "met it with suffix, want text alone");
+    request["prompt"] = std::move(prompt);
+    request["suffix"] = suffix;
+  } else if (raw) {
     if (!system.empty()) in.invalid("system", "met it with raw, want all of the text in prompt");
     request["prompt"] = std::move(prompt);
     request["parse_special"] = true;

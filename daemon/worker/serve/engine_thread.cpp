@@ -41,6 +41,14 @@ void warn_no_draft(const std::filesystem::path& draft, const Error& error) {
            error.message);
 }
 
+/// How the model reads texts that are not prompts.
+Result<void> read_forms(const models::GgufFile& file, const models::Tokenizer& tokenizer,
+                        EngineLoaded* out) {
+  HEARTH_ASSIGN_OR_RETURN(out->text_end, models::load_text_end(file, tokenizer));
+  HEARTH_ASSIGN_OR_RETURN(out->fill_marks, models::load_fill_marks(file, tokenizer));
+  return {};
+}
+
 }  // namespace
 
 EngineThread::EngineThread(const ServeOptions& options, const Clock& clock)
@@ -108,7 +116,7 @@ Result<EngineLoaded> EngineThread::load() {
                  .bytes = static_cast<uint64_t>(work.expert_bytes),
                  .share = work.experts_used};
   out.sampling = sampling_defaults(file, options_.sampling);
-  HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
+  HEARTH_TRY(read_forms(file, *tokenizer_, &out));
   out.device = ops.device;
   if (out.info.drafts) out.draft = ipc::kDraftLayerName;
   std::unique_ptr<engine::DraftModel> draft;

@@ -23,6 +23,7 @@
 #include "models/model.h"
 #include "models/template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/vocabulary/fill_marks.h"
 
 namespace hearth::engine {
 class DraftModel;
@@ -41,7 +42,8 @@ struct EngineLoaded {
   kernels::DeviceInfo device;
   int32_t context_length = 0;
   std::optional<int32_t> text_end;  ///< see models::load_text_end
-  uint64_t kv_bytes = 0;            ///< the draft model's included
+  std::optional<models::FillMarks> fill_marks;
+  uint64_t kv_bytes = 0;  ///< the draft model's included
   int64_t load_ms = 0;
   std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};

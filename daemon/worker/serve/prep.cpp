@@ -145,7 +145,7 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
 /// Whether the prompt is to be rendered as a user's message, and the model has a template for it.
 bool is_message(const PrepModel& model, const ipc::GenerateRequest& request) {
   return request.prompt_as == "message" && request.prompt_ids.empty() && request.messages.empty() &&
-         model.templates != nullptr && !model.templates->empty();
+         request.suffix.empty() && model.templates != nullptr && !model.templates->empty();
 }
 
 /// `request` with its prompt as the conversation's only message.
@@ -156,8 +156,37 @@ ipc::GenerateRequest as_conversation(const ipc::GenerateRequest& request) {
   return out;
 }
 
+/// The prompt of a request with `suffix`.
+Result<std::vector<int32_t>> fill_tokens(const PrepModel& model,
+                                         const ipc::GenerateRequest& request,
+                                         models::EncodePause* pause) {
+  if (!request.prompt_ids.empty() || !request.messages.empty()) {
+    return Error::invalid("suffix: met it without prompt, want the text before it as prompt",
+                          "suffix");
+  }
+  if (!model.fill_marks) {
+    return Error::unsupported(
+        fmt::format("suffix: model {} has no tokens for filling in a text", model.name), "suffix");
+  }
+  HEARTH_TRY(check_could_fit(model, request.prompt.size(), "prompt"));
+  HEARTH_TRY(check_could_fit(model, request.suffix.size(), "suffix"));
+  const auto encode = [&](std::string_view text, bool add_bos) {
+    return model.tokenizer->encode(
+        text, {.add_bos = add_bos, .parse_special = request.parse_special, .pause = pause});
+  };
+  std::vector<int32_t> out = encode("", !request.raw);
+  const std::vector<int32_t> body =
+      model.fill_marks->prompt(encode(request.prompt, false), encode(request.suffix, false));
+  out.insert(out.end(), body.begin(), body.end());
+  return out;
+}
+
 Result<Prompt> prompt_of(const PrepModel& model, const ipc::GenerateRequest& request,
                          models::EncodePause* pause) {
+  if (!request.suffix.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, fill_tokens(model, request, pause));
+    return Prompt{std::move(tokens), {}};
+  }
   if (!request.prompt_ids.empty()) {
     HEARTH_TRY(check_ids(model, request.prompt_ids, "prompt_ids"));
     return Prompt{request.prompt_ids, {}};
@@ -296,6 +325,10 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
     const std::vector<int32_t> ends =
         prompt.reading ? model.chat->end_ids(*prompt.reading, model.end_ids) : model.end_ids;
     to.stop_ids.insert(to.stop_ids.end(), ends.begin(), ends.end());
+    if (!generate.suffix.empty()) {
+      const std::vector<int32_t>& marks = model.fill_marks->ends;
+      to.stop_ids.insert(to.stop_ids.end(), marks.begin(), marks.end());
+    }
   }
   if (prompt.reading) {
     to.reasoning = model.chat->reasoning_bound(*prompt.reading, generate.reasoning_budget);
@@ -304,6 +337,10 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   to.sampling = sampling_of(generate, model.sampling);
   if (prompt.banned) to.sampling.logit_bias.emplace_back(*prompt.banned, kBan);
   to.speculate = generate.speculate;
+  if (generate.speculate && !generate.prediction.empty()) {
+    to.prediction =
+        model.tokenizer->encode(generate.prediction, {.add_bos = false, .pause = pause});
+  }
   to.use_draft = generate.draft != "none";
   to.use_prefix_cache = generate.cache != "off";
   to.use_prefix_store = generate.cache == "disk";

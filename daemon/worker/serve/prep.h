@@ -18,6 +18,7 @@
 #include "kernels/base/result.h"
 #include "models/template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/vocabulary/fill_marks.h"
 
 namespace hearth::worker {
 
@@ -35,6 +36,7 @@ struct PrepModel {
   bool generates = true;
   models::Pooling pooling = models::Pooling::kNone;  ///< as given in the model's file
   std::optional<int32_t> text_end{};                 ///< appended to a text to embed
+  std::optional<models::FillMarks> fill_marks{};     ///< for requests with `suffix`
   ipc::SamplingDefaults sampling{};                  ///< for fields that a request does not set
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,

@@ -46,6 +46,7 @@ PrepModel prep_model(const EngineLoaded& loaded, const std::string& tool_form) {
   model.generates = loaded.info.generates;
   model.pooling = loaded.info.pooling;
   model.text_end = loaded.text_end;
+  model.fill_marks = loaded.fill_marks;
   model.sampling = loaded.sampling;
   return model;
 }

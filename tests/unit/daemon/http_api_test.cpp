@@ -203,7 +203,6 @@ TEST_CASE("unsupported fields are refused by name") {
       {Api::kCompletions, R"({"prompt":"a","echo":true,"stream":true})", "echo", kNot},
       {Api::kCompletions, R"({"prompt":"a","prompt_logprobs":true,"stream":true})",
        "prompt_logprobs", kNot},
-      {Api::kCompletions, R"({"prompt":"a","suffix":"b"})", "suffix", kNot},
       {Api::kCompletions, R"({"prompt":"a","best_of":3})", "best_of", kNot},
       {Api::kCompletions, R"({"prompt":["a",[-1]]})", "prompt", kInvalid},
       {Api::kCompletions, R"({"prompt":7})", "prompt", kInvalid},

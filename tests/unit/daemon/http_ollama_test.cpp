@@ -101,7 +101,7 @@ TEST_CASE("messages with calls and results, and their thinking") {
 
 TEST_CASE("what is not supported is refused by name") {
   const std::pair<std::string, const char*> generate[] = {
-      {R"("prompt":"a","suffix":"b")", "suffix"},
+      {R"("prompt":"a","suffix":"b","system":"s")", "system"},
       {R"("prompt":"a","images":["aGk="])", "images"},
       {R"("prompt":"a","context":[1,2])", "context"},
       {R"("prompt":"a","template":"{{ .Prompt }}")", "template"},

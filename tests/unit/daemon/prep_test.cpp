@@ -200,6 +200,48 @@ TEST_CASE("a draft requested by name is the loaded one, or refused with both nam
   CHECK(f.good(in).use_draft);
 }
 
+TEST_CASE("a prediction becomes tokens without BOS, unless nothing is drafted") {
+  const Fixture f;
+  ipc::WorkerRequest in = Fixture::request("the abc");
+  in.generate().prediction = "abc<|end|>";
+  const engine::Request out = f.good(in);
+  CHECK(out.prediction == f.tokenizer->encode("abc<|end|>", {.add_bos = false}));
+  CHECK(out.prompt == f.good(Fixture::request("the abc")).prompt);
+  in.generate().speculate = false;
+  CHECK(f.good(in).prediction.empty());
+}
+
+TEST_CASE("a text behind the answer: the prompt has the model's marks, which end the answer") {
+  Fixture f;
+  ipc::WorkerRequest in = Fixture::request("ab");
+  in.generate().suffix = "the";
+  CHECK(f.bad(in).code == ErrorCode::kUnsupported);
+  CHECK(f.bad(in).field == "suffix");
+  f.model.fill_marks = {.prefix = 300, .suffix = 301, .middle = 302, .ends = {300, 301, 302, 299}};
+  const auto tokens = [&](const char* text) {
+    return f.tokenizer->encode(text, {.add_bos = false});
+  };
+  std::vector<int32_t> want = {1, 300};
+  const auto add = [&](const std::vector<int32_t>& ids) {
+    want.insert(want.end(), ids.begin(), ids.end());
+  };
+  add(tokens("ab"));
+  add({301});
+  add(tokens("the"));
+  add({302});
+  CHECK(f.good(in).prompt == want);
+  for (const int32_t id : {299, 300, 301, 302, 2}) {
+    CHECK(std::ranges::count(f.good(in).stop_ids, id) == 1);
+  }
+  // The marks in a text stay text.
+  in.generate().suffix = "the<|end|>";
+  CHECK(std::ranges::count(f.good(in).prompt, 300) == 1);
+  in.generate().raw = true;
+  CHECK(f.good(in).prompt.front() == 300);
+  in.generate().prompt_ids = {5};
+  CHECK(f.bad(in).field == "suffix");
+}
+
 TEST_CASE("raw adds nothing in front; ids are taken unchanged; ignore_eos lets EOS pass") {
   const Fixture f;
   ipc::WorkerRequest raw = Fixture::request("abc");

@@ -51,6 +51,8 @@ GenerateRequest every_field_set() {
   r.priority = "batch";
   r.deadline_ms = 60'000;
   r.speculate = false;
+  r.prediction = "once";
+  r.suffix = "end";
   r.draft = "small";
   r.cache = "memory";
   r.cache_keep_s = 60;
