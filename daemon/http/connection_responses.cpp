@@ -30,7 +30,7 @@ void Connection::read_conversation(ParsedBody body) {
                            [self = shared_from_this(), waiting](Result<std::string> items) {
                              if (self->closed_) return;
                              self->on_conversation(std::move(*waiting), std::move(items));
-                             if (!self->closed_ && !self->busy()) self->go_on();
+                             if (!self->closed_ && self->parsing_bytes_ == 0) self->go_on();
                            });
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/broker/responses/response_keeper.h"
 #include "kernels/database/sqlite.h"
 #include "tests/temp_dir.h"
+#include "tests/unit/daemon/broker_sim.h"
 #include "tests/unit/engine/faulty_vfs.h"
 
 namespace hearth::broker {
@@ -278,6 +279,23 @@ TEST_CASE("the keeper answers in order, and loses answers beyond its queue") {
   wait();
   CHECK(keeper.stats().entries == 0);
   CHECK(keeper.stats().bytes == 0);
+}
+
+TEST_CASE("answers that wait to be written count like their owner's requests") {
+  Config config;
+  config.limits.max_queued_bytes_per_owner = 10'000;
+  BrokerSim sim({{"a", {}}}, config);
+  boost::asio::io_context io;
+  const auto open = boost::asio::make_work_guard(io);
+  SideThread side(io), store(io, 0);
+  sim.dispatcher.set_side_thread(side, &store);
+  bool written = false;
+  store.run(
+      7, 8'000, [] {}, [&written] { written = true; });
+  CHECK(sim.dispatcher.admit(BrokerSim::user(7), 3'000, 0).error().code == ErrorCode::kBusy);
+  CHECK(sim.dispatcher.admit(BrokerSim::user(8), 3'000, 0).ok());
+  while (!written) REQUIRE(io.run_one_for(std::chrono::seconds(60)) == 1);
+  CHECK(sim.dispatcher.admit(BrokerSim::user(7), 3'000, 0).ok());
 }
 
 TEST_CASE("a folder that cannot be made is a problem, and no more") {
