@@ -117,11 +117,12 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                        known.insert(database_name(name));
                      }
                    }),
-      http_(dispatcher_, output_, reports_, side_, acceptor_, shares_) {
+      http_(dispatcher_, output_, reports_, side_, responses_, acceptor_, shares_) {
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);
-  dispatcher_.set_side_thread(side_);
+  dispatcher_.set_side_thread(side_, &responses_.thread());
+  reports_.set_responses(responses_);
   dispatcher_.on_done([this](uint32_t owner, const std::string& id, const ipc::DoneEvent& done) {
     cache_verbs_.misses().note(owner, id, done);
   });
@@ -459,6 +460,7 @@ void Broker::every_tick() {
   dispatcher_.tick();
   model_verbs_.tick();
   disk_budget_.tick(clock_.now_us());
+  responses_.tick(clock_.now_us());
   if (ticks_ % kFilesEveryTicks == 1 && drain_deadline_us_ == 0) {
     models_.refresh();
     model_facts_.refresh(models_.models());
@@ -576,7 +578,7 @@ void Broker::check_drained() {
     return;
   }
   // For TCP, at least one tick has passed since libzmq took the last answer.
-  const bool sent = !output_.has_backlog() && clients_->idle() && http_.idle();
+  const bool sent = !output_.has_backlog() && clients_->idle() && http_.idle() && responses_.idle();
   if ((residency_.empty() && sent) || late) {
     log_info("stopped", "workers_left={} unsent_bytes={}", residency_.empty() ? 0 : 1,
              output_.total_bytes());

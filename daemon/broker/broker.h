@@ -29,6 +29,7 @@
 #include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/residency/model_facts.h"
 #include "daemon/broker/residency/residency.h"
+#include "daemon/broker/responses/response_keeper.h"
 #include "daemon/broker/transport/output_buffer.h"
 #include "daemon/broker/transport/server.h"
 #include "daemon/broker/transport/tcp_door.h"
@@ -117,6 +118,7 @@ class Broker {
   std::set<uint64_t> behind_;     // connections of clients_ held until they read their backlog
   std::unique_ptr<EventHub> events_;
   SideThread side_{io_};
+  ResponseKeeper responses_{io_};
   HttpFront http_;
 
   int64_t drain_deadline_us_ = 0;  // 0: not draining

@@ -1,9 +1,11 @@
 #include "daemon/broker/http_front.h"
 
+#include <chrono>
 #include <string_view>
 #include <utility>
 
 #include "kernels/base/log.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::broker {
 namespace {
@@ -18,6 +20,7 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
                              const std::filesystem::path& runtime_dir,
                              const std::string& instance) {
   if (!config.http.enabled) return {};
+  keep_responses(config);
   http::ServerConfig server;
   server.socket = runtime_dir / "http.sock";
   server.listen = config.http.listen;
@@ -37,6 +40,30 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.instance = instance.substr(0, 8);
   HEARTH_ASSIGN_OR_RETURN(server_, http::HttpServer::open(io, server, *this));
   return {};
+}
+
+void HttpFront::keep_responses(const Config& config) {
+  cache_ = config.cache;
+  if (config.server.state_dir.empty()) return;
+  std::filesystem::path file = config.server.state_dir / "responses.db";
+  if (config.http.responses_keep_s == 0) return responses_.discard(std::move(file));
+  responses_.start({.file = std::move(file),
+                    .keep_s = config.http.responses_keep_s,
+                    .bytes = config.http.responses_bytes,
+                    .owner_bytes = config.http.responses_bytes_per_owner,
+                    .now_s =
+                        [] {
+                          return std::chrono::duration_cast<std::chrono::seconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                              .count();
+                        }},
+                   {.owner_bytes = narrow<size_t>(config.limits.max_queued_bytes_per_owner),
+                    .bytes = narrow<size_t>(config.limits.max_queued_bytes)});
+}
+
+// An owner whose prompts the configuration keeps off the disk has no answers there either.
+bool HttpFront::keeps_responses(uint32_t uid) const {
+  return responses_.enabled() && cache_.allowed(owner_name(uid), "disk") == "disk";
 }
 
 ipc::SendOutcome HttpFront::send(uint64_t exchange, const OutgoingView& outgoing) {

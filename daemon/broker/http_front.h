@@ -12,6 +12,7 @@
 #include "daemon/broker/process/loop_shares.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/requests/dispatcher.h"
+#include "daemon/broker/responses/response_keeper.h"
 #include "daemon/broker/transport/output_buffer.h"
 #include "daemon/http/server.h"
 
@@ -20,11 +21,12 @@ namespace hearth::broker {
 class HttpFront final : public http::Backend {
  public:
   HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side,
-            Acceptor& acceptor, LoopShares& shares)
+            ResponseKeeper& responses, Acceptor& acceptor, LoopShares& shares)
       : dispatcher_(dispatcher),
         output_(output),
         reports_(reports),
         side_(side),
+        responses_(responses),
         acceptor_(acceptor),
         shares_(shares) {}
 
@@ -51,6 +53,15 @@ class HttpFront final : public http::Backend {
   void submit(const http::Exchanger& from, const std::string& id, ipc::ComputeRequest request,
               size_t bytes) override;
   Result<void> end_reasoning(uint32_t uid, const std::string& id) override;
+  bool keeps_responses(uint32_t uid) const override;
+  void keep_response(uint32_t uid, http::KeptResponse response) override {
+    responses_.keep(uid, std::move(response));
+  }
+  void ask_kept(uint32_t uid, http::KeptQuery query,
+                std::function<void(Result<std::string>)> then) override {
+    responses_.ask(uid, std::move(query), std::move(then));
+  }
+  http::KeptStats kept_stats() const override { return responses_.stats(); }
   void gone(const http::Exchanger& from) override;
   void writable(const http::Exchanger& from) override;
   size_t backlog_bytes(const http::Exchanger& from) const override;
@@ -59,10 +70,14 @@ class HttpFront final : public http::Backend {
   ipc::HealthReply health() const override { return reports_.health(); }
 
  private:
+  void keep_responses(const Config& config);
+
   Dispatcher& dispatcher_;
   OutputBuffer& output_;
   const Reports& reports_;
   SideThread& side_;
+  ResponseKeeper& responses_;
+  CacheConfig cache_;  // whose texts may be on disk
   Acceptor& acceptor_;
   LoopShares& shares_;
   std::unique_ptr<http::HttpServer> server_;

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "daemon/http/answers/metrics.h"
+#include "daemon/http/parsed_body.h"
 #include "ipc/wire/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/match.h"
@@ -24,15 +25,6 @@ constexpr size_t kAheadBytes = 64 << 10;
 constexpr int64_t kLingerMs = 2'000;
 
 }  // namespace
-
-/// A parsed body, with the facts about its request that the answer needs.
-struct ParsedBody {
-  Route route;
-  bool may_chunk = false;
-  size_t bytes = 0;
-  using Asked = std::variant<Call, ipc::TokenizeRequest, CountCall, EmbeddingsCall>;
-  Result<Asked> asked;
-};
 
 namespace {
 
@@ -265,6 +257,9 @@ void Connection::handle(HttpRequest request) {
       if (!body.empty()) return respond({.body = std::move(body)});
       return respond_error(route_.api, Error::not_found("no model has this name", "model"));
     }
+    case Action::kResponse:
+    case Action::kResponseInput:
+    case Action::kRemoveResponse: return ask_kept();
     case Action::kEndReasoning: {
       const Result<void> ended = host_.backend().end_reasoning(uid_, route_.name);
       if (!ended) return respond_error(route_.api, ended.error());
@@ -276,12 +271,12 @@ void Connection::handle(HttpRequest request) {
           {.status = health.status == "draining" ? 503 : 200, .body = health_body(health)});
     }
     case Action::kMetrics:
-      return respond({.body = metrics_text(host_.backend().stats()),
+      return respond({.body = metrics_text(host_.backend().stats(), host_.backend().kept_stats()),
                       .type = "text/plain; version=0.0.4; charset=utf-8"});
     case Action::kPreflight:
       return respond({.status = 204,
                       .body = {},
-                      .fields = "Access-Control-Allow-Methods: GET, POST\r\n"
+                      .fields = "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
                                 "Access-Control-Allow-Headers: " +
                                 std::string(kAllowedHeaders) +
                                 "\r\n"
@@ -302,10 +297,15 @@ void Connection::show_model(std::string body) {
       Error::not_found(fmt::format("model '{}' not found", ipc::printable(*name)), "model"));
 }
 
+PromptRules Connection::prompt_rules() const {
+  return {.volatile_lines = host_.config().volatile_lines,
+          .keeps_answers = route_.api == Api::kResponses && host_.backend().keeps_responses(uid_)};
+}
+
 void Connection::parse(HttpRequest request) {
   const size_t bytes = request.body.size();
   if (bytes <= host_.config().inline_bytes) {
-    return begin(parse_body(route_, std::move(request), {host_.config().volatile_lines}));
+    return begin(parse_body(route_, std::move(request), prompt_rules()));
   }
   if (const Result<void> room = host_.backend().admit(uid_, bytes); !room) {
     return respond_error(route_.api, room.error(), kRetryMs);
@@ -317,8 +317,7 @@ void Connection::parse(HttpRequest request) {
     PromptRules rules;
     std::optional<ParsedBody> parsed{};
   };
-  auto work =
-      std::make_shared<Work>(Work{route_, std::move(request), {host_.config().volatile_lines}});
+  auto work = std::make_shared<Work>(Work{route_, std::move(request), prompt_rules()});
   host_.backend().run_aside(
       uid_, bytes,
       [work] { work->parsed = parse_body(work->route, std::move(work->request), work->rules); },
@@ -335,6 +334,9 @@ void Connection::on_parsed(ParsedBody body) {
 void Connection::begin(ParsedBody body) {
   const Api api = body.route.api;
   if (!body.asked) return respond_error(api, body.asked.error());
+  if (const auto* call = std::get_if<Call>(&*body.asked); call != nullptr && call->unread) {
+    return read_conversation(std::move(body));
+  }
   Exchange exchange{.number = request_, .api = api};
   ipc::ComputeRequest request = match(
       *body.asked,
@@ -362,6 +364,8 @@ void Connection::begin(ParsedBody body) {
           exchange.loads = true;
           return ipc::TokenizeRequest{.model = std::move(call.request.model), .text = " "};
         }
+        exchange.stores = call.store;
+        exchange.kept_input = std::exchange(call.kept_input, {});
         exchange.writer =
             make_answer_writer(call, fmt::format("{}-{}", host_.config().instance, exchange.number),
                                seconds_since_1970());

@@ -1,7 +1,7 @@
 #pragma once
 // One HTTP connection. It reads requests one after the other and answers each before it parses the
 // next, one per turn of its user. connection.cpp has input and deadlines, connection_answers.cpp
-// output.
+// output, connection_responses.cpp kept answers.
 
 #include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -98,9 +98,11 @@ struct Exchange {
   /// Prompts that are answered after the current one, and a request like it without its prompt.
   std::deque<FurtherPrompt> further{};
   ipc::GenerateRequest like{};
-  bool relaxed = false;    ///< `fields` names what a schema lost
-  int32_t max_tokens = 0;  ///< that the client wants; 0: as many as fit
-  std::string fields{};    ///< header lines of the answer about its request
+  bool relaxed = false;      ///< `fields` names what a schema lost
+  int32_t max_tokens = 0;    ///< that the client wants; 0: as many as fit
+  std::string fields{};      ///< header lines of the answer about its request
+  bool stores = false;       ///< the answer is kept, with:
+  std::string kept_input{};  ///< JSON list of its request's items
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {
@@ -130,6 +132,13 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void parse(HttpRequest request);
   void begin(ParsedBody body);
   void on_parsed(ParsedBody body);
+  PromptRules prompt_rules() const;
+  void read_conversation(ParsedBody body);
+  void on_conversation(ParsedBody body, Result<std::string> items);
+  void ask_kept();
+  void list_items(std::string kept, ItemPage page);
+  void end_ask(const Result<std::string>& body);
+  void keep_answer();
   void submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange);
   void submit_further();
   void respond(const Response& response);
@@ -173,7 +182,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   size_t charged_ = 0;          // bytes of an incoming request
   size_t answers_charged_ = 0;  // bytes of a long answer in out_ or writing_
   size_t unsent_counted_ = 0;   // bytes of all answers there
-  size_t parsing_bytes_ = 0;    // of a body being parsed on the side thread; 0: none
+  // Of a body that another thread parses or reads the conversation for; of a kept answer that is
+  // asked for. 0: none.
+  size_t parsing_bytes_ = 0;
   RequestReader reader_;
   bool reading_ = false;          // in_ is being filled, or waits for the user's turn
   bool going_on_ = false;         // go_on() waits for the user's turn

@@ -354,6 +354,7 @@ void Connection::on_event(const ipc::Event& event) {
       });
     }
     exchange.writer->done(*done, &out);
+    keep_answer();
     if (exchange.stream) {
       send_stream(out);
       end_stream();

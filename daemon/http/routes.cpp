@@ -58,6 +58,8 @@ constexpr std::array kElsewhere = {
 constexpr std::string_view kModelPrefix = "/v1/models/";
 constexpr std::string_view kRequestPrefix = "/v1/requests/";
 constexpr std::string_view kEndReasoningSuffix = "/end_reasoning";
+constexpr std::string_view kResponsePrefix = "/v1/responses/";
+constexpr std::string_view kInputItemsSuffix = "/input_items";
 constexpr std::string_view kVersion = "/v1";
 
 /// The part of a path between these two, still escaped; nothing: it is another path.
@@ -69,9 +71,36 @@ std::optional<std::string_view> between(std::string_view path, std::string_view 
   return path.substr(0, path.size() - suffix.size());
 }
 
-bool is_named(std::string_view path) {
-  return between(path, kModelPrefix, "") || between(path, kRequestPrefix, kEndReasoningSuffix);
+/// An action on what a path names.
+struct Named {
+  std::string_view method;
+  Action action = Action::kModel;
+  Scope scope = Scope::kRead;
+  std::string_view name;  ///< still escaped
+};
+
+/// Everything that can be done at a path with a name in it; none: it is another path.
+std::vector<Named> named_at(std::string_view path) {
+  if (const auto model = between(path, kModelPrefix, "")) {
+    return {{"GET", Action::kModel, Scope::kRead, *model}};
+  }
+  if (const auto request = between(path, kRequestPrefix, kEndReasoningSuffix)) {
+    return {{"POST", Action::kEndReasoning, Scope::kGenerate, *request}};
+  }
+  const auto is_id = [](std::optional<std::string_view> id) {
+    return id && id->find('/') == std::string_view::npos;
+  };
+  if (const auto id = between(path, kResponsePrefix, kInputItemsSuffix); is_id(id)) {
+    return {{"GET", Action::kResponseInput, Scope::kGenerate, *id}};
+  }
+  if (const auto id = between(path, kResponsePrefix, ""); is_id(id)) {
+    return {{"GET", Action::kResponse, Scope::kGenerate, *id},
+            {"DELETE", Action::kRemoveResponse, Scope::kGenerate, *id}};
+  }
+  return {};
 }
+
+bool is_named(std::string_view path) { return !named_at(path).empty(); }
 
 bool is_known(std::string_view path) {
   return is_named(path) || std::ranges::find(kRoutes, path, &Known::path) != kRoutes.end();
@@ -205,22 +234,26 @@ std::optional<Target> parse_target(const HttpRequest& head) {
   return Target{rest.substr(0, slash), rest.substr(slash)};
 }
 
-/// A path that contains the name of a model or the id of a request.
+/// A path that contains the name of a model, or the id of a request or an answer.
 std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
                                    std::string_view method, std::string_view path, Route* out) {
-  const auto model = between(path, kModelPrefix, "");
-  const auto request = between(path, kRequestPrefix, kEndReasoningSuffix);
-  const std::string known = model ? "GET" : "POST";
-  if (method != known) return Refusal{405, "this path knows " + known, known};
-  if (auto refusal = check_key(rules, head, model ? Scope::kRead : Scope::kGenerate)) {
-    return refusal;
+  const std::vector<Named> all = named_at(path);
+  const auto found = std::ranges::find(all, method, &Named::method);
+  if (found == all.end()) {
+    std::string allow;
+    for (const Named& each : all) {
+      allow += std::string(allow.empty() ? "" : ", ") + std::string(each.method);
+    }
+    return Refusal{405, "this path knows " + allow, allow};
   }
-  if (request && !is_json(head.content_types)) {
+  if (auto refusal = check_key(rules, head, found->scope)) return refusal;
+  // Other content types can be sent by a page of another origin without a preflight.
+  if (method == "POST" && !is_json(head.content_types)) {
     return Refusal{415, "want Content-Type: application/json"};
   }
-  const auto name = unescaped(model ? *model : *request);
+  const auto name = unescaped(found->name);
   if (!name) return Refusal{400, "the path has a malformed escape"};
-  out->action = model ? Action::kModel : Action::kEndReasoning;
+  out->action = found->action;
   out->name = *name;
   return std::nullopt;
 }
@@ -283,7 +316,10 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     }
     return std::nullopt;
   }
-  if (is_named(path)) return route_named(rules, head, method, path, out);
+  if (is_named(path)) {
+    if (query != std::string::npos) out->query = target->path.substr(query + 1);
+    return route_named(rules, head, method, path, out);
+  }
   if (!allow.empty()) return Refusal{405, "this path knows " + allow, allow};
   if (auto refusal = check_key(rules, head, Scope::kRead); refusal && refusal->status != 403) {
     return refusal;

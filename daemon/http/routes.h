@@ -18,6 +18,10 @@ enum class Action {
   kModels,
   kModel,         ///< one model, by name
   kEndReasoning,  ///< of a live request, by id
+  // Kept answers of the responses API, by id:
+  kResponse,
+  kResponseInput,
+  kRemoveResponse,
   kHealth,
   kMetrics,
   kEmbeddings,
@@ -36,7 +40,8 @@ enum class Action {
 struct Route {
   Action action = Action::kHealth;
   Api api = Api::kCompletions;  ///< also the format of errors
-  std::string name;             ///< kModel: the model; kEndReasoning: the request
+  std::string name;   ///< kModel: the model; kEndReasoning: the request; kept answers: the answer
+  std::string query;  ///< kept answers: after the question mark of the address
 };
 
 /// A status other than 200, and the reason.

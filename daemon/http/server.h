@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/http/kept_response.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/requests.h"
 #include "ipc/wire/frames.h"
@@ -80,6 +81,14 @@ class Backend {
                       size_t bytes) = 0;
   /// Ends the reasoning of a live request of this user, by the id of its answer or its own.
   virtual Result<void> end_reasoning(uint32_t uid, const std::string& id) = 0;
+  /// Whether answers to this user's requests are kept unless a request declines it.
+  virtual bool keeps_responses(uint32_t uid) const = 0;
+  /// Keeps an answer. A later question of the same user finds it; a failure is not reported here.
+  virtual void keep_response(uint32_t uid, KeptResponse response) = 0;
+  /// Calls `then` from the loop, with kNotFound if the user has no such answer.
+  virtual void ask_kept(uint32_t uid, KeptQuery query,
+                        std::function<void(Result<std::string>)> then) = 0;
+  virtual KeptStats kept_stats() const = 0;
   /// The client of this exchange has disconnected.
   virtual void gone(const Exchanger& from) = 0;
   /// There is room again for this exchange's answers.

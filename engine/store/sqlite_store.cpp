@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/store/bus_guard.h"
 #include "engine/store/store_schema.h"
 #include "engine/store/stored_row.h"
 #include "kernels/base/log.h"
 #include "kernels/base/numbers.h"
+#include "kernels/database/bus_guard.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;

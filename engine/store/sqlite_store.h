@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "engine/store/block_store.h"
-#include "engine/store/sqlite.h"
 #include "engine/store/store_contents.h"
 #include "engine/store/store_key.h"
 #include "engine/store/writer_lease.h"
+#include "kernels/database/sqlite.h"
 
 namespace hearth::engine {
 

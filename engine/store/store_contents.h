@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "engine/store/chunk_ranking.h"
-#include "engine/store/sqlite.h"
+#include "kernels/database/sqlite.h"
 
 namespace hearth::engine {
 

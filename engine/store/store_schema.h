@@ -18,7 +18,7 @@
 #include <string>
 
 #include "engine/store/chunk.h"
-#include "engine/store/sqlite.h"
+#include "kernels/database/sqlite.h"
 
 namespace hearth::engine {
 

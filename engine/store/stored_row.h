@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/store/sqlite.h"
 #include "engine/store/store_key.h"
+#include "kernels/database/sqlite.h"
 
 namespace hearth::engine {
 

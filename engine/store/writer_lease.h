@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/store/sqlite.h"
+#include "kernels/database/sqlite.h"
 
 namespace hearth::engine {
 

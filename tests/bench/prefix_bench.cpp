@@ -38,11 +38,11 @@
 
 #include "engine/engine.h"
 #include "engine/kv/chain_hash.h"
-#include "engine/store/sqlite.h"
 #include "engine/store/sqlite_store.h"
 #include "engine/store/store_thread.h"
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
+#include "kernels/database/sqlite.h"
 #include "models/gguf/gguf_file.h"
 #include "models/random_model.h"
 #include "tests/temp_dir.h"
@@ -326,7 +326,7 @@ void measure_no_hits(const Setup& setup) {
 std::pair<int64_t, int64_t> stored_bytes(const fs::path& folder, const engine::KvLayout& layout) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".db") continue;
-    auto database = engine::Database::open(entry.path());
+    auto database = Database::open(entry.path());
     HEARTH_CHECK(database.ok(), "{}", database.error().message);
     auto rows = database->prepare("SELECT idx, num_blocks, present, length(data) FROM chunk");
     HEARTH_CHECK(rows.ok(), "{}", rows.error().message);

@@ -158,6 +158,40 @@ client.responses.create(model="caller", max_output_tokens=5, input=[
     {"role": "user", "content": "Hi"}, output[0].model_dump(),
     {"type": "function_call_output", "call_id": output[0].call_id, "output": "rain"}])
 
+# The same by its id, with a call that a stream has made, and what is kept of it.
+result = [{"type": "function_call_output", "call_id": final.output[0].call_id, "output": "rain"}]
+turn = client.responses.create(model="caller", max_output_tokens=5, input=result, previous_response_id=final.id)
+assert turn.previous_response_id == final.id and turn.store is True, turn
+resent = client.responses.create(model="caller", max_output_tokens=5, store=False, input=[
+    {"role": "user", "content": "Hi"}, final.output[0].model_dump(exclude={"parsed_arguments"}), *result])
+assert resent.usage.input_tokens == turn.usage.input_tokens and resent.store is False, (resent, turn)
+found = client.responses.retrieve(turn.id)
+assert found.output_text == turn.output_text and found.usage == turn.usage, (found, turn)
+items = list(client.responses.input_items.list(turn.id, limit=2, order="asc"))  # two pages
+assert [item.type for item in items] == ["message", "function_call", "function_call_output"], items
+assert items[0].content[0].text == "Hi" and items[1].call_id == items[2].call_id, items
+client.responses.delete(turn.id)
+for gone in (
+    lambda: client.responses.retrieve(turn.id),
+    lambda: client.responses.delete(turn.id),
+    lambda: client.responses.retrieve(resent.id),
+):
+    try:
+        gone()
+        raise AssertionError("an answer that is not kept was found")
+    except openai.NotFoundError as error:
+        assert error.code == "not_found", error
+try:
+    client.responses.create(model="caller", input="so?", previous_response_id=turn.id)
+    raise AssertionError("a deleted answer was continued")
+except openai.BadRequestError as error:
+    assert error.code == "previous_response_not_found" and error.param == "previous_response_id", error
+try:
+    client.responses.create(model="caller", input="so?", conversation="conv_1")
+    raise AssertionError("a conversation was taken")
+except openai.BadRequestError as error:
+    assert error.param == "conversation", error
+
 ask = dict(model="caller", max_tokens=300, messages=hello,
            tools=[{"name": "get_weather", "description": "d", "input_schema": schema}],
            tool_choice={"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True})

@@ -19,7 +19,7 @@ namespace hearth::broker {
 
 struct ServerConfig {
   std::filesystem::path runtime_dir;  ///< sockets and lock; "": the default of ipc/files/paths.h
-  std::filesystem::path state_dir;    ///< prefixes on disk; "": the default of ipc/files/paths.h
+  std::filesystem::path state_dir;  ///< what is kept on disk; "": the default of ipc/files/paths.h
   std::vector<std::filesystem::path>
       model_dirs;           ///< searched in order; empty: the default of ipc/files/paths.h
   std::string admin_group;  ///< its members see and cancel all requests; "": no group
@@ -98,6 +98,10 @@ struct HttpConfig {
   int64_t body_timeout_ms = 60'000;    ///< for the body
   int64_t idle_timeout_ms = 60'000;    ///< between requests
   int64_t write_timeout_ms = 60'000;   ///< without progress by the reader
+  /// How long answers of /v1/responses are kept, under state_dir; 0: none are.
+  int64_t responses_keep_s = 30 * 86'400;
+  int64_t responses_bytes = int64_t{1} << 30;            ///< of all kept answers
+  int64_t responses_bytes_per_owner = int64_t{1} << 28;  ///< of one user's
 };
 
 /// Sampling defaults, for fields that neither the request nor the model's file sets.

@@ -60,6 +60,10 @@ void visit_http(Section& in, HttpConfig* http) {
   in.integer("body_timeout_ms", 100, kMaxMs, &http->body_timeout_ms);
   in.integer("idle_timeout_ms", 100, kMaxMs, &http->idle_timeout_ms);
   in.integer("write_timeout_ms", 100, kMaxMs, &http->write_timeout_ms);
+  in.integer("responses_keep_s", 0, int64_t{10} * 366 * 86'400, &http->responses_keep_s);
+  in.integer("responses_bytes", 1 << 20, int64_t{1} << 40, &http->responses_bytes);
+  in.integer("responses_bytes_per_owner", 1 << 20, int64_t{1} << 40,
+             &http->responses_bytes_per_owner);
 }
 
 template <class Section>

@@ -209,6 +209,9 @@ ipc::HealthReply Reports::health() const {
                                            resident.failures_in_row));
     }
   }
+  if (responses_ != nullptr && !responses_->problem().empty()) {
+    reply.problems.push_back("answers of /v1/responses are not kept: " + responses_->problem());
+  }
   reply.status = instance_.draining ? "draining" : reply.problems.empty() ? "ok" : "degraded";
   return reply;
 }

@@ -9,6 +9,7 @@
 #include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/residency/model_facts.h"
 #include "daemon/broker/residency/residency.h"
+#include "daemon/broker/responses/response_keeper.h"
 #include "ipc/schema/messages.h"
 #include "kernels/base/clock.h"
 
@@ -35,6 +36,9 @@ class Reports {
         residency_(residency),
         dispatcher_(dispatcher) {}
 
+  /// Health names why answers are not kept.
+  void set_responses(const ResponseKeeper& responses) { responses_ = &responses; }
+
   ipc::PongReply pong() const;
   ipc::ModelsReply models() const;
   /// The caller's requests; all requests for an administrator.
@@ -57,6 +61,7 @@ class Reports {
   ModelDirectory& directory_;
   const Residency& residency_;
   const Dispatcher& dispatcher_;
+  const ResponseKeeper* responses_ = nullptr;
 };
 
 }  // namespace hearth::broker

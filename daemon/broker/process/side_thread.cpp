@@ -9,12 +9,6 @@
 #include "daemon/broker/process/turns.h"
 
 namespace hearth::broker {
-namespace {
-
-constexpr int kNiceness = 10;
-
-}  // namespace
-
 SideThread::~SideThread() {
   *alive_ = false;
   if (!thread_.joinable()) return;
@@ -62,7 +56,7 @@ void SideThread::serve() {
   take_usual_turns();
   // On Linux the niceness applies to the calling thread only. Long requests may wait and streams
   // may not; where it is refused, they share the cores.
-  ::setpriority(PRIO_PROCESS, 0, kNiceness);
+  ::setpriority(PRIO_PROCESS, 0, niceness_);
   while (true) {
     for (std::function<void()>& work : inbox_.wait_and_drain(std::chrono::hours(1))) {
       if (!work) return;

@@ -21,7 +21,9 @@ inline constexpr size_t kInlineBytes = 64 << 10;
 
 class SideThread {
  public:
-  explicit SideThread(boost::asio::io_context& io) : io_(io) {}
+  /// `niceness`: of the thread, added to the process's.
+  explicit SideThread(boost::asio::io_context& io, int niceness = 10)
+      : io_(io), niceness_(niceness) {}
   ~SideThread();  // joins; work that has not begun is dropped
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
@@ -44,6 +46,7 @@ class SideThread {
   void serve();
 
   boost::asio::io_context& io_;
+  const int niceness_;
   Mailbox<std::function<void()>> inbox_{2};  // an empty function ends the thread
   std::thread thread_;                       // started with the first piece
   Turns<uint32_t, Job> waiting_;

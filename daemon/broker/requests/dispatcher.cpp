@@ -54,11 +54,16 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
 
 Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t tokens) const {
   const RequestTable::OwnerUse owner = table_.owner_use(caller.uid);
-  const Load load{.live = table_.size(),
-                  .owner_live = owner.requests,
-                  .queued_bytes = table_.queued_bytes() + (side_ ? side_->bytes() : 0),
-                  .owner_bytes = owner.bytes + (side_ ? side_->bytes_of(caller.uid) : 0),
-                  .owner_tokens = owner.tokens};
+  Load load{.live = table_.size(),
+            .owner_live = owner.requests,
+            .queued_bytes = table_.queued_bytes(),
+            .owner_bytes = owner.bytes,
+            .owner_tokens = owner.tokens};
+  for (const SideThread* thread : std::initializer_list<const SideThread*>{side_, store_}) {
+    if (thread == nullptr) continue;
+    load.queued_bytes += thread->bytes();
+    load.owner_bytes += thread->bytes_of(caller.uid);
+  }
   return admission_.admit(load, {.bytes = bytes, .tokens = tokens});
 }
 

@@ -48,7 +48,11 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void on_done(OnDone fn) { on_done_ = std::move(fn); }
   /// The thread that encodes large requests for a worker; without one, they are encoded on the io
   /// thread.
-  void set_side_thread(SideThread& side) { side_ = &side; }
+  /// `store`: writes answers; the bytes that wait for it count like requests. Null: there is none.
+  void set_side_thread(SideThread& side, const SideThread* store = nullptr) {
+    side_ = &side;
+    store_ = store;
+  }
   /// The storage tiers that requests may use.
   void set_cache(const CacheConfig& cache) { cache_ = cache; }
 
@@ -139,6 +143,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   Residency& residency_;
   OutputBuffer& output_;
   SideThread* side_ = nullptr;
+  const SideThread* store_ = nullptr;
   TokenLogs logs_;
   RequestTable table_;
   uint64_t watchers_made_ = 0;

@@ -125,8 +125,9 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
               {"tools", response_tools(call.request)},
               {"top_p", nullptr},
               {"max_output_tokens", nullptr},
-              {"previous_response_id", nullptr},
-              {"store", false},
+              {"previous_response_id",
+               call.previous_response_id.empty() ? Json() : Json(call.previous_response_id)},
+              {"store", call.store},
               {"truncation", "disabled"},
               {"usage", nullptr}};
   // Null means the model's own default (/v1/models/ID).
@@ -156,6 +157,18 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
              {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
              {"total_tokens", usage.prompt_tokens + usage.output_tokens}});
   return out;
+}
+
+KeptResponse kept_response(const Call& call, const Head& head, Json response) {
+  KeptResponse kept{.id = head.id,
+                    .previous_id = call.previous_response_id,
+                    .created_s = head.created_s,
+                    .head = {},
+                    .output = ipc::dump_json(response["output"]),
+                    .input = {}};
+  response.erase("output");
+  kept.head = ipc::dump_json(response);
+  return kept;
 }
 
 Json stop_reason(const Sample& sample) {

@@ -51,6 +51,8 @@ Json response_message(const Head& head, std::string_view text, std::string_view 
 /// `done` null: still in progress.
 Json response_json(const Call& call, const Head& head, const Sample* sample,
                    const ipc::DoneEvent* done);
+/// What of a complete answer is kept, without its request's input.
+KeptResponse kept_response(const Call& call, const Head& head, Json response);
 
 // ---- Anthropic's messages.
 /// Blocks of thinking, text and tool_use.

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/http/kept_response.h"
 #include "daemon/http/requests/api_request.h"
 #include "ipc/schema/deltas.h"
 #include "ipc/schema/events.h"
@@ -47,6 +48,8 @@ class AnswerWriter {
   /// In place of done(), if further prompts of the request are answered next.
   virtual void next_prompt(const ipc::DoneEvent&) {}
   virtual void done(const ipc::DoneEvent& event, std::string* out) = 0;
+  /// After done(): the answer of a request with `store`, to be kept with its input.
+  virtual KeptResponse take_kept() { return {}; }
   /// An error after a stream has begun; ends it.
   virtual void failed(const Error& error, std::string* out) = 0;
 };
@@ -65,6 +68,21 @@ std::string models_body(const ipc::ModelsReply& reply);
 /// One entry of that list; empty: no such name.
 std::string model_body(const ipc::ModelsReply& reply, std::string_view name);
 std::string health_body(const ipc::HealthReply& reply);
+
+/// Which items of a kept answer's input to list.
+struct ItemPage {
+  size_t limit = 20;
+  bool ascending = false;
+  std::string after{};  ///< id of the item before the first; "": from the beginning
+};
+/// From the query of an address of a kept answer, which has no pages unless it `lists` its input.
+/// An error names the parameter.
+Result<ItemPage> parse_item_page(std::string_view query, bool lists);
+/// OpenAI's list of the items in `kept` ({"items":[...]}), the input of the answer `response_id`.
+/// Items without an id get one that is the same in each call.
+Result<std::string> input_items_body(std::string kept, std::string_view response_id,
+                                     const ItemPage& page);
+std::string removed_response_body(std::string_view response_id);
 
 // Ollama's API. Its lists of models; empty: no such name.
 std::string ollama_tags_body(const ipc::ModelsReply& reply);

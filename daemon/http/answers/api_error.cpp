@@ -35,8 +35,13 @@ std::string_view anthropic_type(int status) {
 }
 
 // The error code that clients of this API test for, if it has one.
-std::string openai_code(int status, ErrorCode code) {
+std::string openai_code(int status, const Error& error) {
+  const ErrorCode code = error.code;
   if (status == 401) return "invalid_api_key";
+  if (code == ErrorCode::kNotFound && error.field == "previous_response_id") {
+    return "previous_response_not_found";
+  }
+  if (code == ErrorCode::kNotFound && error.field == "response_id") return "not_found";
   if (code == ErrorCode::kContextOverflow) return "context_length_exceeded";
   if (status == 404) return code == ErrorCode::kNotFound ? "model_not_found" : "not_found";
   if (code == ErrorCode::kBusy) return "rate_limit_exceeded";
@@ -81,7 +86,7 @@ std::string error_body(Api api, int status, const Error& error, std::string_view
                           {{"message", error.message},
                            {"type", std::string(openai_type(status))},
                            {"param", error.field.empty() ? Json() : Json(error.field)},
-                           {"code", openai_code(status, error.code)}}}});
+                           {"code", openai_code(status, error)}}}});
 }
 
 }  // namespace hearth::http

@@ -97,9 +97,19 @@ void add_proposers(Page& page, const ipc::StatsReply& stats) {
           [](const ipc::ProposerStats& by) { return by.accepted_tokens; });
 }
 
+void add_kept(Page& page, const KeptStats& kept) {
+  if (!kept.enabled) return;
+  page.metric("responses_kept", "gauge", "Answers of the responses API that are kept.");
+  page.value(kept.entries);
+  page.metric("responses_kept_bytes", "gauge", "Their bytes.");
+  page.value(kept.bytes);
+  page.metric("responses_not_kept_total", "counter", "Answers that could not be kept.");
+  page.value(kept.not_kept);
+}
+
 }  // namespace
 
-std::string metrics_text(const ipc::StatsReply& stats) {
+std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept) {
   Page page;
   page.metric("info", "gauge", "Version of the daemon.");
   page.value(1, fmt::format("{{version=\"{}\"}}", label(stats.version)));
@@ -115,6 +125,7 @@ std::string metrics_text(const ipc::StatsReply& stats) {
   page.value(stats.requests_cancelled, "{how=\"cancelled\"}");
   page.metric("output_tokens_total", "counter", "Tokens sent to clients.");
   page.value(stats.output_tokens_total);
+  add_kept(page, kept);
 
   using Worker = ipc::WorkerStats;
   const auto of_workers = [&](std::string_view name, std::string_view type, std::string_view help,

@@ -3,10 +3,11 @@
 
 #include <string>
 
+#include "daemon/http/kept_response.h"
 #include "ipc/schema/replies.h"
 
 namespace hearth::http {
 
-std::string metrics_text(const ipc::StatsReply& stats);
+std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept = {});
 
 }  // namespace hearth::http

@@ -53,9 +53,11 @@ class ResponseStream final : public AnswerWriter {
     const bool cut = sample_.reason == "length";
     if (index_ == 0 && item_ == Item::kNone) enter(Item::kMessage, out);
     leave(cut, out);
-    send(cut ? "response.incomplete" : "response.completed",
-         {{"response", response_json(call_, head_, &sample_, &event)}}, out);
+    Json response = response_json(call_, head_, &sample_, &event);
+    send(cut ? "response.incomplete" : "response.completed", {{"response", response}}, out);
+    if (call_.store) kept_ = kept_response(call_, head_, std::move(response));
   }
+  KeptResponse take_kept() override { return std::move(kept_); }
 
   void failed(const Error& error, std::string* out) override {
     send("error",
@@ -156,6 +158,7 @@ class ResponseStream final : public AnswerWriter {
   Json place_;
   std::string around_;
   int64_t sequence_ = 0;
+  KeptResponse kept_;
 };
 
 }  // namespace

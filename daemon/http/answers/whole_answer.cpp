@@ -63,6 +63,7 @@ class WholeAnswer final : public AnswerWriter {
     }
   }
   void next_prompt(const ipc::DoneEvent&) override { prompts_.emplace_back(); }
+  KeptResponse take_kept() override { return std::move(kept_); }
 
  private:
   /// The prompt's text: as given, or decoded from its tokens.
@@ -78,7 +79,11 @@ class WholeAnswer final : public AnswerWriter {
       case Api::kChat:
       case Api::kOllamaGenerate:
       case Api::kOllamaChat: break;
-      case Api::kResponses: return response_json(call_, head_, &samples_.front(), &event);
+      case Api::kResponses: {
+        Json response = response_json(call_, head_, &samples_.front(), &event);
+        if (call_.store) kept_ = kept_response(call_, head_, response);
+        return response;
+      }
       case Api::kMessages: {
         const Sample& sample = samples_.front();
         return {{"id", head_.id},
@@ -150,6 +155,7 @@ class WholeAnswer final : public AnswerWriter {
   std::vector<Sample> samples_;
   std::vector<Logprobs> logprobs_;                    // by sample
   std::vector<ipc::PromptLogprobsEvent> prompts_{1};  // as far as they came
+  KeptResponse kept_;
 };
 
 }  // namespace

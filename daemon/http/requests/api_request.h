@@ -3,6 +3,7 @@
 // struct or error out. Unsupported parameters are refused by name, and nothing that would change
 // the answer is ignored. Error::field is the API's own name of the parameter.
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,9 @@ struct FurtherPrompt {
   std::vector<int32_t> ids{};
 };
 
+/// A body that was parsed as JSON and not read further.
+struct UnreadBody;
+
 struct Call {
   Api api = Api::kCompletions;
   ipc::GenerateRequest request{};
@@ -41,7 +45,14 @@ struct Call {
   bool continuous_usage = false;  ///< and in each of its chunks, so far
   bool echo = false;              ///< kCompletions, not streamed: the prompt before each text
   bool scores_prompt = false;     ///< echo alone: the one generated token is not part of the answer
-  std::string instructions{};     ///< kResponses: sent back
+  // kResponses:
+  std::string instructions{};          ///< sent back
+  bool store = false;                  ///< the answer is kept
+  std::string previous_response_id{};  ///< the answer that this request continues
+  std::string kept_input{};            ///< JSON list of the request's items, if `store`
+  /// Not null: the conversation before is wanted first. Only previous_response_id is set; see
+  /// continue_call.
+  std::shared_ptr<UnreadBody> unread{};
   /// Parameters of the request that change nothing (field_lists.h).
   std::vector<std::string_view> ignored{};
   int32_t volatile_lines = 0;  ///< of the system prompt, which were left out
@@ -54,11 +65,17 @@ struct Call {
 struct PromptRules {
   /// Patterns of lines that a system prompt loses (volatile_lines.h).
   std::vector<std::string> volatile_lines{};
+  /// Answers of the responses API are kept unless a request declines it.
+  bool keeps_answers = false;
 };
 
 /// kProtocol if the body is not a JSON object; kInvalidArgument, kUnsupported, kUnknownField and
 /// kTooLarge name the parameter. Frees the body before it builds the request.
 Result<Call> parse_call(Api api, std::string body, const PromptRules& rules = {});
+
+/// Goes on with a call whose body is unread. `conversation`: {"items":[...]}, all items before the
+/// request's own. The prompt is the one of a request that sends them all itself.
+Result<Call> continue_call(Call call, std::string conversation, const PromptRules& rules);
 
 /// POST /api/show: the model.
 Result<std::string> parse_ollama_name(std::string body);

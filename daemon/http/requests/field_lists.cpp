@@ -19,7 +19,7 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
     {"safety_identifier", Accepts::kText, kOpenAi, "names an end user"},
     {"metadata", Accepts::kObject, kAll, "belongs to the client"},
     {"service_tier", Accepts::kText, kAll, "there is one tier"},
-    {"store", Accepts::kFalse, kChat | kResponses, "answers are not stored"},
+    {"store", Accepts::kFalse, kChat, "answers of this API are not kept"},
     {"verbosity", Accepts::kText, kChat, "models here have no such switch"},
     {"prompt_cache_key", Accepts::kText, kOpenAi, "prefixes are found by their content"},
     {"cache_prompt", Accepts::kFlag, kAll, "prefixes are cached by `cache`"},

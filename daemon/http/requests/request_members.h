@@ -31,8 +31,8 @@ inline constexpr ipc::JsonLimits kBodyLimits{.max_bytes = ipc::kMaxRequestBytes,
 inline constexpr size_t kMaxArgumentValueBytes = 8u << 20;
 
 /// Parses a body, and frees its text at once: a long one and its values take much memory.
-inline Result<Json> parse_body_text(std::string body) {
-  auto parsed = ipc::parse_json_object(body, kBodyLimits);
+inline Result<Json> parse_body_text(std::string body, size_t* value_bytes = nullptr) {
+  auto parsed = ipc::parse_json_object(body, kBodyLimits, value_bytes);
   std::string().swap(body);
   return parsed;
 }
@@ -207,7 +207,8 @@ Json made_call(Members& in, std::string_view field, const std::string& id, const
 // Each is defined in a file of its own.
 Result<Call> parse_completions(Json& body);
 Result<Call> parse_chat(Json& body, const PromptRules& rules);
-Result<Call> parse_responses(Json& body, const PromptRules& rules);
+/// `earlier`: items that precede the request's own; null: none.
+Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier);
 Result<Call> parse_messages(Json& body, const PromptRules& rules);
 Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules);
 

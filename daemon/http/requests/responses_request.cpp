@@ -40,7 +40,37 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
   kept.write_to(messages.back());
 }
 
-void take_input(Members& in, Json& messages) {
+/// Makes a list of the input, if it is a text.
+void list_input(Json& body) {
+  const auto input = body.find("input");
+  if (input == body.end() || !input->is_string()) return;
+  Json message = {{"type", "message"}, {"role", "user"}};
+  message["content"] = std::move(*input);
+  *input = Json::array();
+  input->push_back(std::move(message));
+}
+
+/// Puts the items of the conversation so far before the request's own. Returns their number.
+size_t put_before(Json& earlier, Json& body) {
+  const auto input = body.find("input");
+  if (input == body.end() || !input->is_array() || !earlier.is_array()) return 0;
+  const size_t count = earlier.size();
+  for (Json& item : *input) earlier.push_back(std::move(item));
+  std::swap(*input, earlier);
+  return count;
+}
+
+/// Copies the input as it was sent, if the answer is kept: reading it takes it apart.
+void take_store(const PromptRules& rules, const Json& body, Call& call) {
+  const auto store = body.find("store");
+  const bool declined = store != body.end() && !store->is_null() && *store != true;
+  call.store = rules.keeps_answers && !declined;
+  const auto input = body.find("input");
+  if (call.store && input != body.end()) call.kept_input = ipc::dump_json(*input);
+}
+
+/// `earlier`: items that are not the request's own, and which errors count apart.
+void take_input(Members& in, size_t earlier, Json& messages) {
   Json* input = in.take("input");
   if (input == nullptr) {
     return in.invalid("input", "absent, want a string or a list");
@@ -52,7 +82,8 @@ void take_input(Members& in, Json& messages) {
   if (!input->is_array() || input->empty()) return in.wrong("input", *input, "a string or a list");
   size_t value_bytes = 0;  // of the arguments of all calls
   for (size_t i = 0; i < input->size() && !in.failed(); ++i) {
-    const std::string path = fmt::format("input[{}]", i);
+    const std::string path = i < earlier ? fmt::format("previous_response_id[{}]", i)
+                                         : fmt::format("input[{}]", i - earlier);
     if (!(*input)[i].is_object()) return in.wrong(path, (*input)[i], "an object");
     Members item((*input)[i], path + ".");
     item.text("id");
@@ -116,10 +147,13 @@ void take_include(Members& in) {
 
 }  // namespace
 
-Result<Call> parse_responses(Json& body, const PromptRules& rules) {
+Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier) {
   Call call{.api = Api::kResponses};
   ipc::LargeJson request(new_request());
   HEARTH_TRY(rename_foreign(body, set_of(call.api)));
+  list_input(body);
+  take_store(rules, body, call);
+  const size_t num_earlier = earlier == nullptr ? 0 : put_before(*earlier, body);
   call.volatile_lines = leave_out_volatile_lines(rules, call.api, body);
   Members in(body);
   Json messages = Json::array();
@@ -127,7 +161,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules) {
     call.instructions = *instructions;
     messages.push_back({{"role", "system"}, {"content", *std::move(instructions)}});
   }
-  take_input(in, messages);
+  take_input(in, num_earlier, messages);
   request["messages"] = std::move(messages);
   request["max_tokens"] = 0;
   request["clip_max_tokens"] = true;
@@ -136,6 +170,10 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules) {
   in.pass("temperature", request);
   in.pass("top_p", request);
   call.stream = in.flag("stream", false);
+  call.previous_response_id = in.text("previous_response_id").value_or("");
+  if (in.flag("store", false) && !rules.keeps_answers) {
+    in.unsupported("store", "answers are not kept here, so only false is supported");
+  }
   if (Json* text = in.take("text")) {
     if (!text->is_object()) {
       in.wrong("text", *text, "an object");

@@ -27,6 +27,7 @@ struct Room {
 // From the bottom up: a room may see only rooms above its own line.
 const std::vector<Room> kRooms = {
     {"kernels/base", {}},
+    {"kernels/database", {"kernels/base"}},
     {"kernels", {"kernels/base"}},
     {"kernels/host", {"kernels/base"}},
     {"kernels/quant", {"kernels", "kernels/base"}},
@@ -75,7 +76,7 @@ const std::vector<Room> kRooms = {
     {"engine/config.h", {"kernels"}},
     {"engine/cost", {"kernels/base"}},
     {"engine/kv", {"engine/config.h", "engine/cost", "kernels/base", "models/model.h"}},
-    {"engine/store", {"engine/kv", "kernels/base"}},
+    {"engine/store", {"engine/kv", "kernels/base", "kernels/database"}},
     {"engine", {"engine/store", "kernels/base", "models/pooling.h"}},
     {"engine/sampling",
      {"engine", "kernels", "kernels/base", "models/pooling.h", "models/tokenizer/tokenizer.h"}},
@@ -181,10 +182,13 @@ const std::vector<Room> kRooms = {
       "kernels/base"}},
 
     {"daemon/http/requests", {"ipc/schema", "ipc/text", "ipc/wire", "kernels/base"}},
+    {"daemon/http/kept_response.h", {}},
     {"daemon/http/answers",
-     {"daemon/http/requests", "ipc/files", "ipc/schema", "ipc/text", "ipc/wire", "kernels/base"}},
+     {"daemon/http/kept_response.h", "daemon/http/requests", "ipc/files", "ipc/schema", "ipc/text",
+      "ipc/wire", "kernels/base"}},
     {"daemon/http",
-     {"daemon/http/answers", "daemon/http/requests", "ipc/schema", "ipc/wire", "kernels/base"}},
+     {"daemon/http/answers", "daemon/http/kept_response.h", "daemon/http/requests", "ipc/schema",
+      "ipc/wire", "kernels/base"}},
     {"daemon/broker/config",
      {"daemon/http", "daemon/http/requests", "ipc/files", "ipc/schema", "ipc/text", "ipc/wire",
       "kernels/base"}},
@@ -198,13 +202,17 @@ const std::vector<Room> kRooms = {
     {"daemon/broker/requests",
      {"daemon/broker/config", "daemon/broker/process", "daemon/broker/residency",
       "daemon/broker/transport", "ipc/schema", "ipc/text", "ipc/wire", "kernels/base"}},
+    {"daemon/broker/responses",
+     {"daemon/broker/process", "daemon/http/kept_response.h", "kernels/base", "kernels/database"}},
     {"daemon/broker/observe",
      {"daemon/broker/config", "daemon/broker/requests", "daemon/broker/residency",
-      "daemon/broker/transport", "ipc/client", "ipc/schema", "kernels/base"}},
+      "daemon/broker/responses", "daemon/broker/transport", "ipc/client", "ipc/schema",
+      "kernels/base"}},
     {"daemon/broker",
      {"daemon/broker/config", "daemon/broker/observe", "daemon/broker/process",
-      "daemon/broker/requests", "daemon/broker/residency", "daemon/broker/transport", "daemon/http",
-      "ipc/files", "ipc/schema", "ipc/wire", "kernels/base"}},
+      "daemon/broker/requests", "daemon/broker/residency", "daemon/broker/responses",
+      "daemon/broker/transport", "daemon/http", "ipc/files", "ipc/schema", "ipc/wire",
+      "kernels/base"}},
 };
 
 /// The index in kRooms of the room that contains the file; -1 if none does.

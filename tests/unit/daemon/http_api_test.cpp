@@ -248,7 +248,7 @@ TEST_CASE("unsupported fields are refused by name") {
       {Api::kChat, R"({"messages":[{"role":"user","content":"a"}],"store":true})", "store", kNot},
       {Api::kResponses, R"({})", "input", kInvalid},
       {Api::kResponses, R"({"input":"a","previous_response_id":"r"})", "previous_response_id",
-       kUnknown},
+       kNot},
       {Api::kResponses, R"({"input":[{"type":"file_search_call"}]})", "input[0].type", kNot},
       {Api::kResponses, R"({"input":"a","max_output_tokens":"x"})", "max_output_tokens", kInvalid},
       {Api::kMessages, R"({"messages":[{"role":"user","content":"a"}]})", "max_tokens", kInvalid},

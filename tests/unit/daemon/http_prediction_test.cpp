@@ -1,4 +1,4 @@
-// Requests with a prediction of the answer, or with the text behind it.
+// Requests with a prediction of the answer, or with the text after it.
 
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@ Call taken(Api api, std::string_view body) {
   return std::move(call).value();
 }
 
-TEST_CASE("a prediction and the text behind the answer arrive as text") {
+TEST_CASE("a prediction and the text after the answer arrive as text") {
   const Call gap =
       taken(Api::kCompletions, R"({"prompt":"a","suffix":"b","prediction":"c","max_tokens":4})");
   CHECK(gap.request.prompt == "a");

@@ -52,7 +52,22 @@ class FakeBackend final : public Backend {
     jobs.push_back({bytes, std::move(work), std::move(then)});
   }
   void submit(const Exchanger& from, const std::string&, ipc::ComputeRequest request,
-              size_t) override {
+              size_t bytes) override {
+    if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
+      generated.push_back({std::move(*generate), bytes});
+      ipc::SampleDoneEvent sample;
+      sample.reason = "stop";
+      ipc::DoneEvent done;
+      done.finish_reasons = {"stop"};
+      for (const ipc::Event& event :
+           {ipc::Event(ipc::StartedEvent{}), ipc::Event(sample), ipc::Event(done)}) {
+        const std::string json = ipc::encode_event(event);
+        ipc::Answer answer;
+        answer.json = json;
+        CHECK(server->deliver(from.number, answer) == ipc::SendOutcome::kSent);
+      }
+      return;
+    }
     submitted.push_back(std::get<ipc::TokenizeRequest>(request).text.size());
     const std::string json = ipc::encode_event(reply);
     ipc::Answer answer;
@@ -64,6 +79,16 @@ class FakeBackend final : public Backend {
     if (id == "a-1") return {};
     return Error::not_found("none", "id");
   }
+  bool keeps_responses(uint32_t) const override { return keeps; }
+  void keep_response(uint32_t, KeptResponse response) override {
+    kept.push_back(std::move(response));
+  }
+  void ask_kept(uint32_t uid, KeptQuery query,
+                std::function<void(Result<std::string>)> then) override {
+    CHECK(uid == ::geteuid());
+    asked.push_back({std::move(query), std::move(then)});
+  }
+  KeptStats kept_stats() const override { return {}; }
   void gone(const Exchanger&) override {}
   void writable(const Exchanger&) override {}
   size_t backlog_bytes(const Exchanger&) const override { return 0; }
@@ -106,6 +131,18 @@ class FakeBackend final : public Backend {
   size_t room = SIZE_MAX;
   std::deque<Job> jobs;
   std::vector<size_t> submitted;
+  struct Generated {
+    ipc::GenerateRequest request;
+    size_t bytes = 0;
+  };
+  std::vector<Generated> generated;
+  bool keeps = true;
+  std::vector<KeptResponse> kept;
+  struct Question {
+    KeptQuery query;
+    std::function<void(Result<std::string>)> then;
+  };
+  std::deque<Question> asked;
 };
 
 class Fixture {
@@ -137,6 +174,15 @@ class Fixture {
         "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
         "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
         json.size(), json);
+  }
+  static std::string responses(const std::string& json) {
+    return fmt::format(
+        "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+        json.size(), json);
+  }
+  static std::string bare(std::string_view method, std::string_view path) {
+    return fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n\r\n", method, path);
   }
   void tokenize(int fd, size_t bytes) { send(fd, request(bytes)); }
   void send(int fd, std::string_view bytes) { CHECK(send_some(fd, bytes) == bytes.size()); }
@@ -410,6 +456,127 @@ TEST_CASE("long answers that a user does not read are bounded together") {
   REQUIRE(f.run_until([&] { return f.backend.jobs.size() == 1; }));
   f.backend.run_next();
   CHECK(f.status(fds[0]) == 200);
+}
+
+TEST_CASE("an answer is kept before its client has it, unless the request declines") {
+  Fixture f;
+  const int fd = f.connect();
+  f.send(fd, f.responses(R"({"model":"m","input":"a"})"));
+  CHECK(f.status(fd) == 200);
+  REQUIRE(f.backend.kept.size() == 1);
+  CHECK(f.body.find(f.backend.kept[0].id) != std::string::npos);
+  CHECK(f.backend.kept[0].input == R"([{"type":"message","role":"user","content":"a"}])");
+  f.send(fd, f.responses(R"({"model":"m","input":"a","store":false})"));
+  CHECK(f.status(fd) == 200);
+  f.backend.keeps = false;
+  f.send(fd, f.responses(R"({"model":"m","input":"a"})"));
+  CHECK(f.status(fd) == 200);
+  CHECK(f.body.find(R"("store":false)") != std::string::npos);
+  f.send(fd, f.responses(R"({"model":"m","input":"a","previous_response_id":"resp_1"})"));
+  CHECK(f.status(fd) == 400);
+  CHECK(f.backend.kept.size() == 1);
+  CHECK(f.backend.asked.empty());
+}
+
+TEST_CASE("a request that continues an answer waits for its conversation, short and long") {
+  for (const size_t bytes : {size_t{10}, 2 * kInline}) {
+    CAPTURE(bytes);
+    Fixture f;
+    const int fd = f.connect();
+    const std::string next =
+        f.responses(R"({"model":"m","input":"b","previous_response_id":"resp_1"})");
+    f.send(fd, next + f.request(5));
+    REQUIRE(f.run_until([&] { return !f.backend.asked.empty(); }));
+    CHECK(f.silent(fd));
+    const FakeBackend::Question& question = f.backend.asked.front();
+    CHECK(question.query.kind == KeptQuery::Kind::kConversation);
+    CHECK(question.query.id == "resp_1");
+    CHECK(question.query.max_bytes < size_t{32} << 20);
+    question.then(R"({"items":[{"role":"user","content":")" + std::string(bytes, 'a') + R"("}]})");
+    if (bytes > kInline) {
+      REQUIRE(f.backend.jobs.size() == 1);
+      CHECK(f.backend.jobs.front().bytes > bytes);
+      f.backend.run_next();
+    }
+    REQUIRE(f.run_until([&] { return f.backend.submitted.size() == 1; }));  // the request after it
+    REQUIRE(f.backend.generated.size() == 1);
+    CHECK(f.backend.generated[0].bytes > bytes);
+    const std::string& messages = f.backend.generated[0].request.messages.text;
+    CHECK(messages.find(std::string(bytes, 'a')) < messages.find("\"b\""));
+    REQUIRE(f.backend.kept.size() == 1);
+    CHECK(f.backend.kept[0].previous_id == "resp_1");
+    CHECK(f.backend.kept[0].input.size() < 100);
+  }
+}
+
+TEST_CASE("a conversation that cannot be continued is an error, and the connection stays usable") {
+  Fixture f;
+  const int fd = f.connect();
+  const std::string next =
+      f.responses(R"({"model":"m","input":"b","previous_response_id":"resp_1"})");
+  const auto answered = [&](Result<std::string> text) {
+    f.send(fd, next);
+    REQUIRE(f.run_until([&] { return !f.backend.asked.empty(); }));
+    f.backend.asked.front().then(std::move(text));
+    f.backend.asked.pop_front();
+    return f.status(fd);
+  };
+  CHECK(answered(Error::not_found("Previous response with id 'resp_1' not found.",
+                                  "previous_response_id")) == 400);
+  CHECK(f.body.find(R"("code":"previous_response_not_found")") != std::string::npos);
+  CHECK(f.body.find(R"("param":"previous_response_id")") != std::string::npos);
+  CHECK(answered(Error::too_large("too long", "previous_response_id")) == 413);
+  CHECK(answered(Error::unavailable("the disk")) == 503);
+  CHECK(answered(std::string("no json")) == 400);
+  f.backend.room = 100;
+  CHECK(answered(R"({"items":[{"role":"user","content":")" + std::string(2 * kInline, 'a') +
+                 R"("}]})") == 429);
+  f.tokenize(fd, 5);
+  CHECK(f.status(fd) == 200);
+  // A client that leaves meanwhile.
+  f.send(fd, next);
+  REQUIRE(f.run_until([&] { return !f.backend.asked.empty(); }));
+  f.close(fd);
+  f.settle();
+  f.backend.asked.front().then(std::string(R"({"items":[]})"));
+  f.settle();
+  CHECK(f.backend.generated.empty());
+}
+
+TEST_CASE("kept answers are shown, listed and removed by their id") {
+  Fixture f;
+  const int fd = f.connect();
+  const auto asked = [&](std::string_view method, std::string_view path, KeptQuery::Kind kind,
+                         Result<std::string> text) {
+    f.send(fd, f.bare(method, path));
+    REQUIRE(f.run_until([&] { return !f.backend.asked.empty(); }));
+    CHECK(f.backend.asked.front().query.kind == kind);
+    CHECK(f.backend.asked.front().query.id == "resp_1");
+    f.backend.asked.front().then(std::move(text));
+    f.backend.asked.pop_front();
+    if (!f.backend.jobs.empty()) f.backend.run_next();
+    return f.status(fd);
+  };
+  using Kind = KeptQuery::Kind;
+  CHECK(asked("GET", "/v1/responses/resp_1", Kind::kResponse, std::string("{}")) == 200);
+  CHECK(f.body == "{}");
+  const Error absent = Error::not_found("Response with id 'resp_1' not found.", "response_id");
+  CHECK(asked("GET", "/v1/responses/resp_1/", Kind::kResponse, absent) == 404);
+  CHECK(f.body.find(R"("code":"not_found")") != std::string::npos);
+  const std::string items = R"({"items":[{"role":"user","content":")";
+  CHECK(asked("GET", "/v1/responses/resp_1/input_items?limit=1", Kind::kInputItems,
+              items + "a\"}]}") == 200);
+  CHECK(f.body.find(R"("object":"list")") != std::string::npos);
+  CHECK(asked("GET", "/v1/responses/resp_1/input_items", Kind::kInputItems,
+              items + std::string(2 * kInline, 'a') + "\"}]}") == 200);
+  for (const char* path : {"/v1/responses/resp_1/input_items?limit=x",
+                           "/v1/responses/resp_1?stream=true", "/v1/responses/resp_1?limit=1"}) {
+    f.send(fd, f.bare("GET", path));
+    CHECK(f.status(fd) == 400);
+  }
+  CHECK(asked("DELETE", "/v1/responses/resp_1", Kind::kRemove, std::string()) == 200);
+  CHECK(f.body == R"({"id":"resp_1","object":"response","deleted":true})");
+  CHECK(asked("DELETE", "/v1/responses/resp_1", Kind::kRemove, absent) == 404);
 }
 
 }  // namespace

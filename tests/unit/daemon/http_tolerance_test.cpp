@@ -84,15 +84,15 @@ TEST_CASE("parameters that change nothing are accepted and reported") {
   CHECK(refusal(Api::kChat, chat(R"("store":true)")).code == ErrorCode::kUnsupported);
   CHECK(refusal(Api::kChat, chat(R"("metadata":7)")).field == "metadata");
   CHECK(refusal(Api::kChat, chat(R"("service_tiers":"flex")")).code == ErrorCode::kUnknownField);
-  CHECK(accepted(Api::kResponses, R"({"input":"a","store":false,"text":{"verbosity":"low"}})")
-            .ignored == std::vector<std::string_view>{"store"});
+  CHECK(
+      accepted(Api::kResponses, R"({"input":"a","user":"u","text":{"verbosity":"low"}})").ignored ==
+      std::vector<std::string_view>{"user"});
 }
 
 TEST_CASE("reasoning items are carried by their text, whatever a client wants included") {
   const Call call = accepted(
       Api::kResponses, R"({"input":"a","store":false,"include":["reasoning.encrypted_content"]})");
-  CHECK(call.ignored ==
-        std::vector<std::string_view>{"store", "include.reasoning.encrypted_content"});
+  CHECK(call.ignored == std::vector<std::string_view>{"include.reasoning.encrypted_content"});
   CHECK(accepted(Api::kResponses, R"({"input":"a","include":[]})").ignored.empty());
   CHECK(refusal(Api::kResponses, R"({"input":"a","include":["file_search_call.results"]})").field ==
         "include[0]");

@@ -211,7 +211,7 @@ TEST_CASE("a prediction becomes tokens without BOS, unless nothing is drafted") 
   CHECK(f.good(in).prediction.empty());
 }
 
-TEST_CASE("a text behind the answer: the prompt has the model's marks, which end the answer") {
+TEST_CASE("a text after the answer: the prompt has the model's marks, which end the answer") {
   Fixture f;
   ipc::WorkerRequest in = Fixture::request("ab");
   in.generate().suffix = "the";

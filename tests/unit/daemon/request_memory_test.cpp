@@ -76,6 +76,10 @@ const auto kChat = [](std::string text) { return parse_call(Api::kChat, std::mov
 const auto kResponses = [](std::string text) {
   return parse_call(Api::kResponses, std::move(text));
 };
+const auto kKept = [](std::string text) {
+  return parse_call(Api::kResponses, std::move(text),
+                    {.volatile_lines = {}, .keeps_answers = true});
+};
 const auto kMessages = [](std::string text) { return parse_call(Api::kMessages, std::move(text)); };
 const auto kTokenize = [](std::string text) { return parse_tokenize(std::move(text)); };
 const auto kCount = [](std::string text) { return parse_count_tokens(std::move(text)); };
@@ -106,6 +110,7 @@ TEST_CASE("a request of very many small values is refused before they are built"
     if (item != "1") continue;
     check_refused(unknown, kCompletions);
     check_refused(unknown, kResponses);
+    check_refused(list(R"({"input":[)", item, count, "]}"), kKept);
     check_refused(unknown, kMessages);
     check_refused(unknown, kTokenize);
     check_refused(unknown, kCount);
@@ -145,6 +150,7 @@ TEST_CASE("the largest requests that are taken are never held twice as values") 
   const std::string messages = R"([{"role":"user","content":")" + words + "\"}]";
   CHECK(taken_by(R"({"messages":)" + messages + "}", kChat) < kTwice);
   CHECK(taken_by(R"({"input":)" + messages + "}", kResponses) < kTwice);
+  CHECK(taken_by(R"({"input":)" + messages + "}", kKept) < kTwice + kBytes);
   CHECK(taken_by(R"({"max_tokens":9,"messages":)" + messages + "}", kMessages) < kTwice);
 }
 

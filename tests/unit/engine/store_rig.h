@@ -141,8 +141,8 @@ struct StoreRig {
 };
 
 /// A connection of its own to the rig's database. It waits for no disk.
-inline engine::Database outside(const StoreRig& rig) {
-  Result<engine::Database> database = engine::Database::open(rig.store->file());
+inline Database outside(const StoreRig& rig) {
+  Result<Database> database = Database::open(rig.store->file());
   REQUIRE(database.ok());
   REQUIRE(database->execute("PRAGMA synchronous=OFF").ok());
   return std::move(database).value();

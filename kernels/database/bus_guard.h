@@ -4,7 +4,7 @@
 // turned this on, such a page reads as zeros instead, and the reader checks afterwards whether that
 // has happened: then nothing that was read since is valid.
 
-namespace hearth::engine {
+namespace hearth {
 
 class BusGuard {
  public:
@@ -16,4 +16,4 @@ class BusGuard {
   static void clear();
 };
 
-}  // namespace hearth::engine
+}  // namespace hearth

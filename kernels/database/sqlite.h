@@ -21,7 +21,7 @@ struct sqlite3;
 struct sqlite3_stmt;
 struct sqlite3_blob;
 
-namespace hearth::engine {
+namespace hearth {
 
 /// A prepared statement. Parameters and columns count from 0.
 class Statement {
@@ -127,4 +127,4 @@ class Transaction {
   Database* database_;
 };
 
-}  // namespace hearth::engine
+}  // namespace hearth

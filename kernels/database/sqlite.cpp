@@ -1,4 +1,4 @@
-#include "engine/store/sqlite.h"
+#include "kernels/database/sqlite.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/store/bus_guard.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
+#include "kernels/database/bus_guard.h"
 
-namespace hearth::engine {
+namespace hearth {
 namespace {
 
 ErrorCode code_of(int sqlite_code) {
@@ -254,4 +254,4 @@ Result<void> Transaction::commit() {
   return {};
 }
 
-}  // namespace hearth::engine
+}  // namespace hearth

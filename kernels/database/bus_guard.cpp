@@ -1,4 +1,4 @@
-#include "engine/store/bus_guard.h"
+#include "kernels/database/bus_guard.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace hearth::engine {
+namespace hearth {
 namespace {
 
 thread_local volatile sig_atomic_t on = 0;
@@ -58,4 +58,4 @@ void BusGuard::turn_on() {
 bool BusGuard::tripped() { return has_tripped != 0; }
 void BusGuard::clear() { has_tripped = 0; }
 
-}  // namespace hearth::engine
+}  // namespace hearth
