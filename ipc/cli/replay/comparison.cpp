@@ -128,9 +128,9 @@ std::string comparison_table(const Comparison& comparison) {
   const std::vector<Row> rows = {
       row("TTFT p50, ms", a.ttft_ms_p50, b.ttft_ms_p50),
       row("TTFT p95, ms", a.ttft_ms_p95, b.ttft_ms_p95),
-      row("gap p50, ms", a.tpot_ms_p50, b.tpot_ms_p50),
-      row("gap p95, ms", a.tpot_ms_p95, b.tpot_ms_p95),
-      row("gap p99, ms", a.tpot_ms_p99, b.tpot_ms_p99),
+      row("TPOT p50, ms", a.tpot_ms_p50, b.tpot_ms_p50),
+      row("TPOT p95, ms", a.tpot_ms_p95, b.tpot_ms_p95),
+      row("TPOT p99, ms", a.tpot_ms_p99, b.tpot_ms_p99),
       row("tokens/s", a.tokens_per_s, b.tokens_per_s),
       share_row("prompt tokens cached", a.cached_share, b.cached_share),
       count_row("prompt tokens", a.prompt_tokens, b.prompt_tokens),

@@ -17,7 +17,7 @@ struct Measured {
   bool generates = true;   ///< false: embed
   bool failed = false;
   double ttft_ms = 0;  ///< 0: no token
-  double tpot_ms = 0;  ///< mean gap between its tokens; 0: fewer than two
+  double tpot_ms = 0;  ///< 0: fewer than two tokens
   double total_ms = 0;
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;

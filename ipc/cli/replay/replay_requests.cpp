@@ -82,8 +82,16 @@ std::vector<std::vector<int32_t>> SyntheticPrompts::texts(
 
 ipc::GenerateRequest replayed(ipc::GenerateRequest request, const ipc::RecordedEvent& record,
                               const ReplayChoices& choices) {
-  if (!choices.against.empty()) request.model = choices.against;
-  if (request.cache_share.empty()) request.cache_share = choices.share;
+  if (!choices.against.empty()) {
+    request.model = choices.against;
+    // A draft model by name is one of the recorded model.
+    if (request.draft != "none") request.draft = "auto";
+  }
+  if (request.cache_share.empty() && !choices.share.empty()) {
+    request.cache_share = choices.share;
+    // No later request finds these prefixes, so they must not take others' room on disk.
+    if (request.cache == "disk") request.cache = "memory";
+  }
   request.seed = record.seed;
   request.detach = false;
   request.cache_keep_s = 0;

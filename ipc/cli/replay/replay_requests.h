@@ -38,7 +38,8 @@ class SyntheticPrompts {
 
 struct ReplayChoices {
   std::string against;  ///< the model of all requests; "": as recorded
-  std::string share;    ///< cache_share of requests that name none; "": none
+  /// cache_share of requests that name none, which then keep nothing on disk; "": none.
+  std::string share;
 };
 
 /// The request as it is sent again: with the seed that the daemon reported, without `detach`, pins

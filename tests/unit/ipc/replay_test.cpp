@@ -145,9 +145,12 @@ TEST_CASE("a request is sent again as it was, apart from what must differ") {
   want.cache_keep_s = 0;
   want.seed = 7;
   want.cache_share = "own";
+  want.cache = "memory";
   CHECK(replayed(request, record(1, 0), {.against = "", .share = "own"}) == want);
   want.model = "b";
+  request.draft = "of a";
   want.cache_share = "theirs";
+  want.cache = "disk";
   request.cache_share = "theirs";
   CHECK(replayed(request, record(1, 0), {.against = "b", .share = "own"}) == want);
   ipc::RecordedEvent cancelled = record(1, 0);
