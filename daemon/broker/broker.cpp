@@ -57,8 +57,6 @@ bool computes(ipc::Verb verb) {
   return verb == ipc::Verb::kGenerate || verb == ipc::Verb::kTokenize || verb == ipc::Verb::kEmbed;
 }
 
-std::string random_hex() { return fmt::format("{:016x}", random_bits()); }
-
 }  // namespace
 
 Result<std::unique_ptr<Broker>> Broker::create(const Config& config, ReadConfig reread) {
@@ -82,7 +80,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
       tick_timer_(io_),
       output_timer_(io_),
       watchdog_timer_(io_),
-      instance_{.id = random_hex(),
+      instance_{.id = fmt::format("{:016x}", random_bits()),
                 .version = std::string(ipc::version()),
                 .started_us = clock_.now_us(),
                 .draining = false},
@@ -117,6 +115,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                        known.insert(database_name(name));
                      }
                    }),
+      recorders_(clock_, dispatcher_, output_, config.limits.output_buffer_bytes, &side_),
       http_(dispatcher_, output_, reports_, side_, responses_, acceptor_, shares_) {
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
@@ -387,6 +386,7 @@ void Broker::handle(const Caller& caller, const std::string& id, Result<ipc::Cli
       [&](const ipc::AttachRequest& attach) { dispatcher_.attach(caller, id, attach); },
       [&](const ipc::ForkRequest& fork) { dispatcher_.fork(caller, id, fork); },
       [&](const ipc::CancelRequest& cancel) { dispatcher_.cancel(caller, id, cancel); },
+      [&](const ipc::RecordRequest& record) { recorders_.start(caller, id, record); },
       [&](const ipc::ModelsRequest&) { reply(reports_.models()); },
       [&](const ipc::PsRequest&) { reply(reports_.ps(caller)); },
       [&](const ipc::StatsRequest&) { reply(reports_.stats()); },

@@ -24,6 +24,7 @@
 #include "daemon/broker/requests/cache_verbs.h"
 #include "daemon/broker/requests/dispatcher.h"
 #include "daemon/broker/requests/model_verbs.h"
+#include "daemon/broker/requests/recorders.h"
 #include "daemon/broker/requests/session.h"
 #include "daemon/broker/residency/disk_budget.h"
 #include "daemon/broker/residency/model_directory.h"
@@ -119,6 +120,7 @@ class Broker {
   std::unique_ptr<EventHub> events_;
   SideThread side_{io_};
   ResponseKeeper responses_{io_};
+  Recorders recorders_;
   HttpFront http_;
 
   int64_t drain_deadline_us_ = 0;  // 0: not draining

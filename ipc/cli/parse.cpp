@@ -334,6 +334,27 @@ void define_stats(CLI::App& verb, Options& options) {
       ->type_name("SECONDS");
 }
 
+void define_record(CLI::App& verb, Options& all) {
+  RecordOptions& options = all.record_requests;
+  verb.add_option("FILE", options.file, "the new file, readable only by you")->required();
+  verb.add_flag("--text", options.text, "record requests whole; default: counts and settings");
+  verb.add_option("--for", options.time, "record for 90s, 30m, 2h; default: until Ctrl-C");
+  verb.add_option("--max-mb", options.max_mb, "bound on the file in MiB, default 1024")
+      ->check(in_range(uint64_t{1}, uint64_t{1} << 20));
+}
+
+void define_replay(CLI::App& verb, Options& all) {
+  ReplayOptions& options = all.replay;
+  verb.add_option("FILE", options.file, "a recording of hearth record")->required();
+  verb.add_option("--speed", options.speed, "arrivals so many times as fast, 0.01 to 1000")
+      ->check(in_range(0.01, 1000.0));
+  verb.add_option("--against", options.against, "the model of all requests; default: as recorded");
+  verb.add_option("--concurrency", options.concurrency, "live requests, 1 to 1024; default 64")
+      ->check(in_range(1, 1024));
+  verb.add_flag("--warm", options.warm, "use what is cached; default: a cache of its own");
+  define_json(verb, all);
+}
+
 void define_top(CLI::App& verb, Options& options) {
   verb.add_flag("--once", options.once, "print once and exit");
 }
@@ -409,6 +430,10 @@ constexpr Verb kVerbs[] = {
        return options.record.empty() ? stats(options.json)
                                      : record(options.record, options.record_s);
      }},
+    {"record", "Record your requests and their timings in a file", define_record,
+     [](const Options& options) { return record_requests(options.record_requests); }},
+    {"replay", "Send recorded requests again, and compare", define_replay,
+     [](const Options& options) { return replay(options.replay, options.json); }},
     {"top", "Show activity, every second", define_top,
      [](const Options& options) { return top(options.once); }},
     {"cancel", "End one of your requests", define_cancel,

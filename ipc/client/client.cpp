@@ -125,7 +125,8 @@ struct Client::Impl {
         found->second.next_index[i] = std::max(0, attached->from[i]);
       }
     }
-    if (std::holds_alternative<DoneEvent>(*event) || std::holds_alternative<ErrorEvent>(*event)) {
+    const EventKind kind = kind_of(*event);
+    if (kind == EventKind::kDone || kind == EventKind::kError || kind == EventKind::kReply) {
       streams.erase(found);
     }
     arrivals.push_back({id, std::move(event).value()});
@@ -150,6 +151,7 @@ struct Client::Impl {
         case EventKind::kDone:
         case EventKind::kError:
         case EventKind::kAttached:
+        case EventKind::kRecord:
         case EventKind::kReply: break;
       }
     }
@@ -455,6 +457,14 @@ Result<std::string> Client::attach(const AttachRequest& request, std::string_vie
 
 Result<std::string> Client::fork(const ForkRequest& request, std::string_view id) {
   return impl_->start(request, id, false);
+}
+
+Result<std::string> Client::start_embed(const EmbedRequest& request, std::string_view id) {
+  return impl_->start(request, id, false);
+}
+
+Result<std::string> Client::record(const RecordRequest& request, std::string_view id) {
+  return impl_->start(request, id, true);
 }
 
 Result<CancelReply> Client::end_reasoning(const std::string& request_id) {

@@ -122,6 +122,11 @@ class Client {
   Result<std::string> attach(const AttachRequest& request, std::string_view id = {});
   /// New samples that continue such a request; answered like one. Like start().
   Result<std::string> fork(const ForkRequest& request, std::string_view id = {});
+  /// Like start(); its EmbedReply or ErrorEvent arrives, perhaps after `queued`.
+  Result<std::string> start_embed(const EmbedRequest& request, std::string_view id = {});
+  /// The user's own requests as they end: a RecordingEvent, then a RecordedEvent for each, until
+  /// this Client is destroyed. Like start().
+  Result<std::string> record(const RecordRequest& request, std::string_view id = {});
   /// Cancels a live request; its DoneEvent follows. Does not wait.
   Result<void> request_cancel(const std::string& request_id);
   /// The next arrival of any live request; nothing after `timeout_ms` (0: without waiting; -1: no

@@ -424,6 +424,25 @@ void bind(V& v, R& r) {
   v("vectors", r.vectors);
 }
 
+template <class V, Of<RecordingEvent> R>
+void bind(V& v, R& r) {
+  v("text", r.text);
+  v("lost", r.lost);
+}
+template <class V, Of<RecordedEvent> R>
+void bind(V& v, R& r) {
+  v("arrival_us", r.arrival_us);
+  v("model", r.model);
+  v("request", r.request);
+  v("error", r.error);
+  v("finish_reasons", r.finish_reasons);
+  v("seed", r.seed);
+  v("usage", r.usage);
+  v("timings", r.timings);
+  v("text_tokens", r.text_tokens);
+  v("digests", r.digests);
+}
+
 // ---- Between broker and worker ----
 
 template <class V, Of<WorkerHello> R>

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
     "ping", "generate", "tokenize", "cancel", "models", "ps",   "stats", "health",
-    "load", "unload",   "swap",     "cache",  "attach", "fork", "embed"};
+    "load", "unload",   "swap",     "cache",  "attach", "fork", "embed", "record"};
 
 size_t place(Verb verb) { return to_underlying(verb); }
 

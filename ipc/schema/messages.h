@@ -6,6 +6,7 @@
 #include "ipc/schema/deltas.h"
 #include "ipc/schema/events.h"
 #include "ipc/schema/protocol.h"
+#include "ipc/schema/record.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/requests.h"
 
@@ -16,7 +17,7 @@ using Event =
     std::variant<QueuedEvent, ProgressEvent, StartedEvent, PromptLogprobsEvent, SampleDoneEvent,
                  DoneEvent, ErrorEvent, PongReply, TokenizeReply, CancelReply, ModelsReply, PsReply,
                  StatsReply, HealthReply, LoadingEvent, LoadReply, UnloadReply, SwapReply,
-                 CacheReply, AttachedEvent, EmbedReply>;
+                 CacheReply, AttachedEvent, EmbedReply, RecordingEvent, RecordedEvent>;
 
 /// What an event is, without its members. All replies to verbs are one kind.
 enum class EventKind {
@@ -29,6 +30,7 @@ enum class EventKind {
   kError,
   kLoading,
   kAttached,
+  kRecord,  ///< both events that answer `record`
   kReply,
 };
 

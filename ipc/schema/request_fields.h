@@ -570,6 +570,16 @@ inline constexpr auto kRowsOf<EmbedRequest> =
                                               .type = FieldType::kBool,
                                               .meaning = "Scale each vector to length 1."})};
 
+template <>
+inline constexpr auto kRowsOf<RecordRequest> = std::tuple{row(
+    &RecordRequest::text,
+    {
+        .name = "text",
+        .type = FieldType::kBool,
+        .meaning = "Send the requests whole, with a digest of each answer. False: without prompts, "
+                   "messages, tools, grammars, stop strings and names.",
+    })};
+
 }  // namespace request_fields
 
 }  // namespace hearth::ipc

@@ -27,8 +27,9 @@ enum class Verb {
   kAttach,  ///< the answers of a live or recently ended request of the same owner
   kFork,    ///< continues from what such a request has generated so far; answered like generate
   kEmbed,   ///< computes embeddings of texts
+  kRecord,  ///< sends the caller's own requests as they end, with their timings
 };
-inline constexpr int kNumVerbs = 15;
+inline constexpr int kNumVerbs = 16;
 
 /// A JSON value that is passed on unparsed; the code that uses it checks its contents.
 struct JsonText {
@@ -190,11 +191,18 @@ struct EmbedRequest {
   bool operator==(const EmbedRequest&) const = default;
 };
 
+/// The caller's own generate and embed requests that arrive from now on, each once it has ended: a
+/// RecordingEvent, then a RecordedEvent for each, until the connection ends.
+struct RecordRequest {
+  bool text = false;  ///< with their content and digests of their answers; false: the shape alone
+  bool operator==(const RecordRequest&) const = default;
+};
+
 /// What a client sends. The alternatives are in the order of `Verb`.
 using ClientRequest =
     std::variant<PingRequest, GenerateRequest, TokenizeRequest, CancelRequest, ModelsRequest,
                  PsRequest, StatsRequest, HealthRequest, LoadRequest, UnloadRequest, SwapRequest,
-                 CacheRequest, AttachRequest, ForkRequest, EmbedRequest>;
+                 CacheRequest, AttachRequest, ForkRequest, EmbedRequest, RecordRequest>;
 inline Verb verb_of(const ClientRequest& request) { return static_cast<Verb>(request.index()); }
 
 /// The requests that a worker computes.

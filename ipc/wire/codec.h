@@ -35,6 +35,10 @@ EventKind kind_of(const Event& event);
 /// not looked at and need not be valid.
 std::optional<EventKind> event_kind(std::string_view json);
 
+/// The `prompt_tokens` of an embed reply as encode_event() writes it, without decoding its vectors;
+/// empty if the text is none.
+std::vector<int32_t> tokens_of_embed_reply(std::string_view json);
+
 /// Decodes a delta's frames; the header's count, the ids and the logprobs must agree.
 Result<Delta> decode_delta(const Answer& answer);
 /// The text of a part of DeltaChannel::kCall.

@@ -14,7 +14,9 @@
 namespace hearth::ipc {
 namespace {
 
-constexpr JsonLimits kEventLimits{.max_bytes = 256u << 20, .max_value_bytes = 256u << 20};
+// As deep as a request, which a `recorded` event holds, and one level around it.
+constexpr JsonLimits kEventLimits{
+    .max_bytes = 256u << 20, .max_depth = 33, .max_value_bytes = 256u << 20};
 
 /// Name and kind of each alternative of Event: {"event": name, ...}, or for the replies, which
 /// differ by the verb that they answer, {"event": "reply", "verb": name, ...}.
@@ -46,6 +48,8 @@ constexpr auto kEventNames = std::to_array<EventName>({
     {"cache", EventKind::kReply},
     {"attached", EventKind::kAttached},
     {"embed", EventKind::kReply},
+    {"recording", EventKind::kRecord},
+    {"recorded", EventKind::kRecord},
 });
 static_assert(kEventNames.size() == std::variant_size_v<Event>);
 
@@ -118,6 +122,14 @@ std::optional<EventKind> event_kind(std::string_view json) {
     if (!known.reply() && known.name == met) return known.kind;
   }
   return std::nullopt;
+}
+
+std::vector<int32_t> tokens_of_embed_reply(std::string_view json) {
+  const size_t vectors = json.find(R"(,"vectors":)");
+  if (vectors == std::string_view::npos) return {};
+  const Result<EmbedReply> reply =
+      decode_members<EmbedReply>(std::string(json.substr(0, vectors)) + "}", kEventLimits);
+  return reply.ok() ? reply->prompt_tokens : std::vector<int32_t>();
 }
 
 Result<Delta> decode_delta(const Answer& answer) {

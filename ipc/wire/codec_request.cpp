@@ -338,7 +338,7 @@ Result<ClientRequest> request_from_json(Json& object) {
     return Error::protocol(
         fmt::format(
             "verb: met '{}', want ping, generate, tokenize, cancel, models, ps, "
-            "stats, health, load, unload, swap, cache, attach, fork or embed",
+            "stats, health, load, unload, swap, cache, attach, fork, embed or record",
             text ? printable(verb_value->get_ref<const std::string&>()) : describe(*verb_value)),
         "verb");
   }

@@ -95,6 +95,12 @@ constexpr VerbMeaning kVerbMeanings[] = {
     {Verb::kCache,
      "Looks after the prefixes kept on disk: the caller's own, whether their model is resident or "
      "not."},
+    {Verb::kRecord,
+     "The caller's own `generate` and `embed` requests that arrive from now on, over every socket: "
+     "`recording`, then\n`recorded` for each as it ends, until the connection ends. An "
+     "administrator receives only requests of the\nsame user, too. Refused over TCP. A connection "
+     "that does not "
+     "read loses records, and `recording` reports how many so far.\nForks are not recorded."},
 };
 
 std::string type_of(const Field& field) {
@@ -194,6 +200,32 @@ WorkerStats ready_worker(const char* model, const char* device, int32_t pid,
   return out;
 }
 
+DoneEvent example_done() {
+  DoneEvent done;
+  done.finish_reasons = {"stop"};
+  done.model = "stories";
+  done.seed = 7;
+  done.usage = {12, 8, 180, 96, 71};
+  done.timings = {0.4, 6.5, 9.25, 1.5, 277.75};
+  done.cache_miss = "from token 8 on: what was kept ends there";
+  done.bandwidth_share = 0.5;
+  done.speculation = {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, 61.5, {{"mtp", 96, 71}}};
+  return done;
+}
+
+RecordedEvent example_record(const DoneEvent& done) {
+  return {.arrival_us = 1'500'000,
+          .model = "stories",
+          .request = {R"({"verb":"generate","prompt":"Once","max_tokens":180})"},
+          .error = "",
+          .finish_reasons = {"stop"},
+          .seed = 7,
+          .usage = done.usage,
+          .timings = done.timings,
+          .text_tokens = {},
+          .digests = {"90c95f5ef8a1b2d3"}};
+}
+
 /// One of each event, encoded by the codec: the page cannot show another form.
 std::vector<Event> example_events() {
   ModelEntry model;
@@ -212,15 +244,7 @@ std::vector<Event> example_events() {
   model.worker_pid = 4243;
   model.memory_bytes = 10'000'000;
   model.keep_alive_ms = 1'800'000;
-  DoneEvent done;
-  done.finish_reasons = {"stop"};
-  done.model = "stories";
-  done.seed = 7;
-  done.usage = {12, 8, 180, 96, 71};
-  done.timings = {0.4, 6.5, 9.25, 1.5, 277.75};
-  done.cache_miss = "from token 8 on: what was kept ends there";
-  done.bandwidth_share = 0.5;
-  done.speculation = {40, 96, 71, {40, 32, 24}, {33, 22, 16}, 1.775, 61.5, {{"mtp", 96, 71}}};
+  const DoneEvent done = example_done();
   StatsReply stats;
   stats.instance = "5f0c9d31a7e24b68";
   stats.version = "0.1.0";
@@ -272,6 +296,8 @@ std::vector<Event> example_events() {
       CacheReply{true, "stories: 3 chunks\n"},
       AttachedEvent{"r1", "stories", true, {64}},
       EmbedReply{"stories", 2, {3}, {"mpkZPwAAAL8="}},
+      RecordingEvent{.text = true, .lost = 0},
+      example_record(done),
   };
 }
 

@@ -248,6 +248,7 @@ void Dispatcher::repoint(const std::string& role) {
 
 void Dispatcher::connection_gone(const PeerId& peer) {
   unwatch(peer);
+  if (observer_ != nullptr) observer_->on_connection_gone(peer);
   const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
     return request.peer == peer && !request.muted && !request.left;
   });
@@ -271,9 +272,11 @@ void Dispatcher::fail_all(const Error& error) {
     tell_worker_to_cancel(*request);
     end_error(*request, ipc::ErrorEvent{error, 0});
   }
+  if (observer_ != nullptr) observer_->on_fail_all(error);
 }
 
 void Dispatcher::tick() {
+  if (observer_ != nullptr) observer_->on_tick();
   for (const PeerId& peer : std::exchange(gone_, {})) connection_gone(peer);
   const std::vector<uint64_t> unread = table_.numbers([](const LiveRequest& request) {
     return request.state == LiveRequest::State::kWaiting && request.muted;
@@ -387,6 +390,7 @@ void Dispatcher::on_event(LiveRequest& request, std::string_view json) {
       return;
     case ipc::EventKind::kLoading:
     case ipc::EventKind::kAttached:
+    case ipc::EventKind::kRecord:
     case ipc::EventKind::kReply: return end_reply(request, json);
   }
 }
@@ -411,6 +415,7 @@ void Dispatcher::send_once(LiveRequest& request, std::string TokenLog::*event,
 }
 
 void Dispatcher::end_reply(LiveRequest& request, std::string_view json) {
+  if (observer_ != nullptr) observer_->on_end(request, {.reply = json});
   send_event(request, json, Size::kBounded);
   ++counters_.done;
   erase(request);
@@ -447,6 +452,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done, std::string
            request.number, request.owner, request.model, request.output_tokens(),
            ms_between(request.received_us, clock_.now_us()), done.resumed, cancelled);
   if (on_done_) on_done_(request.owner, request.id, done);
+  if (observer_ != nullptr) observer_->on_end(request, {.done = &done});
   const bool as_it_came = !json.empty() && request.resumed == 0;
   const std::string last = as_it_came ? std::string(json) : ipc::encode_event(done);
   send_event(request, last, Size::kMustFit);
@@ -478,6 +484,7 @@ void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error, std::str
   log_info("request_failed", "number={} owner={} model={} code={}", request.number, request.owner,
            request.model, name(error.error.code));
   ++counters_.failed;
+  if (observer_ != nullptr) observer_->on_end(request, {.error = &error.error});
   const bool as_it_came = !json.empty() && !adds_retry;
   const std::string last = as_it_came ? std::string(json) : ipc::encode_event(error);
   send_event(request, last, Size::kMustFit);

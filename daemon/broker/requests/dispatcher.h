@@ -32,6 +32,25 @@ struct RequestCounters {
   uint64_t replies_dropped = 0;  ///< to connections that send and do not read
 };
 
+/// How a request ended: one of these.
+struct RequestEnd {
+  const ipc::DoneEvent* done = nullptr;
+  const Error* error = nullptr;
+  std::string_view reply{};  ///< JSON, of a request that does not generate
+};
+
+/// Follows a dispatcher's requests, on the io thread. Must not call the dispatcher.
+class RequestObserver {
+ public:
+  virtual ~RequestObserver() = default;
+  /// Before the request leaves the table and its log ends.
+  virtual void on_end(const LiveRequest& request, const RequestEnd& end) = 0;
+  virtual void on_connection_gone(const PeerId& peer) = 0;
+  virtual void on_tick() = 0;
+  /// After fail_all().
+  virtual void on_fail_all(const Error& error) = 0;
+};
+
 class Dispatcher final : public ResidencyListener, public AnswerSink {
  public:
   Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, Residency& residency,
@@ -46,6 +65,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   /// Called with each generate request that ends with `done`.
   using OnDone = std::function<void(uint32_t owner, const std::string& id, const ipc::DoneEvent&)>;
   void on_done(OnDone fn) { on_done_ = std::move(fn); }
+  void set_observer(RequestObserver& observer) { observer_ = &observer; }
   /// The thread that encodes large requests for a worker; without one, they are encoded on the io
   /// thread.
   /// `store`: writes answers; the bytes that wait for it count like requests. Null: there is none.
@@ -151,6 +171,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   size_t num_suspects_ = 0;  // live requests that ran when a worker died
   RequestCounters counters_;
   OnDone on_done_;
+  RequestObserver* observer_ = nullptr;
   CacheConfig cache_;
   std::set<PeerId> gone_;  // connections found closed since the last tick
 };

@@ -63,6 +63,21 @@ struct EmbedOptions {
   bool allow_root = false;
 };
 
+struct RecordOptions {
+  std::string file;
+  bool text = false;
+  std::string time;        ///< as written; empty: until Ctrl-C
+  uint64_t max_mb = 1024;  ///< of the file, MiB
+};
+
+struct ReplayOptions {
+  std::string file;
+  double speed = 1;
+  std::string against;  ///< a model's name; empty: as recorded
+  int concurrency = 64;
+  bool warm = false;  ///< use what the cache holds already
+};
+
 struct Options {
   std::string verb;
   bool json = false;       ///< models, ps, stats, ping, doctor, load, unload, swap
@@ -84,6 +99,8 @@ struct Options {
   ChatOptions chat;
   AttachOptions attach;  ///< fork, too
   EmbedOptions embed;
+  RecordOptions record_requests;
+  ReplayOptions replay;
   /// For a verb that another program parses: the verb and all following words, as written.
   std::vector<std::string> passed_on;
 };

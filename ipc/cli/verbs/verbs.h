@@ -34,6 +34,8 @@ std::string stats_text(const ipc::StatsReply& reply);
 /// Host memory that backs a GPU's, as `hearth stats` and `hearth cache stats` print it.
 std::string ram_text(const ipc::StoreSnapshot& store);
 int record(const std::string& file, double seconds);
+int record_requests(const RecordOptions& options);
+int replay(const ReplayOptions& options, bool json);
 int top(bool once);
 /// The screen of `hearth top`: at most `rows` lines of `width` characters.
 std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int rows,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/client/request_log.h"
 #include "ipc/text/utf8.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
@@ -114,6 +115,34 @@ TEST_CASE("damaged answers are refused or read, never trusted") {
     num_accepted += decode_worker_request(1, text).ok() ? 1 : 0;
   }
   CHECK(num_accepted > 0);
+}
+
+TEST_CASE("damaged lines of a recording are refused or remain in range") {
+  GenerateRequest request;
+  request.messages = {R"([{"role":"user","content":"x"}])"};
+  RecordedEvent record;
+  record.arrival_us = 5;
+  record.request.text = encode_request(request);
+  record.usage = {.prompt_tokens = 40, .cached_tokens = 32, .output_tokens = 7};
+  record.timings.ttft_ms = 3.5;
+  record.digests = {"90c95f5ef8a1b2d3"};
+  const std::string good = encode_event(record);
+  std::mt19937_64 random(kSeed);
+  int num_accepted = 0;
+  for (int i = 0; i < rounds(); ++i) {
+    const Result<RecordedEvent> read = decode_record(damaged(good, random));
+    if (!read.ok()) {
+      REQUIRE(is_valid_utf8(read.error().message));
+      continue;
+    }
+    ++num_accepted;
+    REQUIRE(read->arrival_us >= 0);
+    REQUIRE(read->usage.cached_tokens <= read->usage.prompt_tokens);
+    REQUIRE(read->timings.ttft_ms >= 0);
+    REQUIRE(decode_request(read->request.text).ok());
+  }
+  CHECK(num_accepted > 0);
+  CHECK(num_accepted < rounds());
 }
 
 TEST_CASE("damaged deltas are refused or consistent") {
