@@ -21,6 +21,7 @@ enum class Action {
   kHealth,
   kMetrics,
   kEmbeddings,
+  kRerank,
   kCountTokens,  ///< of Anthropic's messages API
   // Of Ollama's API:
   kOllamaVersion,

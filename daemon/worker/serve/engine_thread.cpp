@@ -109,6 +109,7 @@ Result<EngineLoaded> EngineThread::load() {
                  .share = work.experts_used};
   out.sampling = sampling_defaults(file, options_.sampling);
   HEARTH_ASSIGN_OR_RETURN(out.text_end, models::load_text_end(file, *tokenizer_));
+  HEARTH_ASSIGN_OR_RETURN(out.ranker, models::Ranker::load(file, *tokenizer_));
   out.device = ops.device;
   if (out.info.drafts) out.draft = ipc::kDraftLayerName;
   std::unique_ptr<engine::DraftModel> draft;

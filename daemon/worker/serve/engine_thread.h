@@ -40,8 +40,9 @@ struct EngineLoaded {
   models::ModelInfo info;
   kernels::DeviceInfo device;
   int32_t context_length = 0;
-  std::optional<int32_t> text_end;  ///< see models::load_text_end
-  uint64_t kv_bytes = 0;            ///< the draft model's included
+  std::optional<int32_t> text_end;               ///< see models::load_text_end
+  std::shared_ptr<const models::Ranker> ranker;  ///< null: the model does not rank
+  uint64_t kv_bytes = 0;                         ///< the draft model's included
   int64_t load_ms = 0;
   std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};

@@ -46,6 +46,7 @@ PrepModel prep_model(const EngineLoaded& loaded, const std::string& tool_form) {
   model.generates = loaded.info.generates;
   model.pooling = loaded.info.pooling;
   model.text_end = loaded.text_end;
+  model.ranker = loaded.ranker;
   model.sampling = loaded.sampling;
   return model;
 }
