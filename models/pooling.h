@@ -10,6 +10,7 @@ enum class Pooling : uint8_t {
   kMean,
   kCls,   ///< the first token's row
   kLast,  ///< the last token's row
+  kRank,  ///< of a file: not a vector but a score of two texts; see Ranker
 };
 
 }  // namespace hearth::models

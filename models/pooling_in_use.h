@@ -11,13 +11,14 @@ constexpr Pooling pooling_in_use(Pooling in_file) {
   return in_file == Pooling::kNone ? Pooling::kMean : in_file;
 }
 
-/// "mean", "cls", "last"; "" for kNone.
+/// "mean", "cls", "last", "rank"; "" for kNone.
 constexpr std::string_view name(Pooling pooling) {
   switch (pooling) {
     case Pooling::kNone: return "";
     case Pooling::kMean: return "mean";
     case Pooling::kCls: return "cls";
     case Pooling::kLast: return "last";
+    case Pooling::kRank: return "rank";
   }
   return "";
 }

@@ -10,6 +10,7 @@
 
 #include "daemon/http/answers/metrics.h"
 #include "daemon/http/parsed_body.h"
+#include "daemon/http/requests/api_rerank.h"
 #include "ipc/wire/json.h"
 #include "kernels/base/log.h"
 #include "kernels/base/match.h"
@@ -52,6 +53,8 @@ ParsedBody parse_body(const Route& route, HttpRequest request, const PromptRules
     take(parse_count_tokens(std::move(request.body), rules));
   } else if (route.action == Action::kEmbeddings) {
     take(parse_embeddings(std::move(request.body)));
+  } else if (route.action == Action::kRerank) {
+    take(parse_rerank(std::move(request.body)));
   } else if (route.action == Action::kOllamaEmbed || route.action == Action::kOllamaEmbeddings) {
     take(parse_ollama_embed(route.action == Action::kOllamaEmbeddings, std::move(request.body)));
   } else {
@@ -239,6 +242,7 @@ void Connection::handle(HttpRequest request) {
     case Action::kGenerate:
     case Action::kTokenize:
     case Action::kEmbeddings:
+    case Action::kRerank:
     case Action::kOllamaEmbed:
     case Action::kOllamaEmbeddings:
     case Action::kCountTokens: return parse(std::move(request));
@@ -348,9 +352,7 @@ void Connection::begin(ParsedBody body) {
       },
       [&](EmbeddingsCall& embeddings) -> ipc::ComputeRequest {
         exchange.embeds = true;
-        exchange.base64 = embeddings.base64;
-        exchange.dimensions = embeddings.dimensions;
-        exchange.ollama = embeddings.ollama;
+        exchange.vectors = std::move(embeddings.answer);
         exchange.fields = note_fields(embeddings.ignored, 0);
         return std::move(embeddings.request);
       },

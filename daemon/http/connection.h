@@ -91,9 +91,7 @@ struct Exchange {
   std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize or embed
   bool loads = false;                      ///< Ollama: a request without a prompt
   bool embeds = false;
-  bool base64 = false;      ///< embed: vectors in base64 instead of lists of numbers
-  uint64_t dimensions = 0;  ///< embed: that the vectors must have; 0: any
-  OllamaVectors ollama = OllamaVectors::kNone;
+  VectorsAnswer vectors{};  ///< embed
   bool counts = false;  ///< tokenize: only the number of tokens, in Anthropic's format
   /// Prompts that are answered after the current one, and a request like it without its prompt.
   std::deque<FurtherPrompt> further{};

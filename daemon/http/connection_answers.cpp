@@ -233,14 +233,11 @@ void Connection::read_aside(std::string_view json) {
   struct Work {
     std::string json;
     bool counts = false;
-    bool base64 = false;
-    uint64_t dimensions = 0;
-    OllamaVectors ollama = OllamaVectors::kNone;
+    VectorsAnswer vectors{};
     std::optional<Result<ipc::Event>> event{};
     std::string body{};
   };
-  auto work = std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->base64,
-                                          exchange_->dimensions, exchange_->ollama});
+  auto work = std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->vectors});
   reading_aside_ = true;
   host_.backend().run_aside(
       uid_, json.size(),
@@ -252,11 +249,12 @@ void Connection::read_aside(std::string_view json) {
         if (const auto* reply = std::get_if<ipc::TokenizeReply>(&event)) {
           work->body = work->counts ? count_tokens_body(*reply) : tokenize_body(*reply);
         } else if (const auto* vectors = std::get_if<ipc::EmbedReply>(&event)) {
-          if (Result<void> fits = check_dimensions(*vectors, work->dimensions); !fits) {
-            work->event->value() = ipc::ErrorEvent{fits.take_error()};
+          Result<std::string> body = vectors_body(*vectors, work->vectors);
+          if (!body) {
+            work->event->value() = ipc::ErrorEvent{body.take_error()};
             return;
           }
-          work->body = embeddings_body(*vectors, work->base64, work->ollama);
+          work->body = std::move(body).value();
         } else {
           return;
         }
@@ -324,10 +322,9 @@ void Connection::on_event(const ipc::Event& event) {
     return end_tokenized(*reply);
   }
   if (const auto* reply = std::get_if<ipc::EmbedReply>(&event)) {
-    if (Result<void> fits = check_dimensions(*reply, exchange.dimensions); !fits) {
-      return fail(fits.error());
-    }
-    return end_reply({.body = embeddings_body(*reply, exchange.base64, exchange.ollama)});
+    Result<std::string> body = vectors_body(*reply, exchange.vectors);
+    if (!body) return fail(body.error());
+    return end_reply({.body = std::move(body).value()});
   }
   if (!exchange.writer) return;
   if (const auto* started = std::get_if<ipc::StartedEvent>(&event)) {

@@ -28,6 +28,8 @@ constexpr std::array kRoutes = {
     Known{"POST", "/v1/responses", Action::kGenerate, Api::kResponses, Scope::kGenerate},
     Known{"POST", "/v1/messages", Action::kGenerate, Api::kMessages, Scope::kGenerate},
     Known{"POST", "/v1/embeddings", Action::kEmbeddings, Api::kCompletions, Scope::kGenerate},
+    Known{"POST", "/v1/rerank", Action::kRerank, Api::kCompletions, Scope::kGenerate},
+    Known{"POST", "/v2/rerank", Action::kRerank, Api::kCompletions, Scope::kGenerate},
     Known{"GET", "/", Action::kGreeting, Api::kCompletions, Scope::kRead},
     Known{"GET", "/api/version", Action::kOllamaVersion, Api::kOllamaChat, Scope::kRead},
     Known{"GET", "/api/tags", Action::kOllamaTags, Api::kOllamaChat, Scope::kRead},

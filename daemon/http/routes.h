@@ -25,6 +25,7 @@ enum class Action {
   kHealth,
   kMetrics,
   kEmbeddings,
+  kRerank,
   kCountTokens,  ///< of Anthropic's messages API
   // Of Ollama's API:
   kOllamaVersion,

@@ -300,11 +300,15 @@ void define_embed(CLI::App& verb, Options& all) {
   verb.add_option("-f,--file", options.file, "read the text from this file; - is stdin")
       ->type_name("FILE");
   verb.add_flag("--lines", options.lines, "embed each line separately");
+  verb.add_option("--query", options.query,
+                  "for a model that ranks: how well each text answers this, 0 to 1")
+      ->type_name("TEXT");
   verb.add_option("--pooling", options.pooling,
                   "how token vectors become one; default: the model file's")
       ->check(CLI::IsMember({"auto", "mean", "cls", "last"}))
       ->type_name("HOW");
-  verb.add_flag("--no-normalize", options.raw, "do not scale vectors to length 1");
+  verb.add_flag("--no-normalize", options.raw,
+                "do not scale vectors to length 1, nor scores to 0 to 1");
   verb.add_flag("--json", options.json, "one JSON object");
   add_start_flags(verb, options.no_start, options.allow_root);
 }

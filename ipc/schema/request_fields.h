@@ -560,6 +560,13 @@ inline constexpr auto kRowsOf<EmbedRequest> =
                                         .max = kLastId,
                                         .min_items = 1,
                                         .max_items = 2048}),
+               row(&EmbedRequest::query,
+                   {.name = "query",
+                    .type = FieldType::kText,
+                    .unit = "bytes",
+                    .meaning = "With `texts`, for a model that ranks: instead of vectors, a score "
+                               "for each text of how well it answers this.",
+                    .max = kTextBytes}),
                row(&EmbedRequest::pooling,
                    {.name = "pooling",
                     .type = FieldType::kChoice,
@@ -568,7 +575,8 @@ inline constexpr auto kRowsOf<EmbedRequest> =
                     .choices = kPoolings}),
                row(&EmbedRequest::normalize, {.name = "normalize",
                                               .type = FieldType::kBool,
-                                              .meaning = "Scale each vector to length 1."})};
+                                              .meaning = "Scale each vector to length 1, and "
+                                                         "each score to 0 to 1."})};
 
 template <>
 inline constexpr auto kRowsOf<RecordRequest> = std::tuple{row(

@@ -187,7 +187,8 @@ struct EmbedRequest {
   std::vector<std::string> texts;         ///< one vector for each; or
   std::vector<std::vector<int32_t>> ids;  ///< token ids, computed exactly as given
   std::string pooling = "auto";           ///< auto (as the model's file says), mean, cls, last
-  bool normalize = true;                  ///< each vector has length 1
+  bool normalize = true;                  ///< each vector has length 1, each score is 0 to 1
+  std::string query{};  ///< not empty: for each text a score of how well it answers this
   bool operator==(const EmbedRequest&) const = default;
 };
 

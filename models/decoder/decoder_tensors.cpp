@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/base/sizes.h"
+#include "models/weights/file_info.h"
 #include "models/weights/tensor_set.h"
 
 namespace hearth::models {
@@ -496,6 +497,8 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
     HEARTH_ASSIGN_OR_RETURN(t.output_norm_bias, set.want("output_norm.bias", {c.width}));
   }
   HEARTH_ASSIGN_OR_RETURN(t.output, set.want_if_present("output.weight", {c.width, vocab_size}));
+  HEARTH_ASSIGN_OR_RETURN(const Pooling pooling, load_pooling(file, c.architecture));
+  if (pooling == Pooling::kRank) set.ignore_all("cls.");  // see Ranker
   HEARTH_TRY(set.check_all_used());
   return t;
 }

@@ -144,6 +144,7 @@ Result<EncoderWeights> EncoderWeights::load(const GgufFile& file, const EncoderC
     HEARTH_ASSIGN_OR_RETURN(const EncoderLayerTensors layer, find_layer(set, c, i));
     layers.push_back(layer);
   }
+  if (c.pooling == Pooling::kRank) set.ignore_all("cls.");  // see Ranker
   HEARTH_TRY(set.check_all_used());
 
   WeightPacker packer(file, ops, progress);

@@ -37,7 +37,6 @@ Result<ModelInfo> describe_file(const GgufFile& file) {
 }
 
 Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture) {
-  constexpr uint32_t kRank = 4;
   const std::string key = fmt::format("{}.pooling_type", architecture);
   HEARTH_ASSIGN_OR_RETURN(const uint32_t type, file.get_or<uint32_t>(key, 0));
   switch (type) {
@@ -45,13 +44,8 @@ Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture
     case 1: return Pooling::kMean;
     case 2: return Pooling::kCls;
     case 3: return Pooling::kLast;
+    case 4: return Pooling::kRank;
     default: break;
-  }
-  if (type == kRank) {
-    return Error::unsupported(
-        fmt::format("{}: 4 (rank), which this build does not do: a score of two texts is "
-                    "no vector",
-                    key));
   }
   return Error::corrupt(fmt::format("{}: {}, want 0 to 4", key, type));
 }

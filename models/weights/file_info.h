@@ -12,8 +12,7 @@ namespace hearth::models {
 /// kCorrupt names the key.
 Result<ModelInfo> describe_file(const GgufFile& file);
 
-/// ARCHITECTURE.pooling_type; kNone if it is missing. kUnsupported for "rank" (a score of two
-/// texts, not a vector), kCorrupt for an unknown number.
+/// ARCHITECTURE.pooling_type; kNone if it is missing. kCorrupt for an unknown number.
 Result<Pooling> load_pooling(const GgufFile& file, std::string_view architecture);
 
 }  // namespace hearth::models

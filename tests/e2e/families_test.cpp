@@ -47,7 +47,7 @@ std::vector<Family> write_all(const Sandbox& sandbox) {
     write_family(golden::read_family(name), sandbox.models() / (name + ".gguf"));
     out.push_back({name, true});
   }
-  for (const char* name : {"bert", "nomic-bert"}) {
+  for (const char* name : {"bert", "nomic-bert", "bert-rank"}) {
     write_family(read_encoder(name), sandbox.models() / (std::string(name) + ".gguf"));
     out.push_back({name, false});
   }

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "daemon/http/requests/api_rerank.h"
 #include "daemon/http/requests/request_members.h"
 #include "ipc/text/base64.h"
 #include "ipc/wire/codec.h"
@@ -77,12 +78,12 @@ Result<EmbeddingsCall> parse_embeddings(std::string body) {
       if (value != "float" && value != "base64") {
         return invalid(key, fmt::format("met {}, want float or base64", ipc::describe(value)));
       }
-      call.base64 = value == "base64";
+      call.answer.base64 = value == "base64";
     } else if (key == "dimensions") {
       if (!value.is_number_unsigned() || value == 0) {
         return invalid(key, fmt::format("met {}, want an integer from 1", ipc::describe(value)));
       }
-      call.dimensions = value.get<uint64_t>();
+      call.answer.dimensions = value.get<uint64_t>();
     } else if (key == "user") {  // names an end user; does not change the answer
       if (!value.is_string()) return invalid(key, "want a string");
     } else {
@@ -108,24 +109,23 @@ Result<EmbeddingsCall> parse_embeddings(std::string body) {
   return call;
 }
 
-Result<void> check_dimensions(const ipc::EmbedReply& reply, uint64_t dimensions) {
-  if (dimensions == 0 || std::cmp_equal(dimensions, reply.dimensions)) return {};
-  return Error::unsupported(
-      fmt::format("dimensions: met {}; the vectors of model {} have {} and cannot be cut: no model "
-                  "file declares that",
-                  dimensions, reply.model, reply.dimensions),
-      "dimensions");
-}
-
-std::string embeddings_body(const ipc::EmbedReply& reply, bool base64, OllamaVectors ollama) {
+Result<std::string> vectors_body(const ipc::EmbedReply& reply, const VectorsAnswer& answer) {
+  if (answer.ranking) return rerank_body(reply, *answer.ranking);
+  if (answer.dimensions != 0 && std::cmp_not_equal(answer.dimensions, reply.dimensions)) {
+    return Error::unsupported(
+        fmt::format("dimensions: met {}; the vectors of model {} have {} and cannot be cut: no "
+                    "model file declares that",
+                    answer.dimensions, reply.model, reply.dimensions),
+        "dimensions");
+  }
   const int64_t tokens =
       std::accumulate(reply.prompt_tokens.begin(), reply.prompt_tokens.end(), int64_t{0});
-  if (ollama == OllamaVectors::kOne) {
+  if (answer.ollama == OllamaVectors::kOne) {
     std::string one = R"({"embedding":)";
     append_numbers(reply.vectors.at(0), &one);
     return one + "}";
   }
-  if (ollama == OllamaVectors::kList) {
+  if (answer.ollama == OllamaVectors::kList) {
     std::string list = fmt::format(R"({{"model":{},"embeddings":[)", ipc::json_quote(reply.model));
     for (size_t i = 0; i < reply.vectors.size(); ++i) {
       if (i > 0) list += ',';
@@ -137,7 +137,7 @@ std::string embeddings_body(const ipc::EmbedReply& reply, bool base64, OllamaVec
   for (size_t i = 0; i < reply.vectors.size(); ++i) {
     if (i > 0) out += ',';
     out += fmt::format(R"({{"object":"embedding","index":{},"embedding":)", i);
-    if (base64) {
+    if (answer.base64) {
       out += '"' + reply.vectors[i] + '"';
     } else {
       append_numbers(reply.vectors[i], &out);

@@ -2,6 +2,7 @@
 // Parses requests to /v1/embeddings, Ollama's of vectors and /v1/messages/count_tokens, and writes
 // their answers. Pure.
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,11 +17,23 @@ namespace hearth::http {
 /// The shape of an answer of Ollama's API: that of /api/embed, or of the older /api/embeddings.
 enum class OllamaVectors { kNone, kList, kOne };
 
-struct EmbeddingsCall {
-  ipc::EmbedRequest request{};
+/// An answer of /v1/rerank.
+struct Ranking {
+  uint64_t top_n = 0;                    ///< the best so many
+  std::vector<std::string> documents{};  ///< in the answer, too; or empty
+};
+
+/// How an embed reply is answered.
+struct VectorsAnswer {
   bool base64 = false;      ///< vectors as f32 in base64; false: as lists of numbers
   uint64_t dimensions = 0;  ///< that the client wants the vectors to have; 0: any
   OllamaVectors ollama = OllamaVectors::kNone;
+  std::shared_ptr<const Ranking> ranking{};  ///< null: vectors are wanted
+};
+
+struct EmbeddingsCall {
+  ipc::EmbedRequest request{};
+  VectorsAnswer answer{};
   std::vector<std::string_view> ignored{};  ///< as in Call
 };
 
@@ -28,9 +41,7 @@ struct EmbeddingsCall {
 /// parse_call.
 Result<EmbeddingsCall> parse_embeddings(std::string body);
 /// kUnsupported if the vectors have another size than the client wants.
-Result<void> check_dimensions(const ipc::EmbedReply& reply, uint64_t dimensions);
-std::string embeddings_body(const ipc::EmbedReply& reply, bool base64,
-                            OllamaVectors ollama = OllamaVectors::kNone);
+Result<std::string> vectors_body(const ipc::EmbedReply& reply, const VectorsAnswer& answer);
 /// POST /api/embed, or /api/embeddings (`legacy`).
 Result<EmbeddingsCall> parse_ollama_embed(bool legacy, std::string body);
 

@@ -184,7 +184,7 @@ Result<std::string> parse_ollama_name(std::string body) {
 Result<EmbeddingsCall> parse_ollama_embed(bool legacy, std::string body) {
   HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
   EmbeddingsCall call;
-  call.ollama = legacy ? OllamaVectors::kOne : OllamaVectors::kList;
+  call.answer.ollama = legacy ? OllamaVectors::kOne : OllamaVectors::kList;
   ipc::LargeJson request(Json::object());
   request["verb"] = "embed";
   Members in(object);
@@ -206,7 +206,7 @@ Result<EmbeddingsCall> parse_ollama_embed(bool legacy, std::string body) {
     if (!dimensions->is_number_unsigned() || *dimensions == 0) {
       in.wrong("dimensions", *dimensions, "an integer from 1");
     } else {
-      call.dimensions = dimensions->get<uint64_t>();
+      call.answer.dimensions = dimensions->get<uint64_t>();
     }
   }
   Json unused = Json::object();

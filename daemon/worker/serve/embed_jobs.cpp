@@ -1,5 +1,6 @@
 #include "daemon/worker/serve/embed_jobs.h"
 
+#include <cmath>
 #include <utility>
 
 #include "ipc/text/base64.h"
@@ -25,6 +26,8 @@ std::optional<EmbedJobs::Outcome> EmbedJobs::begin(uint64_t number, int64_t rece
                                                    PreparedEmbed prepared) {
   Job& job = jobs_[number];
   job.texts = std::move(prepared.texts);
+  job.ranker = std::move(prepared.ranker);
+  job.as_chances = prepared.as_chances;
   job.reply.model = model_;
   job.reply.vectors.resize(job.texts.size());
   for (size_t i = 0; i < job.texts.size(); ++i) {
@@ -58,9 +61,16 @@ void EmbedJobs::cancel(uint64_t number) {
 std::optional<EmbedJobs::Outcome> EmbedJobs::take(const engine::EmbeddingEvent& event) {
   const auto found = jobs_.find(number_of(event.id));
   if (found == jobs_.end()) return std::nullopt;
-  ipc::EmbedReply& reply = found->second.reply;
-  reply.dimensions = size32(event.values);
-  reply.vectors[index_of(event.id)] = ipc::base64_of_floats(event.values);
+  Job& job = found->second;
+  std::vector<float> values = event.values;
+  if (job.ranker) {
+    values = {job.ranker->classifier().score(values, job.as_chances)};
+    if (!std::isfinite(values.front()) && !job.error) {
+      job.error = Error::corrupt("the model's classifier makes a score that is not a number");
+    }
+  }
+  job.reply.dimensions = size32(values);
+  job.reply.vectors[index_of(event.id)] = ipc::base64_of_floats(values);
   return std::nullopt;  // the done event follows
 }
 

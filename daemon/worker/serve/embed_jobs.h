@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +14,15 @@
 #include "ipc/schema/replies.h"
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
+#include "models/ranking/ranker.h"
 
 namespace hearth::worker {
 
 /// A request's texts, ready for the engine; EmbedJobs sets their ids and times.
 struct PreparedEmbed {
   std::vector<engine::Request> texts;
+  std::shared_ptr<const models::Ranker> ranker{};  ///< not null: scores instead of vectors
+  bool as_chances = true;                          ///< these are 0 to 1
 };
 
 class EmbedJobs {
@@ -48,6 +52,8 @@ class EmbedJobs {
     std::vector<engine::Request> texts;  ///< their prompts are moved to the engine
     size_t posted = 0;
     size_t ended = 0;
+    std::shared_ptr<const models::Ranker> ranker;
+    bool as_chances = true;
     ipc::EmbedReply reply;
     std::optional<Error> error;
   };

@@ -46,6 +46,7 @@ Result<void> read_forms(const models::GgufFile& file, const models::Tokenizer& t
                         EngineLoaded* out) {
   HEARTH_ASSIGN_OR_RETURN(out->text_end, models::load_text_end(file, tokenizer));
   HEARTH_ASSIGN_OR_RETURN(out->fill_marks, models::load_fill_marks(file, tokenizer));
+  HEARTH_ASSIGN_OR_RETURN(out->ranker, models::Ranker::load(file, tokenizer));
   return {};
 }
 

@@ -21,6 +21,7 @@
 #include "kernels/base/mailbox.h"
 #include "kernels/base/result.h"
 #include "models/model.h"
+#include "models/ranking/ranker.h"
 #include "models/template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/vocabulary/fill_marks.h"
@@ -43,7 +44,8 @@ struct EngineLoaded {
   int32_t context_length = 0;
   std::optional<int32_t> text_end;  ///< see models::load_text_end
   std::optional<models::FillMarks> fill_marks;
-  uint64_t kv_bytes = 0;  ///< the draft model's included
+  std::shared_ptr<const models::Ranker> ranker;  ///< null: the model does not rank
+  uint64_t kv_bytes = 0;                         ///< the draft model's included
   int64_t load_ms = 0;
   std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};

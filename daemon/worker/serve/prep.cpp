@@ -415,17 +415,44 @@ Result<std::vector<int32_t>> text_tokens(const PrepModel& model, const std::stri
   return Error::invalid(fmt::format("{}: no tokens, want some text", field), "texts");
 }
 
+/// Whether the request fits what the model makes of texts: vectors, or scores of pairs.
+Result<void> check_ranks(const PrepModel& model, const ipc::EmbedRequest& embed) {
+  if (embed.query.empty()) {
+    if (!model.ranker || embed.pooling != "auto") return {};
+    return Error::unsupported(
+        fmt::format("model {} ranks texts: send a query with them, or name a pooling for vectors",
+                    model.name),
+        "query");
+  }
+  if (!model.ranker) {
+    return Error::unsupported(fmt::format("query: model {} does not rank texts", model.name),
+                              "query");
+  }
+  if (embed.texts.empty()) return Error::invalid("query: met it without texts", "query");
+  if (embed.pooling == "auto") return {};
+  return Error::invalid("pooling: met it with query, want auto", "pooling");
+}
+
 Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerRequest& request,
                                     models::EncodePause* pause) {
   const auto& embed = std::get<ipc::EmbedRequest>(request.task);
-  const models::Pooling pooling = pooling_of(model, embed.pooling);
+  HEARTH_TRY(check_ranks(model, embed));
   PreparedEmbed out;
+  if (!embed.query.empty()) {
+    HEARTH_TRY(check_could_fit(model, embed.query.size(), "query"));
+    out.ranker = model.ranker;
+    out.as_chances = embed.normalize;
+  }
+  const models::Pooling pooling = out.ranker ? out.ranker->row() : pooling_of(model, embed.pooling);
   const size_t count = embed.texts.size() + embed.ids.size();
   for (size_t i = 0; i < count; ++i) {
     const bool text = !embed.texts.empty();
     const std::string field = fmt::format("{}[{}]", text ? "texts" : "ids", i);
     engine::Request to;
-    if (text) {
+    if (out.ranker) {
+      HEARTH_TRY(check_could_fit(model, embed.texts[i].size(), field));
+      to.prompt = out.ranker->tokens(*model.tokenizer, embed.query, embed.texts[i], pause);
+    } else if (text) {
       HEARTH_ASSIGN_OR_RETURN(to.prompt, text_tokens(model, embed.texts[i], field, pause));
     } else {
       HEARTH_TRY(check_ids(model, embed.ids[i], field));
@@ -439,7 +466,7 @@ Result<PreparedEmbed> prepare_embed(const PrepModel& model, const ipc::WorkerReq
     }
     to.owner = to.cache_salt = request.owner;
     to.pooling = pooling;
-    to.normalize = embed.normalize;
+    to.normalize = embed.normalize && !out.ranker;
     to.sampling.temperature = 0;
     to.use_prefix_store = false;
     to.speculate = false;

@@ -16,6 +16,7 @@
 #include "ipc/schema/replies.h"
 #include "ipc/schema/worker_messages.h"
 #include "kernels/base/result.h"
+#include "models/ranking/ranker.h"
 #include "models/template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/vocabulary/fill_marks.h"
@@ -37,6 +38,7 @@ struct PrepModel {
   models::Pooling pooling = models::Pooling::kNone;  ///< as given in the model's file
   std::optional<int32_t> text_end{};                 ///< appended to a text to embed
   std::optional<models::FillMarks> fill_marks{};     ///< for requests with `suffix`
+  std::shared_ptr<const models::Ranker> ranker{};    ///< null: the model does not rank
   ipc::SamplingDefaults sampling{};                  ///< for fields that a request does not set
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,

@@ -47,6 +47,7 @@ PrepModel prep_model(const EngineLoaded& loaded, const std::string& tool_form) {
   model.pooling = loaded.info.pooling;
   model.text_end = loaded.text_end;
   model.fill_marks = loaded.fill_marks;
+  model.ranker = loaded.ranker;
   model.sampling = loaded.sampling;
   return model;
 }

@@ -43,6 +43,7 @@ int embed(const EmbedOptions& options) {
   ipc::EmbedRequest request;
   request.model = options.model;
   request.pooling = options.pooling;
+  request.query = options.query;
   request.normalize = !options.raw;
   if (options.lines) {
     for (size_t at = 0; at < text->size();) {

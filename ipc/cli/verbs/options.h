@@ -56,6 +56,7 @@ struct EmbedOptions {
   std::vector<std::string> text_words;
   std::string file;
   std::string pooling = "auto";
+  std::string query;
   bool lines = false;  ///< each line is a text
   bool raw = false;    ///< not scaled to length 1
   bool json = false;

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import BertConfig, BertModel, NomicBertConfig, NomicBertModel
+from transformers import BertConfig, BertForSequenceClassification, BertModel, NomicBertConfig, NomicBertModel
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "families"))
@@ -23,9 +23,10 @@ from tiny_models import Tensor, TinyModel, power_of_two  # noqa: E402
 
 VOCAB, WIDTH, LAYERS, HEADS, FFN, CONTEXT = 96, 64, 3, 4, 96, 80
 LENGTHS = [1, 2, 17, 80]
+RANK = 4  # pooling: a score, by a classifier of the first row
 
 
-def tiny(name: str, nomic: bool, pooling: int) -> TinyModel:
+def tiny(name: str, nomic: bool, pooling: int, types: int = 2) -> TinyModel:
     metadata = {
         "context_length": CONTEXT,
         "embedding_length": WIDTH,
@@ -51,7 +52,7 @@ def tiny(name: str, nomic: bool, pooling: int) -> TinyModel:
         vector(tensor + ".bias", WIDTH, 0.0, 0.25)
 
     model.tensors.append(Tensor("token_embd.weight", [WIDTH, VOCAB], 0.0, 1.0))
-    model.tensors.append(Tensor("token_types.weight", [WIDTH, 2], 0.0, 0.5))
+    model.tensors.append(Tensor("token_types.weight", [WIDTH, types], 0.0, 0.5))
     if not nomic:
         model.tensors.append(Tensor("position_embd.weight", [WIDTH, CONTEXT], 0.0, 1.0))
     norm("token_embd_norm")
@@ -76,13 +77,19 @@ def tiny(name: str, nomic: bool, pooling: int) -> TinyModel:
         if not nomic:
             vector(blk + "ffn_down.bias", WIDTH, 0.0, 0.5)
         norm(blk + "layer_output_norm")
+    if pooling == RANK:
+        matrix("cls.weight", WIDTH, WIDTH)
+        vector("cls.bias", WIDTH, 0.0, 0.5)
+        matrix("cls.output.weight", WIDTH, 1, 4.0)
+        vector("cls.output.bias", 1, 0.5, 0.25)
     return model
 
 
 def oracle(model: TinyModel) -> torch.nn.Module:
     nomic = model.architecture == "nomic-bert"
     shared = dict(vocab_size=VOCAB, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                  intermediate_size=FFN, max_position_embeddings=CONTEXT, type_vocab_size=2,
+                  intermediate_size=FFN, max_position_embeddings=CONTEXT,
+                  type_vocab_size=model.values()["token_types.weight"].shape[0],
                   layer_norm_eps=1e-12, attn_implementation="eager")
     if nomic:
         config = NomicBertConfig(**shared, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})
@@ -134,6 +141,19 @@ def oracle(model: TinyModel) -> torch.nn.Module:
     return net
 
 
+def scorer(model: TinyModel, net: torch.nn.Module) -> torch.nn.Module:
+    """The published model with its pooler and classifier, over the weights of `net`."""
+    whole = BertForSequenceClassification(BertConfig(**net.config.to_diff_dict() | {"num_labels": 1})).double().eval()
+    state = {f"bert.{name}": value for name, value in net.state_dict().items()}
+    values = {name: torch.from_numpy(value) for name, value in model.values().items()}
+    for part in ("weight", "bias"):
+        state[f"bert.pooler.dense.{part}"] = values[f"cls.{part}"]
+        state[f"classifier.{part}"] = values[f"cls.output.{part}"].reshape((1, -1) if part == "weight" else -1)
+    missing, unexpected = whole.load_state_dict(state, strict=False)
+    assert not [m for m in missing if not m.endswith("ids")] and not unexpected, (missing, unexpected)
+    return whole
+
+
 def ids_of(length: int) -> list[int]:
     state, ids = 7 * length, []
     for _ in range(length):
@@ -145,6 +165,7 @@ def ids_of(length: int) -> list[int]:
 def record(model: TinyModel) -> dict:
     net = oracle(model)
     texts = []
+    whole = scorer(model, net) if model.metadata["pooling_type"] == RANK else None
     for length in LENGTHS:
         ids = ids_of(length)
         with torch.no_grad():
@@ -157,6 +178,9 @@ def record(model: TinyModel) -> dict:
             "mean": [round(float(v), 7) for v in mean],
             "cls": [round(float(v), 7) for v in torch.nn.functional.normalize(rows[0], dim=0)],
         })
+        if whole is not None:
+            with torch.no_grad():
+                texts[-1]["score"] = round(float(whole(input_ids=torch.tensor([ids])).logits), 7)
     return {
         "name": model.name,
         "architecture": model.architecture,
@@ -169,6 +193,6 @@ def record(model: TinyModel) -> dict:
 
 
 if __name__ == "__main__":
-    for made in (tiny("bert", False, 2), tiny("nomic-bert", True, 1)):
+    for made in (tiny("bert", False, 2), tiny("nomic-bert", True, 1), tiny("bert-rank", False, RANK, 1)):
         (HERE / f"{made.name}.json").write_text(json.dumps(record(made)) + "\n")
         print(made.name)

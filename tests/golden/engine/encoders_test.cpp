@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "models/gguf/gguf_file.h"
+#include "models/ranking/classifier.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
@@ -28,6 +29,7 @@ struct Text {
   std::vector<int32_t> ids;
   std::map<size_t, std::vector<double>> rows;
   std::vector<double> mean, cls;
+  std::optional<double> score{};
 };
 struct EncoderModel {
   FamilyModel file;
@@ -52,6 +54,7 @@ EncoderModel read_encoder(const std::string& name) {
     entry.at("ids").get_to(text.ids);
     entry.at("mean").get_to(text.mean);
     entry.at("cls").get_to(text.cls);
+    if (entry.contains("score")) text.score = entry.at("score").get<double>();
     for (const auto& [row, values] : entry.at("rows").items()) {
       text.rows[std::stoul(row)] = values.get<std::vector<double>>();
     }
@@ -158,6 +161,63 @@ TEST_CASE("encoders: rows and vectors equal those of the published implementatio
   }
 }
 
+TEST_CASE("encoders: scores of pairs equal those of the published implementation") {
+  const EncoderModel model = read_encoder("bert-rank");
+  for (const DType type : {DType::kF32, DType::kF16}) {
+    const OwnedFile owned(model.file.file_bytes(type));
+    const auto classifier = models::Classifier::load(owned.file);
+    REQUIRE_MESSAGE(classifier.ok(), classifier.error().message);
+    for (const NamedTable& table : quiet_tables()) {
+      INFO(table.name);
+      Embedder embedder(owned.file, table.ops, {});
+      CHECK(embedder.engine().model_info().pooling == Pooling::kRank);
+      for (const Text& text : model.texts) {
+        CAPTURE(text.ids.size());
+        const std::vector<float> row = embedder.one(text.ids, Pooling::kCls, false);
+        const double score = classifier->score(row, false);
+        CHECK(std::abs(score - text.score.value()) < 5e-5);
+        CHECK(classifier->score(row, true) == doctest::Approx(1 / (1 + std::exp(-score))));
+      }
+    }
+  }
+}
+
+TEST_CASE("encoders: a file with another classifier is refused by name") {
+  const auto refused = [](const EncoderModel& model, ErrorCode code, std::string_view what) {
+    const OwnedFile owned(model.file.file_bytes(DType::kF32));
+    const auto loaded = models::Classifier::load(owned.file);
+    REQUIRE_FALSE_MESSAGE(loaded.ok(), what);
+    CHECK_MESSAGE(loaded.error().code == code, loaded.error().message);
+    CHECK_MESSAGE(loaded.error().message.find(what) != std::string::npos, loaded.error().message);
+  };
+  const EncoderModel good = read_encoder("bert-rank");
+  const auto changed = [&good](std::string_view tensor, auto change) {
+    EncoderModel model = good;
+    for (auto& each : model.file.tensors) {
+      if (each.name == tensor) change(each);
+    }
+    return model;
+  };
+  refused(changed("cls.output.weight", [](auto& t) { t.name = "cls.other"; }),
+          ErrorCode::kUnsupported, "cls.output.weight");
+  refused(changed("cls.output.weight",
+                  [](auto& t) {
+                    t.dims = {64, 3};
+                  }),
+          ErrorCode::kUnsupported, "3 labels");
+  refused(changed("cls.output.weight",
+                  [](auto& t) {
+                    t.dims = {64, 2};
+                  }),
+          ErrorCode::kCorrupt, "cls.output.bias");
+  refused(changed("cls.weight",
+                  [](auto& t) {
+                    t.dims = {32, 64};
+                  }),
+          ErrorCode::kCorrupt, "cls.weight");
+  refused(changed("cls.bias", [](auto& t) { t.dims = {63}; }), ErrorCode::kCorrupt, "cls.bias");
+}
+
 TEST_CASE("encoders: a text's vector is the same alone and in a batch, to the bit") {
   for (const std::string name : {"bert", "nomic-bert"}) {
     const EncoderModel model = read_encoder(name);
@@ -215,8 +275,6 @@ TEST_CASE("encoders: a file with other settings is refused by name") {
     CHECK_MESSAGE(loaded.error().message.find(what) != std::string::npos, loaded.error().message);
   };
   EncoderModel model = read_encoder("bert");
-  model.file.metadata["bert.pooling_type"] = 4;
-  refused(model, ErrorCode::kUnsupported, "rank");
   model.file.metadata["bert.pooling_type"] = 5;
   refused(model, ErrorCode::kCorrupt, "pooling_type");
   model = read_encoder("bert");

@@ -222,9 +222,9 @@ TEST_CASE("vectors in both forms") {
   reply.model = "m";
   reply.prompt_tokens = {2};
   reply.vectors.push_back(ipc::base64_of_floats(std::vector<float>{0.5f}));
-  CHECK(Json::parse(embeddings_body(reply, false, OllamaVectors::kOne)) ==
+  CHECK(Json::parse(vectors_body(reply, {.ollama = OllamaVectors::kOne}).value()) ==
         Json::parse(R"({"embedding":[0.5]})"));
-  CHECK(Json::parse(embeddings_body(reply, false, OllamaVectors::kList)) ==
+  CHECK(Json::parse(vectors_body(reply, {.ollama = OllamaVectors::kList}).value()) ==
         Json::parse(R"({"model":"m","embeddings":[[0.5]],"prompt_eval_count":2})"));
 }
 

@@ -388,10 +388,10 @@ TEST_CASE("a response repeats its instructions") {
 
 TEST_CASE("vectors are returned if they have the dimensions that the client wants") {
   const ipc::EmbedReply reply{"m", 2, {3}, {""}};
-  CHECK(parse_embeddings(R"({"input":"a","dimensions":2})").value().dimensions == 2);
-  CHECK(check_dimensions(reply, 0).ok());
-  CHECK(check_dimensions(reply, 2).ok());
-  CHECK(check_dimensions(reply, 1).error().field == "dimensions");
+  CHECK(parse_embeddings(R"({"input":"a","dimensions":2})").value().answer.dimensions == 2);
+  CHECK(vectors_body(reply, {}).ok());
+  CHECK(vectors_body(reply, {.dimensions = 2}).ok());
+  CHECK(vectors_body(reply, {.dimensions = 1}).error().field == "dimensions");
   CHECK(parse_embeddings(R"({"input":"a","dimensions":0})").error().field == "dimensions");
 }
 

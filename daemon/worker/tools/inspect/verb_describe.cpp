@@ -21,12 +21,13 @@ namespace {
 /// See ipc::ModelEntry.
 std::vector<std::string> abilities(const models::ModelInfo& info,
                                    const models::ChatTemplates& templates) {
-  if (!info.generates) return {"vectors"};
+  const bool ranks = info.pooling == models::Pooling::kRank;
+  if (!info.generates) return {ranks ? "scores" : "vectors"};
   std::vector<std::string> out = {"text"};
   const models::AnswerFormat format = models::find_answer_format(templates, true, {});
   if (format.tools != nullptr) out.emplace_back("tools");
   if (format.channels || !format.reasoning.empty()) out.emplace_back("reasoning");
-  if (info.pooling != models::Pooling::kNone) out.emplace_back("vectors");
+  if (info.pooling != models::Pooling::kNone) out.emplace_back(ranks ? "scores" : "vectors");
   return out;
 }
 
