@@ -341,7 +341,9 @@ void Connection::begin(ParsedBody body) {
   if (const auto* call = std::get_if<Call>(&*body.asked); call != nullptr && call->unread) {
     return read_conversation(std::move(body));
   }
-  Exchange exchange{.number = request_, .api = api};
+  Exchange exchange;
+  exchange.number = request_;
+  exchange.api = api;
   ipc::ComputeRequest request = match(
       *body.asked,
       [&](ipc::TokenizeRequest& tokenize) -> ipc::ComputeRequest { return std::move(tokenize); },

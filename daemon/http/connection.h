@@ -92,7 +92,7 @@ struct Exchange {
   bool loads = false;                      ///< Ollama: a request without a prompt
   bool embeds = false;
   VectorsAnswer vectors{};  ///< embed
-  bool counts = false;  ///< tokenize: only the number of tokens, in Anthropic's format
+  bool counts = false;      ///< tokenize: only the number of tokens, in Anthropic's format
   /// Prompts that are answered after the current one, and a request like it without its prompt.
   std::deque<FurtherPrompt> further{};
   ipc::GenerateRequest like{};

@@ -237,7 +237,8 @@ void Connection::read_aside(std::string_view json) {
     std::optional<Result<ipc::Event>> event{};
     std::string body{};
   };
-  auto work = std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->vectors});
+  auto work =
+      std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->vectors});
   reading_aside_ = true;
   host_.backend().run_aside(
       uid_, json.size(),

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "kernels/ops/checks.h"
 #include "kernels/quant/quant_types.h"
@@ -15,8 +16,9 @@ namespace hearth::models {
 namespace {
 
 std::vector<float> values_of(const GgufTensor& tensor) {
-  const kernels::HostTensor host = host_tensor(tensor);
+  kernels::HostTensor host = host_tensor(tensor);
   if (kernels::info(host.dtype).block_elements == 1) {
+    host.cols *= std::exchange(host.rows, 1);
     return kernels::vector_values(std::span(&host, 1));
   }
   std::vector<float> out(host.rows * host.cols);
@@ -47,15 +49,14 @@ Result<Classifier> Classifier::load(const GgufFile& file) {
     return Error::unsupported(
         "cls.output.weight: missing, so the file's pooling (rank) has no classifier");
   }
-  const uint64_t labels = head->dims[1];
-  if (labels != 1 && labels != 2) {
+  if (head->dims[1] != 1 && head->dims[1] != 2) {
     return Error::unsupported(
-        fmt::format("cls.output.weight: {} labels, want 1, or 2 with a \"yes\"", labels));
+        fmt::format("cls.output.weight: {} labels, want 1, or 2 with a \"yes\"", head->dims[1]));
   }
-  const auto rows = static_cast<int64_t>(labels);
-  HEARTH_ASSIGN_OR_RETURN(const GgufTensor* out, set.want("cls.output.weight", {width, rows}));
+  const int64_t labels = head->dims[1] == 1 ? 1 : 2;
+  HEARTH_ASSIGN_OR_RETURN(const GgufTensor* out, set.want("cls.output.weight", {width, labels}));
   HEARTH_ASSIGN_OR_RETURN(const GgufTensor* out_bias,
-                          set.want_if_present("cls.output.bias", {rows}));
+                          set.want_if_present("cls.output.bias", {labels}));
   HEARTH_ASSIGN_OR_RETURN(const GgufTensor* dense,
                           set.want_if_present("cls.weight", {width, width}));
   HEARTH_ASSIGN_OR_RETURN(const GgufTensor* bias, set.want_if_present("cls.bias", {width}));
@@ -73,10 +74,9 @@ Result<Classifier> Classifier::load(const GgufFile& file) {
   const std::string key = fmt::format("{}.classifier.output_labels", architecture);
   if (file.has(key)) {
     HEARTH_ASSIGN_OR_RETURN(const auto names, file.get<GgufStrings>(key));
-    for (size_t i = 0; i < names.size() && i < 2; ++i) {
-      if (names[i] != "yes") continue;
-      made.yes_ = i;
-      return made;
+    for (const std::string_view name : names) {
+      if (name == "yes" && made.yes_ < 2) return made;
+      ++made.yes_;
     }
   }
   return Error::unsupported(fmt::format("{}: want two labels, one of them \"yes\"", key));

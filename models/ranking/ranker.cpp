@@ -29,48 +29,6 @@ Result<std::shared_ptr<const Ranker>> Ranker::load(const GgufFile& file,
   return std::shared_ptr<const Ranker>(std::move(out));
 }
 
-Result<void> Ranker::load_classifier(const GgufFile& file, const std::string& architecture) {
-  TensorSet set(file);
-  HEARTH_ASSIGN_OR_RETURN(const auto width, file.get<uint32_t>(architecture + ".embedding_length"));
-  const GgufTensor* const head = file.find_tensor("cls.output.weight");
-  if (head == nullptr) {
-    return Error::unsupported(
-        "cls.output.weight: missing, so the file's pooling (rank) has no classifier");
-  }
-  const uint64_t labels = head->dims[1];
-  if (labels != 1 && labels != 2) {
-    return Error::unsupported(
-        fmt::format("cls.output.weight: {} labels, want 1, or 2 with a \"yes\"", labels));
-  }
-  const auto rows = static_cast<int64_t>(labels);
-  HEARTH_ASSIGN_OR_RETURN(const GgufTensor* out, set.want("cls.output.weight", {width, rows}));
-  HEARTH_ASSIGN_OR_RETURN(const GgufTensor* out_bias,
-                          set.want_if_present("cls.output.bias", {rows}));
-  HEARTH_ASSIGN_OR_RETURN(const GgufTensor* dense,
-                          set.want_if_present("cls.weight", {width, width}));
-  HEARTH_ASSIGN_OR_RETURN(const GgufTensor* bias, set.want_if_present("cls.bias", {width}));
-  if (file.find_tensor("cls.norm.weight") != nullptr) {
-    return Error::unsupported("cls.norm.weight: a norm in the classifier is not supported");
-  }
-  out_.weight = values_of(*out);
-  if (out_bias != nullptr) out_.bias = values_of(*out_bias);
-  if (dense != nullptr) {
-    dense_ = Product{.weight = values_of(*dense), .bias = {}};
-    if (bias != nullptr) dense_->bias = values_of(*bias);
-  }
-  if (labels == 1) return {};
-  const std::string key = architecture + ".classifier.output_labels";
-  if (file.has(key)) {
-    HEARTH_ASSIGN_OR_RETURN(const auto names, file.get<GgufStrings>(key));
-    for (size_t i = 0; i < names.size() && i < 2; ++i) {
-      if (names[i] != "yes") continue;
-      yes_ = i;
-      return {};
-    }
-  }
-  return Error::unsupported(fmt::format("{}: want two labels, one of them \"yes\"", key));
-}
-
 Result<void> Ranker::load_form(const GgufFile& file, const Tokenizer& tokenizer) {
   if (file.has(kForm)) {
     row_ = Pooling::kLast;

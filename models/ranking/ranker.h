@@ -1,5 +1,5 @@
 #pragma once
-// A model that says how well a document answers a query (a reranker): the form in which it reads
+// A model that scores how well a document answers a query (a reranker): the form in which it reads
 // the pair, and the classifier of one of its rows.
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class GgufFile;
 class Ranker {
  public:
   /// Null if the file's pooling is not "rank". kCorrupt names an ill-shaped tensor; kUnsupported
-  /// says what is missing: the classifier, the form of pairs, or token types in pairs.
+  /// names what is missing: the classifier, the form of pairs, or token types in pairs.
   static Result<std::shared_ptr<const Ranker>> load(const GgufFile& file,
                                                     const Tokenizer& tokenizer);
 

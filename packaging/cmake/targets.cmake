@@ -77,6 +77,9 @@ function(hearth_test name)
   # machine take more than five minutes.
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900)
+    if(HEARTH_SANITIZE AND HEARTH_SANITIZE_ALL)
+      set(ARG_TIMEOUT 2700)  # all that ASan checks
+    endif()
   endif()
   add_executable(${name} ${ARG_SOURCES} ${ARG_SEPARATE})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} hearth_doctest_main hearth_test_paths doctest::doctest hearth_warnings)

@@ -12,6 +12,7 @@
 #include "tests/e2e/command.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/family_file.h"
+#include "tests/e2e/http_client.h"
 #include "tests/golden/family_model.h"
 #include "tests/paths.h"
 #include "tests/skip.h"
@@ -47,7 +48,7 @@ std::vector<Family> write_all(const Sandbox& sandbox) {
     write_family(golden::read_family(name), sandbox.models() / (name + ".gguf"));
     out.push_back({name, true});
   }
-  for (const char* name : {"bert", "nomic-bert", "bert-rank"}) {
+  for (const char* name : {"bert", "nomic-bert"}) {
     write_family(read_encoder(name), sandbox.models() / (std::string(name) + ".gguf"));
     out.push_back({name, false});
   }
@@ -109,6 +110,46 @@ TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
           model["weight_bytes"].get<uint64_t>() + model["kv_bytes"].get<uint64_t>());
   }
   CHECK(resident == families.size());
+}
+
+TEST_CASE("a model that ranks scores texts on the command line and over HTTP") {
+  const Sandbox sandbox;
+  write_family(read_encoder("bert-rank"), sandbox.models() / "ranker.gguf");
+  write_family(read_encoder("bert"), sandbox.models() / "plain.gguf");
+  const Daemon daemon(sandbox);
+  const CommandOutcome inspected = run_hearth(sandbox, "inspect ranker");
+  CHECK_MESSAGE(inspected.out.find("of pairs of texts") != std::string::npos, inspected.out);
+  std::ofstream(sandbox.path() / "documents") << "aa b\nc\nthe d e f\n";
+  const std::string documents = " --lines -f " + (sandbox.path() / "documents").string();
+  const CommandOutcome scored =
+      run_hearth(sandbox, "embed --no-start ranker --query q --json" + documents);
+  REQUIRE_MESSAGE(scored.status == 0, scored.err);
+  const Json scores = Json::parse(scored.out);
+  REQUIRE(scores["dimensions"] == 1);
+  REQUIRE(scores["vectors"].size() == 3);
+
+  HttpClient http(daemon);
+  const HttpAnswer answer =
+      http.ask("POST", "/v1/rerank",
+               R"({"model":"ranker","query":"q","documents":["aa b","c","the d e f"],"top_n":2})");
+  REQUIRE_MESSAGE(answer.status == 200, answer.body);
+  const Json results = Json::parse(answer.body)["results"];
+  REQUIRE(results.size() == 2);
+  CHECK(results[0]["relevance_score"] >= results[1]["relevance_score"]);
+  for (const Json& each : results) {
+    const double score = each["relevance_score"];
+    CHECK(score > 0);
+    CHECK(score < 1);
+    CHECK(static_cast<float>(score) ==
+          scores["vectors"][each["index"].get<size_t>()][0].get<float>());
+  }
+  // It makes no vectors of its own accord, and other models make no scores.
+  CHECK(run_hearth(sandbox, "embed --no-start ranker a").status == 1);
+  CHECK(run_hearth(sandbox, "embed --no-start ranker --pooling mean a").status == 0);
+  const HttpAnswer refused =
+      http.ask("POST", "/v1/rerank", R"({"model":"plain","query":"q","documents":["a"]})");
+  CHECK(refused.status == 400);
+  CHECK_MESSAGE(refused.body.find("does not rank") != std::string::npos, refused.body);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ void add_vocabulary(models::GgufWriter* w, size_t count) {
   w->set_i32s("tokenizer.ggml.token_type", types);
   w->set_u32("tokenizer.ggml.bos_token_id", 1);
   w->set_u32("tokenizer.ggml.eos_token_id", 2);
+  w->set_bool("tokenizer.ggml.add_eos_token", true);  // of texts to embed, and of pairs
 }
 
 }  // namespace

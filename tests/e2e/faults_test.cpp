@@ -68,7 +68,7 @@ TEST_CASE("a worker killed in mid-stream is replaced, and the text continues unc
 
 TEST_CASE("a request present at two deaths ends with poison; the others continue") {
   const Sandbox sandbox;
-  const Daemon daemon(sandbox);
+  const Daemon daemon(sandbox, {}, Company::kAlone);  // present at both, for certain
   ipc::Client client = daemon.connect();
   std::vector<pid_t> killed;
   const Answer answer = run(client, seeded(7, kTinyContext - 100), [&](const Answer& so_far) {

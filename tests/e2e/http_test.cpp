@@ -388,7 +388,7 @@ TEST_CASE("a client that stops reading loses its own answer; others are answered
   for (const std::string& stream : streams) {
     CAPTURE(stream);
     const Sandbox sandbox;
-    const Daemon daemon(sandbox, {"worker.speculation=off"});
+    const Daemon daemon(sandbox, {"worker.speculation=off"}, Company::kAlone);
     HttpClient stalled(daemon, 4096);
     stalled.send(stream);
     CHECK(stalled.read(8) == "HTTP/1.1");

@@ -25,7 +25,7 @@ std::string resident_model(ipc::Client& client) {
   const Result<ipc::ModelsReply> reply = client.models();
   if (!reply.ok()) return "";
   for (const ipc::ModelEntry& entry : reply->models) {
-    if (entry.state == "ready") return entry.name;
+    if (entry.state == "resident") return entry.name;
   }
   return "";
 }

@@ -44,7 +44,7 @@ TEST_CASE("a request is streamed: queued, started, deltas, sample_done, done") {
 
 TEST_CASE("a waiting request gets its place in the queue and an estimate from measured rates") {
   const Sandbox sandbox;
-  const Daemon daemon(sandbox, {"worker.max_seqs=1"});
+  const Daemon daemon(sandbox, {"worker.max_seqs=1"}, Company::kAlone);
   ipc::Client client = daemon.connect();
   ipc::Client watcher = daemon.connect();
   // The rate is that of this request.

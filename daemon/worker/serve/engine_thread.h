@@ -23,8 +23,8 @@
 #include "models/model.h"
 #include "models/ranking/ranker.h"
 #include "models/template/chat_template.h"
+#include "models/tokenizer/text/fill_marks.h"
 #include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/vocabulary/fill_marks.h"
 
 namespace hearth::engine {
 class DraftModel;

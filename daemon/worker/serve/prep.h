@@ -18,8 +18,8 @@
 #include "kernels/base/result.h"
 #include "models/ranking/ranker.h"
 #include "models/template/chat_template.h"
+#include "models/tokenizer/text/fill_marks.h"
 #include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/vocabulary/fill_marks.h"
 
 namespace hearth::worker {
 

@@ -94,6 +94,7 @@ TEST_CASE("requests read back from the wire are unchanged") {
       ForkRequest{"r1", 0, -1, 1, 0, {}, false},
       EmbedRequest{"m", {"a", ""}, {}, "mean", false},
       EmbedRequest{"m", {}, {{1, 2}, {3}}},
+      EmbedRequest{"m", {"a", "b"}, {}, "auto", true, "which?"},
       TokenizeRequest{},
       CancelRequest{"r17"},
       ModelsRequest{},

@@ -1,4 +1,4 @@
-#include "models/tokenizer/vocabulary/fill_marks.h"
+#include "models/tokenizer/text/fill_marks.h"
 
 #include <doctest/doctest.h>
 
@@ -58,18 +58,20 @@ TEST_CASE("metadata comes before names, and an id outside the vocabulary is corr
   TestVocab v = small_vocab();
   v.add("<fim_prefix>", 0, 3);
   v.add("<fim_suffix>", 0, 3);
-  GgufWriter file = vocab_file(v);
-  file.set_u32("tokenizer.ggml.fim_pre_token_id", 10);
-  file.set_u32("tokenizer.ggml.fim_suf_token_id", 11);
-  file.set_u32("tokenizer.ggml.fim_mid_token_id", 12);
-  const auto found = marks_of(file);
+  const auto file = [&v](uint32_t suffix) {
+    GgufWriter made = vocab_file(v);
+    made.set_u32("tokenizer.ggml.fim_pre_token_id", 10);
+    made.set_u32("tokenizer.ggml.fim_suf_token_id", suffix);
+    made.set_u32("tokenizer.ggml.fim_mid_token_id", 12);
+    return made;
+  };
+  const auto found = marks_of(file(11));
   REQUIRE(found.ok());
   REQUIRE(found->has_value());
   CHECK((*found)->prefix == 10);
   CHECK((*found)->suffix == 11);
   CHECK((*found)->middle == 12);
-  file.set_u32("tokenizer.ggml.fim_suf_token_id", 1 << 30);
-  const auto bad = marks_of(file);
+  const auto bad = marks_of(file(1 << 30));
   REQUIRE_FALSE(bad.ok());
   CHECK(bad.error().code == ErrorCode::kCorrupt);
   CHECK(bad.error().message.find("fim_suf_token_id") != std::string::npos);

@@ -1,4 +1,4 @@
-#include "models/tokenizer/vocabulary/fill_marks.h"
+#include "models/tokenizer/text/fill_marks.h"
 
 #include <fmt/core.h>
 
