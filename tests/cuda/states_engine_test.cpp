@@ -11,6 +11,7 @@
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
+#include "tests/skip.h"
 
 namespace hearth::tests {
 
@@ -72,7 +73,9 @@ TEST_CASE("engine: layers with a state give the same tokens in every way of comp
   HEARTH_CUDA_TABLE(ops);
   OpTable one_by_one = ops;
   one_by_one.begin_capture = nullptr;
+  int number = 0;
   for (const char* family : kFamilies) {
+    if (kSanitized && number++ % 2 == 1) continue;  // the release build checks all
     CAPTURE(family);
     const OwnedFile file(read_family(family).file_bytes(DType::kQ8_0));
     Texts want;
