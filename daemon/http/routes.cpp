@@ -155,6 +155,13 @@ bool is_json(const std::vector<std::string>& types) {
           equal_no_case(parameter, "charset=\"utf-8\""));
 }
 
+/// Other content types can be sent by a page of another origin without a preflight. Some clients
+/// send none, which a page can do, too, but no browser then leaves out where it comes from.
+bool may_be_json(const HttpRequest& head) {
+  const bool from_browser = !head.origins.empty() || !head.fetch_site.empty();
+  return is_json(head.content_types) || (head.content_types.empty() && !from_browser);
+}
+
 int hex(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -249,8 +256,7 @@ std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
     return Refusal{405, "this path knows " + allow, allow};
   }
   if (auto refusal = check_key(rules, head, found->scope)) return refusal;
-  // Other content types can be sent by a page of another origin without a preflight.
-  if (method == "POST" && !is_json(head.content_types)) {
+  if (method == "POST" && !may_be_json(head)) {
     return Refusal{415, "want Content-Type: application/json"};
   }
   const auto name = unescaped(found->name);
@@ -312,8 +318,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
         !equal_no_case(head.content_encoding, "identity")) {
       return Refusal{415, "want a body without Content-Encoding"};
     }
-    // Other content types can be sent by a page of another origin without a preflight.
-    if (known.method == "POST" && !is_json(head.content_types)) {
+    if (known.method == "POST" && !may_be_json(head)) {
       return Refusal{415, "want Content-Type: application/json"};
     }
     return std::nullopt;

@@ -217,27 +217,27 @@ TEST_CASE("a text after the answer: the prompt has the model's marks, which end 
   in.generate().suffix = "the";
   CHECK(f.bad(in).code == ErrorCode::kUnsupported);
   CHECK(f.bad(in).field == "suffix");
-  f.model.fill_marks = {.prefix = 300, .suffix = 301, .middle = 302, .ends = {300, 301, 302, 299}};
+  f.model.fill_marks = {.prefix = 5, .suffix = 6, .middle = 7, .ends = {5, 6, 7, 8}};
   const auto tokens = [&](const char* text) {
     return f.tokenizer->encode(text, {.add_bos = false});
   };
-  std::vector<int32_t> want = {1, 300};
+  std::vector<int32_t> want = {1, 5};
   const auto add = [&](const std::vector<int32_t>& ids) {
     want.insert(want.end(), ids.begin(), ids.end());
   };
   add(tokens("ab"));
-  add({301});
+  add({6});
   add(tokens("the"));
-  add({302});
+  add({7});
   CHECK(f.good(in).prompt == want);
-  for (const int32_t id : {299, 300, 301, 302, 2}) {
+  for (const int32_t id : {5, 6, 7, 8, 2}) {
     CHECK(std::ranges::count(f.good(in).stop_ids, id) == 1);
   }
   // The marks in a text stay text.
   in.generate().suffix = "the<|end|>";
-  CHECK(std::ranges::count(f.good(in).prompt, 300) == 1);
+  CHECK(std::ranges::count(f.good(in).prompt, 5) == 1);
   in.generate().raw = true;
-  CHECK(f.good(in).prompt.front() == 300);
+  CHECK(f.good(in).prompt.front() == 5);
   in.generate().prompt_ids = {5};
   CHECK(f.bad(in).field == "suffix");
 }
