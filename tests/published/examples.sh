@@ -36,6 +36,7 @@ left_out() {
     "hearth pull "*) echo "needs the internet" ;;
     "hearth convert "*) echo "needs a checkpoint; tests/golden/convert has its tests" ;;
     "curl "*) command -v curl >/dev/null || echo "curl is not installed" ;;
+    "hearth embed MODEL --query "*) echo "needs a model that ranks; tests/e2e has one" ;;
     "hearth bench "*) [[ ${HEARTH_TEST_FULL:-} == 1 ]] || echo "takes long; run with HEARTH_TEST_FULL=1" ;;
     */hearth_client.py*) /usr/bin/python3 -c 'import zmq' 2>/dev/null || echo "python3-zmq is not installed" ;;
     *jq*) command -v jq >/dev/null || echo "jq is not installed" ;;
@@ -60,6 +61,11 @@ filled() {
   line=${line//--speculate FILE.gguf/--speculate IN.gguf}  # five rounds of a model that is small
   line=${line//--write-shape tiny FILE.gguf/--write-shape tiny tiny.gguf}
   line=${line//\[NAME\]/}
+  line=${line/day.jsonl --for 8h/short.jsonl --for 2s}
+  if [[ $line == "hearth record day.jsonl --text"* ]]; then
+    line="hearth record day.jsonl --text --for 6s & sleep 2; hearth run tales --max-tokens 5 Once; wait"
+  fi
+  line=${line//other-model/tales}
   line=${line/hearth embed MODEL/hearth embed $name --pooling mean}
   line=${line//MODEL/$name}
   line=${line//--record FILE/--record recording}
