@@ -15,7 +15,7 @@ namespace hearth::engine {
 
 class PredictionProposer final : public Proposer {
  public:
-  /// Of a longer prediction only the first tokens are used: a search takes a few microseconds.
+  /// Of a longer prediction only the first tokens are used, because a search passes over all.
   static constexpr size_t kMaxTokens = 1 << 16;
 
   DraftedBy kind() const override { return DraftedBy::kPrediction; }

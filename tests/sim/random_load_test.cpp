@@ -105,6 +105,16 @@ class RandomLoad {
   std::mt19937_64 random_;
 };
 
+/// To one request in three: what its first sample will be, with one token in ten replaced.
+void add_prediction(uint64_t seed, const FakeModelConfig& model, Request& request) {
+  RandomLoad load(seed + 3'000'000'019);
+  if (!load.chance(0.3)) return;
+  request.prediction = expected_tokens(model, request, 0).tokens;
+  for (int32_t& token : request.prediction) {
+    if (load.chance(0.1)) token = load.pick(0, model.vocab_size - 1);
+  }
+}
+
 /// As if a worker had died in between: some of its tokens were sent before.
 void add_resume(RandomLoad& load, const FakeModelConfig& model, Request& request) {
   for (int32_t sample = 0; sample < request.n; ++sample) {
@@ -163,6 +173,7 @@ void run_seed(uint64_t seed, Met& met) {
       if (load.chance(0.1)) add_resume(load, model, request);
       if (load.chance(0.05)) request.deadline_us = sim.clock().now_us() + load.pick(1, 60'000);
       request.speculate = guesses.chance(0.9);
+      add_prediction(seed + submitted, model, request);
       for (int32_t sample = 0; replays && sample < request.n; ++sample) {
         knows.know(request.id, sample, expected_tokens(model, request, sample).tokens);
       }

@@ -1,6 +1,7 @@
 #include "daemon/worker/serve/embed_jobs.h"
 
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "ipc/text/base64.h"
@@ -62,10 +63,12 @@ std::optional<EmbedJobs::Outcome> EmbedJobs::take(const engine::EmbeddingEvent& 
   const auto found = jobs_.find(number_of(event.id));
   if (found == jobs_.end()) return std::nullopt;
   Job& job = found->second;
-  std::vector<float> values = event.values;
+  std::span<const float> values = event.values;
+  float score = 0;
   if (job.ranker) {
-    values = {job.ranker->classifier().score(values, job.as_chances)};
-    if (!std::isfinite(values.front()) && !job.error) {
+    score = job.ranker->classifier().score(values, job.as_chances);
+    values = {&score, 1};
+    if (!std::isfinite(score) && !job.error) {
       job.error = Error::corrupt("the model's classifier makes a score that is not a number");
     }
   }

@@ -18,6 +18,8 @@ namespace {
 
 /// Added to the logit of a token that must not be drawn.
 constexpr float kBan = -10'000;
+/// A query's bytes times the texts that it is read with: what the texts of one request may have.
+constexpr size_t kMostQueryBytes = 16 << 20;
 
 engine::Priority priority_of(const std::string& name) {
   if (name == "interactive") return engine::Priority::kInteractive;
@@ -429,6 +431,15 @@ Result<void> check_ranks(const PrepModel& model, const ipc::EmbedRequest& embed)
                               "query");
   }
   if (embed.texts.empty()) return Error::invalid("query: met it without texts", "query");
+  // It is read once with each of them.
+  const size_t repeated = embed.query.size() * embed.texts.size();
+  if (repeated > kMostQueryBytes) {
+    return Error::too_large(
+        fmt::format("query: {} bytes with each of {} texts, want at most {} bytes "
+                    "in all",
+                    embed.query.size(), embed.texts.size(), kMostQueryBytes),
+        "query");
+  }
   if (embed.pooling == "auto") return {};
   return Error::invalid("pooling: met it with query, want auto", "pooling");
 }

@@ -29,10 +29,10 @@ constexpr std::array kNames = {
     Names{"[PREFIX]", "[SUFFIX]", ""},  // Codestral
 };
 
-constexpr std::array<std::string_view, 11> kOtherEnds = {
+constexpr std::array<std::string_view, 12> kOtherEnds = {
     "<|fim_pad|>",        "<fim_pad>",  "<fim-pad>",     "<|file_sep|>",
-    "<|file_separator|>", "<file_sep>", "<|repo_name|>", "<reponame>",
-    "<|cursor|>",         "▁<EOT>",     "<EOT>",
+    "<|file_separator|>", "<file_sep>", "<|repo_name|>", "<repo_name>",
+    "<reponame>",         "<|cursor|>", "▁<EOT>",        "<EOT>",
 };
 
 Result<std::optional<int32_t>> id_at(const GgufFile& file, const Tokenizer& tokenizer,

@@ -102,24 +102,29 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
 
   EngineRun plain(*file, table.ops, config_for(-1));
   const Texts want = ask_all(plain, asked, 1);
-  enum class Who { kLookup, kDraft, kReplay };
-  for (const Who who : {Who::kLookup, Who::kDraft, Who::kReplay}) {
+  enum class By { kLookup, kPrediction, kDraft, kReplay };
+  for (const By by : {By::kLookup, By::kPrediction, By::kDraft, By::kReplay}) {
     for (const size_t together : {size_t{1}, kTogether}) {
-      CAPTURE(static_cast<int>(who));
+      CAPTURE(static_cast<int>(by));
       CAPTURE(together);
       // Alone an adaptive width, and together a fixed one.
       EngineConfig config = config_for(together == 1 ? 0 : 3);
-      config.speculation.lookup = who == Who::kLookup;
+      config.speculation.lookup = by == By::kLookup || by == By::kPrediction;
+      std::vector<Request> with = asked;
+      for (size_t i = 0; i < with.size() && by == By::kPrediction; ++i) {
+        with[i].prediction = want[i];
+        if (want[i].size() > 5) with[i].prediction[5] = 77;  // one token is another
+      }
       std::unique_ptr<Proposer> proposer;
       SteadyClock clock;
-      if (who == Who::kDraft) {
+      if (by == By::kDraft) {
         auto model = models::load_model(*draft_file, table.ops, nullptr);
         REQUIRE(model.ok());
         auto draft = DraftModel::create(config, plain.engine().model_info(), table.ops,
                                         std::move(model).value(), clock);
         REQUIRE(draft.ok());
         proposer = std::move(draft).value();
-      } else if (who == Who::kReplay) {
+      } else if (by == By::kReplay) {
         auto replay = std::make_unique<ReplayProposer>(ReplayProposer::random_pattern(0.8, 4099, 3),
                                                        plain.engine().model_info().vocab_size);
         for (size_t i = 0; i < asked.size(); ++i) replay->know(asked[i].id, 0, want[i]);
@@ -127,9 +132,14 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
       }
       EngineRun guessed(*file, table.ops, config, std::move(proposer));
       guessed.engine().warm_up();
-      CHECK(ask_all(guessed, asked, together) == want);
+      CHECK(ask_all(guessed, with, together) == want);
       const SpeculationCounts counts = guessed.engine().snapshot().speculation;
-      if (together > 1 && who != Who::kLookup) CHECK(counts.accepted_tokens > 10);
+      if (together > 1 && by == By::kPrediction) {
+        CHECK(counts.accepted_by[to_underlying(DraftedBy::kPrediction)] > 10);
+        CHECK(counts.accepted_by[to_underlying(DraftedBy::kPrediction)] <
+              counts.drafted_by[to_underlying(DraftedBy::kPrediction)]);
+      }
+      if (together > 1 && by != By::kLookup) CHECK(counts.accepted_tokens > 10);
     }
   }
 }

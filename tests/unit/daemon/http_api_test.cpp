@@ -10,17 +10,12 @@
 #include "daemon/http/requests/api_request.h"
 #include "ipc/wire/codec.h"
 #include "tests/sse_events.h"
+#include "tests/unit/daemon/accepted_call.h"
 
 namespace hearth::http {
 namespace {
 
 using Json = nlohmann::json;
-
-Call good(Api api, std::string_view body) {
-  Result<Call> call = parse_call(api, std::string(body));
-  REQUIRE_MESSAGE(call.ok(), (call.ok() ? "" : call.error().message));
-  return std::move(call).value();
-}
 
 struct Refused {
   Api api;
@@ -57,7 +52,7 @@ TEST_CASE("preflight allows the headers of the official JavaScript clients") {
 }
 
 TEST_CASE("a completion's parameters are read, with that API's defaults") {
-  const Call plain = good(Api::kCompletions, R"({"model":"m","prompt":"Once"})");
+  const Call plain = accepted(Api::kCompletions, R"({"model":"m","prompt":"Once"})");
   CHECK(plain.request.model == "m");
   CHECK(plain.request.prompt == "Once");
   CHECK(plain.request.max_tokens == 16);
@@ -69,7 +64,8 @@ TEST_CASE("a completion's parameters are read, with that API's defaults") {
   CHECK(plain.request.logprobs == -1);
   CHECK_FALSE(plain.stream);
 
-  const Call full = good(Api::kCompletions, R"({"model":"m","prompt":[1,2,3],"max_tokens":7,"n":2,
+  const Call full =
+      accepted(Api::kCompletions, R"({"model":"m","prompt":[1,2,3],"max_tokens":7,"n":2,
       "best_of":2,"temperature":0.5,"top_p":0.9,"presence_penalty":1,"frequency_penalty":-1,
       "logit_bias":{"5":-100,"6":1.5},"seed":9,"stop":["a","b"],"logprobs":3,"stream":true,
       "stream_options":{"include_usage":true},"user":"u","echo":false,"suffix":null,
@@ -90,12 +86,12 @@ TEST_CASE("a completion's parameters are read, with that API's defaults") {
   CHECK(full.request.ignore_eos);
   CHECK(full.stream);
   CHECK(full.include_usage);
-  CHECK(good(Api::kCompletions, R"({"prompt":["one"],"stop":"x"})").request.stop.size() == 1);
-  CHECK(good(Api::kCompletions, R"({"prompt":[[4]]})").request.prompt_ids.front() == 4);
+  CHECK(accepted(Api::kCompletions, R"({"prompt":["one"],"stop":"x"})").request.stop.size() == 1);
+  CHECK(accepted(Api::kCompletions, R"({"prompt":[[4]]})").request.prompt_ids.front() == 4);
 }
 
 TEST_CASE("a conversation is converted into the form that templates expect") {
-  const Call call = good(Api::kChat, R"({"model":"m","messages":[
+  const Call call = accepted(Api::kChat, R"({"model":"m","messages":[
       {"role":"developer","content":"Be brief."},
       {"role":"user","content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]},
       {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",
@@ -112,26 +108,28 @@ TEST_CASE("a conversation is converted into the form that templates expect") {
   CHECK(call.request.max_tokens == 9);
   CHECK(call.request.logprobs == 2);
   CHECK(call.request.template_kwargs.text == R"({"enable_thinking":false})");
-  CHECK(good(Api::kChat, R"({"messages":[{"role":"user","content":"x"}]})").request.max_tokens ==
-        0);
-  const Call schema = good(Api::kChat, R"({"messages":[{"role":"user","content":"x"}],
+  CHECK(
+      accepted(Api::kChat, R"({"messages":[{"role":"user","content":"x"}]})").request.max_tokens ==
+      0);
+  const Call schema = accepted(Api::kChat, R"({"messages":[{"role":"user","content":"x"}],
       "response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
       "schema":{"type":"string"}}}})");
   CHECK(schema.request.json_schema == R"({"type":"string"})");
 }
 
 TEST_CASE("the other two APIs accept conversations, too") {
-  const Call response = good(Api::kResponses, R"({"model":"m","instructions":"Be brief.",
+  const Call response = accepted(Api::kResponses, R"({"model":"m","instructions":"Be brief.",
       "input":[{"role":"user","content":[{"type":"input_text","text":"Hi"}]}],
       "max_output_tokens":5,"stream":true,"text":{"format":{"type":"json_object"}}})");
   CHECK(Json::parse(response.request.messages.text) ==
         Json::parse(R"([{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"}])"));
   CHECK(response.request.max_tokens == 5);
   CHECK(response.request.json_schema == R"({"type":"object"})");
-  CHECK(Json::parse(good(Api::kResponses, R"({"input":"Hi"})").request.messages.text)[0]["role"] ==
+  CHECK(Json::parse(
+            accepted(Api::kResponses, R"({"input":"Hi"})").request.messages.text)[0]["role"] ==
         "user");
 
-  const Call message = good(Api::kMessages, R"({"model":"m","max_tokens":4,
+  const Call message = accepted(Api::kMessages, R"({"model":"m","max_tokens":4,
       "system":[{"type":"text","text":"S","cache_control":{"type":"ephemeral"}}],
       "messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},
       {"role":"user","content":[{"type":"text","text":"c"}]}],"stop_sequences":["END"],"top_k":3,
@@ -143,7 +141,7 @@ TEST_CASE("the other two APIs accept conversations, too") {
 
 TEST_CASE("cache markers are converted into the socket's form") {
   const auto messages = [](const Call& call) { return Json::parse(call.request.messages.text); };
-  const Call message = good(Api::kMessages, R"({"model":"m","max_tokens":4,
+  const Call message = accepted(Api::kMessages, R"({"model":"m","max_tokens":4,
       "cache_control":{"type":"ephemeral","ttl":"2d"},
       "system":[{"type":"text","text":"abc","cache_control":{"type":"ephemeral","ttl":"1h"}},
                 {"type":"text","text":"def","cache_control":{"type":"ephemeral"}},
@@ -158,12 +156,12 @@ TEST_CASE("cache markers are converted into the socket's form") {
       {"role":"assistant","content":"b"},
       {"role":"user","content":"c","cache_keep_s":300}])"));
 
-  const Call chat = good(Api::kChat, R"({"prompt_cache_key":"k","prompt_cache_retention":"24h",
+  const Call chat = accepted(Api::kChat, R"({"prompt_cache_key":"k","prompt_cache_retention":"24h",
       "messages":[{"role":"user","content":[{"type":"text","text":"a"},
       {"type":"text","text":"b","cache_control":{"type":"ephemeral","ttl":"10m"}}]}]})");
   CHECK(chat.request.cache_keep_s == 86'400);
   CHECK(messages(chat) == Json::parse(R"([{"role":"user","content":"ab","cache_keep_s":600}])"));
-  const Call response = good(Api::kResponses, R"({"prompt_cache_retention":"in_memory","input":[
+  const Call response = accepted(Api::kResponses, R"({"prompt_cache_retention":"in_memory","input":[
       {"role":"user","content":[{"type":"input_text","text":"a",
        "cache_control":{"type":"ephemeral"}}]}]})");
   CHECK(response.request.cache_keep_s == 0);
@@ -301,7 +299,7 @@ constexpr const char* kText = "a\"b\n\xC3\xA9\x01";
 
 TEST_CASE("a whole answer is one body, in each API's shape") {
   const Json completion =
-      Json::parse(answer_of(good(Api::kCompletions, R"({"prompt":"x"})"), "stop"));
+      Json::parse(answer_of(accepted(Api::kCompletions, R"({"prompt":"x"})"), "stop"));
   CHECK(completion["object"] == "text_completion");
   CHECK(completion["id"] == "cmpl-1-2");
   CHECK(completion["model"] == "tales");
@@ -313,19 +311,19 @@ TEST_CASE("a whole answer is one body, in each API's shape") {
   CHECK(completion["usage"]["prompt_tokens_details"]["cached_tokens"] == 8);
 
   const std::string hi = R"("messages":[{"role":"user","content":"Hi"}])";
-  const Json chat = Json::parse(answer_of(good(Api::kChat, "{" + hi + "}"), "length"));
+  const Json chat = Json::parse(answer_of(accepted(Api::kChat, "{" + hi + "}"), "length"));
   CHECK(chat["object"] == "chat.completion");
   CHECK(chat["choices"][0]["message"]["content"] == kText);
   CHECK(chat["choices"][0]["finish_reason"] == "length");
 
   const Json response =
-      Json::parse(answer_of(good(Api::kResponses, R"({"input":"Hi"})"), "length"));
+      Json::parse(answer_of(accepted(Api::kResponses, R"({"input":"Hi"})"), "length"));
   CHECK(response["status"] == "incomplete");
   CHECK(response["output"][0]["content"][0]["text"] == kText);
   CHECK(response["usage"]["input_tokens_details"]["cached_tokens"] == 8);
 
-  const Json message =
-      Json::parse(answer_of(good(Api::kMessages, "{\"max_tokens\":5," + hi + "}"), "stop", "END"));
+  const Json message = Json::parse(
+      answer_of(accepted(Api::kMessages, "{\"max_tokens\":5," + hi + "}"), "stop", "END"));
   CHECK(message["stop_reason"] == "stop_sequence");
   CHECK(message["stop_sequence"] == "END");
   CHECK(message["content"][0] == Json({{"type", "text"}, {"text", kText}}));
@@ -335,8 +333,8 @@ TEST_CASE("a whole answer is one body, in each API's shape") {
 
 TEST_CASE("a stream of chunks") {
   const auto events = tests::sse_events(
-      answer_of(good(Api::kCompletions,
-                     R"({"prompt":"x","stream":true,"stream_options":{"include_usage":true}})"),
+      answer_of(accepted(Api::kCompletions,
+                         R"({"prompt":"x","stream":true,"stream_options":{"include_usage":true}})"),
                 "stop"));
   REQUIRE(events.size() == 5);  // two texts, the end, usage, [DONE]
   CHECK(events[0]["choices"][0]["text"] == "a\"b\n");
@@ -348,9 +346,9 @@ TEST_CASE("a stream of chunks") {
   CHECK(events[3]["usage"]["completion_tokens"] == 3);
   CHECK(events[4] == "[DONE]");
 
-  const auto chat = tests::sse_events(
-      answer_of(good(Api::kChat, R"({"messages":[{"role":"user","content":"Hi"}],"stream":true})"),
-                "length"));
+  const auto chat = tests::sse_events(answer_of(
+      accepted(Api::kChat, R"({"messages":[{"role":"user","content":"Hi"}],"stream":true})"),
+      "length"));
   REQUIRE(chat.size() == 5);
   CHECK(chat[0]["choices"][0]["delta"]["role"] == "assistant");
   CHECK(chat[1]["choices"][0]["delta"]["content"] == "a\"b\n");
@@ -361,7 +359,7 @@ TEST_CASE("a stream of chunks") {
 
 TEST_CASE("streams of typed events") {
   const auto responses = tests::sse_events(
-      answer_of(good(Api::kResponses, R"({"input":"Hi","stream":true})"), "stop"));
+      answer_of(accepted(Api::kResponses, R"({"input":"Hi","stream":true})"), "stop"));
   std::vector<std::string> types;
   for (size_t i = 0; i < responses.size(); ++i) {
     types.push_back(responses[i]["type"]);
@@ -377,8 +375,8 @@ TEST_CASE("streams of typed events") {
   CHECK(responses.back()["response"]["output"][0]["content"][0]["text"] == kText);
 
   const auto messages = tests::sse_events(answer_of(
-      good(Api::kMessages,
-           R"({"max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"stream":true})"),
+      accepted(Api::kMessages,
+               R"({"max_tokens":9,"messages":[{"role":"user","content":"Hi"}],"stream":true})"),
       "length"));
   types.clear();
   for (const Json& event : messages) types.push_back(event["type"]);
@@ -393,13 +391,13 @@ TEST_CASE("log probabilities with texts and bytes of their tokens") {
   const std::vector<ipc::TokenLogprobs> tokens = {
       {-0.5f, {{7, -0.5f, " a"}, {8, -1.0f, "bytes:\\xc3\\xa9"}}, " a"}};
   const Json completion = Json::parse(
-      answer_of(good(Api::kCompletions, R"({"prompt":"x","logprobs":2})"), "stop", "", tokens));
+      answer_of(accepted(Api::kCompletions, R"({"prompt":"x","logprobs":2})"), "stop", "", tokens));
   const Json& lists = completion["choices"][0]["logprobs"];
   CHECK(lists["tokens"] == Json({" a", " a"}));
   CHECK(lists["text_offset"] == Json({0, 2}));
   CHECK(lists["top_logprobs"][0][" a"] == -0.5);
   const Json chat = Json::parse(
-      answer_of(good(Api::kChat, R"({"messages":[{"role":"user","content":"x"}],"logprobs":true,
+      answer_of(accepted(Api::kChat, R"({"messages":[{"role":"user","content":"x"}],"logprobs":true,
                                      "top_logprobs":2})"),
                 "stop", "", tokens));
   const Json& content = chat["choices"][0]["logprobs"]["content"];

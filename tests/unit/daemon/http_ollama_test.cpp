@@ -9,16 +9,15 @@
 #include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/routes.h"
 #include "ipc/text/base64.h"
+#include "tests/unit/daemon/accepted_call.h"
 
 namespace hearth::http {
 namespace {
 
 using Json = nlohmann::json;
 
-Call accepted(Api api, const std::string& members) {
-  Result<Call> call = parse_call(api, R"({"model":"m",)" + members + "}");
-  REQUIRE_MESSAGE(call.ok(), members << (call.ok() ? "" : call.error().message));
-  return std::move(call).value();
+Call with_members(Api api, const std::string& members) {
+  return accepted(api, R"({"model":"m",)" + members + "}");
 }
 Error refused(Api api, const std::string& members) {
   const Result<Call> call = parse_call(api, R"({"model":"m",)" + members + "}");
@@ -27,7 +26,7 @@ Error refused(Api api, const std::string& members) {
 }
 
 TEST_CASE("options are read as the daemon's parameters") {
-  const Call call = accepted(Api::kOllamaGenerate, R"("prompt":"a","think":false,"options":{
+  const Call call = with_members(Api::kOllamaGenerate, R"("prompt":"a","think":false,"options":{
       "num_ctx":4096,"num_predict":9,"temperature":0.5,"top_k":3,"top_p":0.75,"min_p":0.25,
       "typical_p":0.5,"repeat_penalty":1.5,"repeat_last_n":32,"presence_penalty":0.5,
       "frequency_penalty":0.25,"seed":7,"stop":["x"],"num_gpu":1,"mirostat":0},"keep_alive":"5m")");
@@ -52,24 +51,24 @@ TEST_CASE("options are read as the daemon's parameters") {
   CHECK(call.ignored == std::vector<std::string_view>{"options.*", "keep_alive"});
   for (const char* most : {"-1", "-2"}) {
     const std::string options = R"("prompt":"a","options":{"num_predict":)" + std::string(most);
-    CHECK(accepted(Api::kOllamaGenerate, options + "}").request.max_tokens == 0);
+    CHECK(with_members(Api::kOllamaGenerate, options + "}").request.max_tokens == 0);
   }
 }
 
 TEST_CASE("prompts, with a system message or raw") {
-  const Call with_system =
-      accepted(Api::kOllamaGenerate, R"("prompt":"a","system":"s","stream":false,"format":"json")");
+  const Call with_system = with_members(
+      Api::kOllamaGenerate, R"("prompt":"a","system":"s","stream":false,"format":"json")");
   CHECK_FALSE(with_system.stream);
   CHECK(with_system.request.json_schema == R"({"type":"object"})");
   const Json messages = Json::parse(with_system.request.messages.text);
   CHECK(messages[0] == Json{{"role", "system"}, {"content", "s"}});
   CHECK(messages[1]["content"] == "a");
-  const Call raw = accepted(Api::kOllamaGenerate, R"("prompt":"<s>a","raw":true)");
+  const Call raw = with_members(Api::kOllamaGenerate, R"("prompt":"<s>a","raw":true)");
   CHECK(raw.request.prompt_as == "text");
   CHECK(raw.request.parse_special);
-  CHECK(accepted(Api::kOllamaGenerate, R"("prompt":"")").loads);
-  CHECK(accepted(Api::kOllamaChat, R"("messages":[])").loads);
-  CHECK(accepted(Api::kOllamaChat, R"("keep_alive":-1)").loads);
+  CHECK(with_members(Api::kOllamaGenerate, R"("prompt":"")").loads);
+  CHECK(with_members(Api::kOllamaChat, R"("messages":[])").loads);
+  CHECK(with_members(Api::kOllamaChat, R"("keep_alive":-1)").loads);
   CHECK(refused(Api::kOllamaChat, R"("keep_alive":0)").field == "keep_alive");
   const Result<Call> latest =
       parse_call(Api::kOllamaGenerate, R"({"model":"a-b:latest","prompt":"x"})");
@@ -77,7 +76,7 @@ TEST_CASE("prompts, with a system message or raw") {
 }
 
 TEST_CASE("messages with calls and results, and their thinking") {
-  const Call call = accepted(Api::kOllamaChat, R"("messages":[{"role":"user","content":"a"},
+  const Call call = with_members(Api::kOllamaChat, R"("messages":[{"role":"user","content":"a"},
       {"role":"assistant","content":"","thinking":"t","images":null,"tool_calls":[
         {"function":{"name":"f","arguments":{"x":1}}},
         {"function":{"name":"g","index":1,"arguments":{}}}]},
@@ -155,7 +154,7 @@ std::string answered(const Call& call) {
 }
 
 TEST_CASE("answers, whole and as lines") {
-  Call call = accepted(Api::kOllamaChat, R"("messages":[{"role":"user","content":"a"}])");
+  Call call = with_members(Api::kOllamaChat, R"("messages":[{"role":"user","content":"a"}])");
   std::vector<Json> lines;
   std::string text = answered(call);
   while (!text.empty()) {
@@ -190,13 +189,13 @@ TEST_CASE("answers, whole and as lines") {
   CHECK(whole["message"]["tool_calls"] == lines[2]["message"]["tool_calls"]);
   CHECK(whole["done"] == true);
 
-  const Call generate = accepted(Api::kOllamaGenerate, R"("prompt":"a","stream":false)");
+  const Call generate = with_members(Api::kOllamaGenerate, R"("prompt":"a","stream":false)");
   const Json body = Json::parse(answered(generate));
   CHECK(body["response"] == "Let \"me\"");
   CHECK(body["thinking"] == "Hm");
   std::string failed;
-  make_answer_writer(accepted(Api::kOllamaChat, R"("messages":[{"role":"user","content":"a"}])"),
-                     "i", 0)
+  make_answer_writer(
+      with_members(Api::kOllamaChat, R"("messages":[{"role":"user","content":"a"}])"), "i", 0)
       ->failed(Error::lost("gone"), &failed);
   CHECK(failed == "{\"error\":\"gone\"}\n");
   CHECK(error_body(Api::kOllamaChat, 404, Error::not_found("no")) == R"({"error":"no"})");

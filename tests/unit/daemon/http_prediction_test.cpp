@@ -7,35 +7,30 @@
 
 #include "daemon/http/answers/api_answer.h"
 #include "daemon/http/requests/api_request.h"
+#include "tests/unit/daemon/accepted_call.h"
 
 namespace hearth::http {
 namespace {
 
 using Json = nlohmann::json;
 
-Call taken(Api api, std::string_view body) {
-  Result<Call> call = parse_call(api, std::string(body));
-  REQUIRE_MESSAGE(call.ok(), (call.ok() ? "" : call.error().message));
-  return std::move(call).value();
-}
-
 TEST_CASE("a prediction and the text after the answer arrive as text") {
   const Call gap =
-      taken(Api::kCompletions, R"({"prompt":"a","suffix":"b","prediction":"c","max_tokens":4})");
+      accepted(Api::kCompletions, R"({"prompt":"a","suffix":"b","prediction":"c","max_tokens":4})");
   CHECK(gap.request.prompt == "a");
   CHECK(gap.request.suffix == "b");
   CHECK(gap.request.prediction == "c");
   const std::string begin = R"({"messages":[{"role":"user","content":"a"}],"prediction":)";
-  CHECK(taken(Api::kChat, begin + R"({"type":"content","content":"b c"}})").request.prediction ==
+  CHECK(accepted(Api::kChat, begin + R"({"type":"content","content":"b c"}})").request.prediction ==
         "b c");
-  CHECK(taken(Api::kChat, begin + R"({"type":"content","content":[{"type":"text","text":"b"},
+  CHECK(accepted(Api::kChat, begin + R"({"type":"content","content":[{"type":"text","text":"b"},
         {"type":"text","text":"c"}]}})")
             .request.prediction == "bc");
-  CHECK(taken(Api::kChat, begin + "null}").request.prediction.empty());
+  CHECK(accepted(Api::kChat, begin + "null}").request.prediction.empty());
 }
 
 TEST_CASE("usage has what became of a prediction's tokens") {
-  Call call = taken(Api::kChat, R"({"messages":[{"role":"user","content":"a"}]})");
+  Call call = accepted(Api::kChat, R"({"messages":[{"role":"user","content":"a"}]})");
   ipc::DoneEvent done;
   done.finish_reasons = {"stop"};
   done.speculation.by = {{"lookup", 9, 4}, {"prediction", 30, 21}};

@@ -15,15 +15,10 @@
 #include "ipc/wire/codec.h"
 #include "tests/paths.h"
 #include "tests/sse_events.h"
+#include "tests/unit/daemon/accepted_call.h"
 
 namespace hearth::http {
 namespace {
-
-Call accepted(Api api, std::string_view body) {
-  Result<Call> call = parse_call(api, std::string(body));
-  REQUIRE_MESSAGE(call.ok(), body << (call.ok() ? "" : call.error().message));
-  return std::move(call).value();
-}
 
 Error refusal(Api api, std::string_view body) {
   const Result<Call> call = parse_call(api, std::string(body));

@@ -9,17 +9,13 @@
 #include "daemon/http/answers/api_answer.h"
 #include "daemon/http/requests/api_request.h"
 #include "tests/sse_events.h"
+#include "tests/unit/daemon/accepted_call.h"
 
 namespace hearth::http {
 namespace {
 
 using Json = nlohmann::json;
 
-Call good(Api api, const std::string& body) {
-  Result<Call> call = parse_call(api, body);
-  REQUIRE_MESSAGE(call.ok(), body << "\n" << (call.ok() ? "" : call.error().message));
-  return std::move(call).value();
-}
 Error bad(Api api, const std::string& body) {
   Result<Call> call = parse_call(api, body);
   REQUIRE_FALSE_MESSAGE(call.ok(), body);
@@ -48,8 +44,8 @@ TEST_CASE("tools are converted into one form from every API") {
   const Json want =
       Json::parse(R"([{"type":"function","function":{"name":"f","description":"d","parameters":)" +
                   kSchema + "}}]");
-  for (const Call& call : {good(Api::kChat, chat("")), good(Api::kResponses, response("")),
-                           good(Api::kMessages, message(""))}) {
+  for (const Call& call : {accepted(Api::kChat, chat("")), accepted(Api::kResponses, response("")),
+                           accepted(Api::kMessages, message(""))}) {
     CHECK(Json::parse(call.request.tools.text) == want);
     CHECK(call.request.tool_choice == "auto");
     CHECK(call.request.parallel_tool_calls);
@@ -77,13 +73,13 @@ TEST_CASE("tools are converted into one form from every API") {
        false},
   };
   for (const Choice& each : choices) {
-    const Call call = good(each.api, each.body);
+    const Call call = accepted(each.api, each.body);
     CHECK_MESSAGE(call.request.tool_choice == each.choice, each.body);
     CHECK_MESSAGE(call.request.parallel_tool_calls == each.parallel, each.body);
   }
   // Without tools there is nothing to choose, and the field is ignored.
-  CHECK(good(Api::kChat,
-             "{" + kHi + R"(,"tools":[],"tool_choice":"auto","parallel_tool_calls":false})")
+  CHECK(accepted(Api::kChat,
+                 "{" + kHi + R"(,"tools":[],"tool_choice":"auto","parallel_tool_calls":false})")
             .request.tools.empty());
 }
 
@@ -91,13 +87,13 @@ TEST_CASE("of the tools only those that a choice allows are offered") {
   const std::string two = R"("tools":[{"type":"function","function":{"name":"f"}},
       {"type":"function","function":{"name":"g"}}])";
   const Call call =
-      good(Api::kChat, "{" + kHi + "," + two + R"(,"tool_choice":{"type":"allowed_tools",
+      accepted(Api::kChat, "{" + kHi + "," + two + R"(,"tool_choice":{"type":"allowed_tools",
       "allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}}]}}})");
   CHECK(call.request.tool_choice == "required");
   const Json tools = Json::parse(call.request.tools.text);
   REQUIRE(tools.size() == 1);
   CHECK(tools[0]["function"]["name"] == "g");
-  const Call flat = good(Api::kResponses, response(R"(,"tool_choice":{"type":"allowed_tools",
+  const Call flat = accepted(Api::kResponses, response(R"(,"tool_choice":{"type":"allowed_tools",
       "mode":"auto","tools":[{"type":"function","name":"f"}]})"));
   CHECK(flat.request.tool_choice == "auto");
   CHECK(Json::parse(flat.request.tools.text).size() == 1);
@@ -158,7 +154,7 @@ TEST_CASE("unsupported tool options are refused by name") {
     const Error error = bad(each.api, each.body);
     CHECK_MESSAGE(error.field == each.field, each.body << ": " << error.message);
   }
-  const Call strict = good(
+  const Call strict = accepted(
       Api::kChat, hi + R"(,"tools":[{"type":"function","function":{"name":"f","strict":true}}]})");
   CHECK(Json::parse(strict.request.tools.text)[0]["function"]["strict"] == true);
 }
@@ -172,7 +168,7 @@ TEST_CASE("a conversation with tool calls and results is the same from every API
       {"role":"tool","tool_call_id":"a1","content":"one"},
       {"role":"tool","tool_call_id":"a2","content":"two"},
       {"role":"user","content":"So?"}])");
-  const Call by_chat = good(Api::kChat, R"({"messages":[{"role":"user","content":"Hi"},
+  const Call by_chat = accepted(Api::kChat, R"({"messages":[{"role":"user","content":"Hi"},
       {"role":"assistant","content":"Let me see.","reasoning_content":"Hm","tool_calls":[
         {"id":"a1","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},
         {"id":"a2","type":"function","function":{"name":"g","arguments":"{}"}}]},
@@ -180,7 +176,7 @@ TEST_CASE("a conversation with tool calls and results is the same from every API
       {"role":"tool","tool_call_id":"a2","content":[{"type":"text","text":"two"}]},
       {"role":"user","content":"So?"}]})");
   CHECK(Json::parse(by_chat.request.messages.text) == want);
-  const Call by_responses = good(Api::kResponses, R"({"input":[{"role":"user","content":"Hi"},
+  const Call by_responses = accepted(Api::kResponses, R"({"input":[{"role":"user","content":"Hi"},
       {"type":"reasoning","id":"rs_1","summary":[],
        "content":[{"type":"reasoning_text","text":"Hm"}]},
       {"type":"message","role":"assistant","id":"msg_1","status":"completed",
@@ -193,7 +189,7 @@ TEST_CASE("a conversation with tool calls and results is the same from every API
        "output":[{"type":"input_text","text":"two"}]},
       {"role":"user","content":"So?"}]})");
   CHECK(Json::parse(by_responses.request.messages.text) == want);
-  const Call by_messages = good(Api::kMessages, R"({"max_tokens":9,"messages":[
+  const Call by_messages = accepted(Api::kMessages, R"({"max_tokens":9,"messages":[
       {"role":"user","content":"Hi"},
       {"role":"assistant","content":[{"type":"thinking","thinking":"Hm","signature":""},
         {"type":"text","text":"Let me see."},
@@ -226,8 +222,8 @@ TEST_CASE("arguments given as text may be nested as deep as those given as an ob
   // Six levels of a conversation are around them, and 30 are allowed.
   constexpr size_t kMost = 23;
   for (const std::string& whole : {nested(kMost), nested(kMost).substr(5, 2 * kMost)}) {
-    good(Api::kChat, chat_with(whole));
-    good(Api::kResponses, response_with(whole));
+    accepted(Api::kChat, chat_with(whole));
+    accepted(Api::kResponses, response_with(whole));
   }
   for (const size_t levels : {kMost + 1, size_t{100}, size_t{100'000}, size_t{3'000'000}}) {
     const std::string deep = nested(levels);
@@ -248,13 +244,13 @@ TEST_CASE("arguments given as text may be nested as deep as those given as an ob
            nested(levels) +
            R"(}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a1"}]}]})";
   };
-  good(Api::kMessages, by_messages(kMost));
+  accepted(Api::kMessages, by_messages(kMost));
   bad(Api::kMessages, by_messages(100'000));
 }
 
 TEST_CASE("arguments that are not a JSON object stay text, and of equal keys the last applies") {
   const auto arguments = [](const std::string& text) {
-    const Call call = good(Api::kChat, chat_with(text));
+    const Call call = accepted(Api::kChat, chat_with(text));
     return Json::parse(call.request.messages.text)[1]["tool_calls"][0]["function"]["arguments"];
   };
   for (const char* text : {"", "{", "7", "[1]", R"({"a":1e400})", "{\"a\":1}x"}) {
@@ -287,18 +283,18 @@ std::string answer_of(const Call& call, bool with_text = true) {
 }
 
 TEST_CASE("whole answers separate tool calls and reasoning from text") {
-  const Json choice = Json::parse(answer_of(good(Api::kChat, chat(""))))["choices"][0];
+  const Json choice = Json::parse(answer_of(accepted(Api::kChat, chat(""))))["choices"][0];
   CHECK(choice["finish_reason"] == "tool_calls");
   CHECK(choice["message"]["content"] == "Yes");
   CHECK(choice["message"]["reasoning_content"] == "Hmm\"");
   CHECK(choice["message"]["tool_calls"] == Json::parse(R"([
       {"id":"a1B2c3D4e","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},
       {"id":"b1B2c3D4e","type":"function","function":{"name":"g","arguments":"{}"}}])"));
-  CHECK(
-      Json::parse(answer_of(good(Api::kChat, chat("")), false))["choices"][0]["message"]["content"]
-          .is_null());
+  CHECK(Json::parse(
+            answer_of(accepted(Api::kChat, chat("")), false))["choices"][0]["message"]["content"]
+            .is_null());
 
-  const Json body = Json::parse(answer_of(good(Api::kResponses, response(""))));
+  const Json body = Json::parse(answer_of(accepted(Api::kResponses, response(""))));
   REQUIRE(body["output"].size() == 4);
   CHECK(body["output"][0]["content"][0]["text"] == "Hmm\"");
   CHECK(body["output"][1]["content"][0]["text"] == "Yes");
@@ -309,7 +305,7 @@ TEST_CASE("whole answers separate tool calls and reasoning from text") {
   CHECK(body["tools"][0]["name"] == "f");
   CHECK(body["tool_choice"] == "auto");
 
-  const Json answer = Json::parse(answer_of(good(Api::kMessages, message(""))));
+  const Json answer = Json::parse(answer_of(accepted(Api::kMessages, message(""))));
   CHECK(answer["stop_reason"] == "tool_use");
   CHECK(answer["content"] == Json::parse(R"([
       {"type":"thinking","thinking":"Hmm\"","signature":""},{"type":"text","text":"Yes"},
@@ -319,7 +315,8 @@ TEST_CASE("whole answers separate tool calls and reasoning from text") {
 
 TEST_CASE("a whole answer survives arguments nested without bound") {
   for (const size_t levels : {size_t{60}, size_t{100}, size_t{1'000'000}}) {
-    const auto writer = make_answer_writer(good(Api::kMessages, message("")), "1-2", 1700000000);
+    const auto writer =
+        make_answer_writer(accepted(Api::kMessages, message("")), "1-2", 1700000000);
     std::string out;
     writer->started({"m", 12, 8, 0.5}, &out);
     writer->call(0, {0, "a1", "f"}, &out);
@@ -337,7 +334,7 @@ TEST_CASE("a stream of chunks adds up to the same") {
   std::vector<Json> calls;
   std::string reason;
   for (const Json& event :
-       tests::sse_objects(answer_of(good(Api::kChat, chat(R"(,"stream":true)"))))) {
+       tests::sse_objects(answer_of(accepted(Api::kChat, chat(R"(,"stream":true)"))))) {
     const Json& choice = event["choices"][0];
     const Json& delta = choice["delta"];
     reasoning += delta.value("reasoning_content", "");
@@ -366,7 +363,7 @@ TEST_CASE("a stream of chunks adds up to the same") {
 TEST_CASE("streams of typed events open and close their parts") {
   std::vector<std::string> types;
   const auto events =
-      tests::sse_objects(answer_of(good(Api::kResponses, response(R"(,"stream":true)"))));
+      tests::sse_objects(answer_of(accepted(Api::kResponses, response(R"(,"stream":true)"))));
   int64_t open = -1, items = 0;
   std::string arguments;
   for (size_t i = 0; i < events.size(); ++i) {
@@ -392,7 +389,7 @@ TEST_CASE("streams of typed events open and close their parts") {
 
   std::string seen;
   for (const Json& event :
-       tests::sse_objects(answer_of(good(Api::kMessages, message(R"(,"stream":true)"))))) {
+       tests::sse_objects(answer_of(accepted(Api::kMessages, message(R"(,"stream":true)"))))) {
     const std::string type = event["type"];
     if (type == "content_block_start")
       seen += event["content_block"]["type"].get<std::string>() + ":";

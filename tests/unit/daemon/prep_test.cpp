@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "tests/unit/daemon/prep_fixture.h"
+#include "tests/unit/models/ranking_file.h"
 
 namespace hearth::worker {
 namespace {
@@ -240,6 +241,42 @@ TEST_CASE("a text after the answer: the prompt has the model's marks, which end 
   CHECK(f.good(in).prompt.front() == 5);
   in.generate().prompt_ids = {5};
   CHECK(f.bad(in).field == "suffix");
+}
+
+TEST_CASE("a query with texts: pairs for a model that ranks, refused by name otherwise") {
+  Fixture f;
+  ipc::WorkerRequest in;
+  in.task = ipc::EmbedRequest{"m", {"ab", "the"}, {}, "auto", false, "bc"};
+  auto& embed = std::get<ipc::EmbedRequest>(in.task);
+  CHECK(f.bad(in).code == ErrorCode::kUnsupported);
+  CHECK(f.bad(in).field == "query");
+
+  const std::vector<std::byte> bytes = models::ranking_file().bytes();
+  const auto file = models::GgufFile::parse(bytes, "ranker").value();
+  f.model.ranker = models::Ranker::load(file, *f.tokenizer).value();
+  const PrepResult result = prepare(f.model, in);
+  REQUIRE(std::holds_alternative<PreparedEmbed>(result.outcome));
+  const auto& prepared = std::get<PreparedEmbed>(result.outcome);
+  CHECK(prepared.ranker == f.model.ranker);
+  CHECK_FALSE(prepared.as_chances);
+  REQUIRE(prepared.texts.size() == 2);
+  CHECK(prepared.texts[1].prompt == f.model.ranker->tokens(*f.tokenizer, "bc", "the", nullptr));
+  CHECK(prepared.texts[1].pooling == models::Pooling::kCls);
+  CHECK_FALSE(prepared.texts[1].normalize);
+
+  embed.pooling = "mean";
+  CHECK(f.bad(in).field == "pooling");
+  embed.pooling = "auto";
+  embed.query.assign(9000, 'a');  // fits neither the context nor, with as many texts, the bound
+  CHECK(f.bad(in).code == ErrorCode::kContextOverflow);
+  embed.texts.assign(2048, "a");
+  CHECK(f.bad(in).code == ErrorCode::kTooLarge);
+  embed.query.clear();
+  CHECK(f.bad(in).field == "query");  // it makes no vectors of its own accord
+  embed.texts.clear();
+  embed.ids = {{5}};
+  embed.query = "ab";
+  CHECK(f.bad(in).field == "query");
 }
 
 TEST_CASE("raw adds nothing in front; ids are taken unchanged; ignore_eos lets EOS pass") {

@@ -9,26 +9,10 @@
 
 #include "models/gguf/gguf_file.h"
 #include "tests/unit/models/load_vocabulary.h"
-#include "tests/unit/models/test_vocab.h"
+#include "tests/unit/models/ranking_file.h"
 
 namespace hearth::models {
 namespace {
-
-void add(GgufWriter* file, std::string_view name, std::vector<uint64_t> dims,
-         const std::vector<float>& values) {
-  file->add_floats(name, dims, kernels::DType::kF32, values);
-}
-
-/// A file with a vocabulary and a classifier of two values, one score.
-GgufWriter ranking_file(bool add_eos = true) {
-  GgufWriter file = vocab_file(small_vocab());
-  file.set_u32("llama.pooling_type", 4);
-  file.set_u32("llama.embedding_length", 2);
-  file.set_bool("tokenizer.ggml.add_eos_token", add_eos);
-  add(&file, "cls.output.weight", {2, 1}, {2, -1});
-  add(&file, "cls.output.bias", {1}, {0.5f});
-  return file;
-}
 
 struct Loaded {
   explicit Loaded(const GgufWriter& writer)
