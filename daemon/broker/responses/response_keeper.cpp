@@ -114,9 +114,7 @@ void ResponseKeeper::tick(int64_t now_us) {
   swept_us_ = now_us;
   run(
       kNoOwner, 0, [this](Job& job) { job.written = store_->sweep(); },
-      [this](Job& job) {
-        if (!job.written.ok()) problem_ = job.written.error().message;
-      });
+      [this](Job& job) { problem_ = job.written.ok() ? "" : job.written.error().message; });
 }
 
 http::KeptStats ResponseKeeper::stats() const {

@@ -42,7 +42,7 @@ class ResponseKeeper {
   /// Nothing waits to be written or read.
   bool idle() const { return waiting_ == 0; }
   http::KeptStats stats() const;
-  /// Why the last answer was not kept; "": it was.
+  /// Why the last answer was not kept, or the last sweep failed; "": neither.
   const std::string& problem() const { return problem_; }
   /// For the bytes that wait.
   const SideThread& thread() const { return thread_; }
