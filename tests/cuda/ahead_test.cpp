@@ -242,11 +242,14 @@ TEST_CASE("ahead: starts after some steps without drafts, and ends when drafts c
 TEST_CASE("ahead: models with a state give the same tokens, whatever comes, ends or is left over") {
   HEARTH_CUDA_TABLE(ops);
   const OpTable left_over = unsure(ops);
-  const int seeds = kernels::testing::full_counts() ? 24 : kSanitized ? 1 : 3;
+  // Of three seeds one speculates. By default each family has one.
+  int first = 0;
   for (const char* family : {"qwen35", "mamba", "falcon_h1", "lfm2", "minimax_01"}) {
     CAPTURE(family);
     const OwnedFile file(read_family(family).file_bytes(DType::kQ8_0));
-    for (int seed = 1; seed <= seeds; ++seed) {
+    first = first % 3 + 1;
+    const int last = kernels::testing::full_counts() ? 9 : first;
+    for (int seed = kernels::testing::full_counts() ? 1 : first; seed <= last; ++seed) {
       CAPTURE(seed);
       constexpr engine::RequestId kLast = 7;
       const auto serve = [&](const OpTable& table, bool run_ahead) {
