@@ -32,8 +32,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{100};
 // Descriptors for everything except clients: workers, model and cache programs, files, epoll.
 constexpr size_t kOtherDescriptors = 160;
-constexpr int64_t kRightsEveryTicks = 10;
-constexpr uint64_t kFilesEveryTicks = 10;
+constexpr uint64_t kSecondTicks = 10;
 constexpr uint64_t kMemoryEveryTicks = 20;
 // Delay before a full connection is retried: short at first, longer for a long stall.
 constexpr int64_t kRetryMinMs = 1;
@@ -116,12 +115,12 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                      }
                    }),
       recorders_(clock_, dispatcher_, output_, config.limits.output_buffer_bytes, &side_),
-      http_(dispatcher_, output_, reports_, side_, responses_, acceptor_, shares_) {
+      http_(dispatcher_, output_, reports_, side_, responses_, batches_, acceptor_, shares_) {
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);
-  dispatcher_.set_side_thread(side_, &responses_.thread());
-  reports_.set_responses(responses_);
+  dispatcher_.set_side_thread(side_, {&responses_.thread(), &batches_.thread()});
+  reports_.set_kept(responses_, batches_);
   dispatcher_.on_done([this](uint32_t owner, const std::string& id, const ipc::DoneEvent& done) {
     cache_verbs_.misses().note(owner, id, done);
   });
@@ -460,8 +459,8 @@ void Broker::every_tick() {
   dispatcher_.tick();
   model_verbs_.tick();
   disk_budget_.tick(clock_.now_us());
-  responses_.tick(clock_.now_us());
-  if (ticks_ % kFilesEveryTicks == 1 && drain_deadline_us_ == 0) {
+  http_.tick(clock_.now_us());
+  if (ticks_ % kSecondTicks == 1 && drain_deadline_us_ == 0) {
     models_.refresh();
     model_facts_.refresh(models_.models());
   }
@@ -470,7 +469,7 @@ void Broker::every_tick() {
   clients_->tick();
   if (tcp_ != nullptr) tcp_->tick();
   events_->tick();
-  if (ticks_ % kRightsEveryTicks == 0 && rights_.refresh(false)) {
+  if (ticks_ % kSecondTicks == 0 && rights_.refresh(false)) {
     log_info("admins_changed", "group={}", config_.server.admin_group);
   }
   report_status();
@@ -559,6 +558,7 @@ void Broker::begin_draining() {
   systemd_.stopping();
   instance_.draining = true;
   admission_.stop_admitting();
+  batches_.stop();
   drain_deadline_us_ = clock_.now_us() + config_.server.drain_timeout_ms * 1000;
   log_info("draining", "live={} timeout_ms={}", dispatcher_.requests().size(),
            config_.server.drain_timeout_ms);
@@ -578,7 +578,7 @@ void Broker::check_drained() {
     return;
   }
   // For TCP, at least one tick has passed since libzmq took the last answer.
-  const bool sent = !output_.has_backlog() && clients_->idle() && http_.idle() && responses_.idle();
+  const bool sent = !output_.has_backlog() && clients_->idle() && http_.idle();
   if ((residency_.empty() && sent) || late) {
     log_info("stopped", "workers_left={} unsent_bytes={}", residency_.empty() ? 0 : 1,
              output_.total_bytes());

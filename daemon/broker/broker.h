@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "daemon/broker/batches/batch_runner.h"
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/http_front.h"
 #include "daemon/broker/observe/event_hub.h"
@@ -120,6 +121,7 @@ class Broker {
   std::unique_ptr<EventHub> events_;
   SideThread side_{io_};
   ResponseKeeper responses_{io_};
+  BatchRunner batches_{io_};
   Recorders recorders_;
   HttpFront http_;
 

@@ -1,5 +1,7 @@
 #include "daemon/broker/http_front.h"
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <string_view>
 #include <utility>
@@ -9,6 +11,12 @@
 
 namespace hearth::broker {
 namespace {
+
+int64_t now_s() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 PeerId peer_of(const http::Exchanger& from) {
   return {.door = Door::kHttp, .uid = from.uid, .number = from.number};
@@ -39,6 +47,7 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.write_timeout_ms = config.http.write_timeout_ms;
   server.instance = instance.substr(0, 8);
   HEARTH_ASSIGN_OR_RETURN(server_, http::HttpServer::open(io, server, *this));
+  keep_batches(config);
   return {};
 }
 
@@ -51,14 +60,35 @@ void HttpFront::keep_responses(const Config& config) {
                     .keep_s = config.http.responses_keep_s,
                     .bytes = config.http.responses_bytes,
                     .owner_bytes = config.http.responses_bytes_per_owner,
-                    .now_s =
-                        [] {
-                          return std::chrono::duration_cast<std::chrono::seconds>(
-                                     std::chrono::system_clock::now().time_since_epoch())
-                              .count();
-                        }},
+                    .now_s = now_s},
                    {.owner_bytes = narrow<size_t>(config.limits.max_queued_bytes_per_owner),
                     .bytes = narrow<size_t>(config.limits.max_queued_bytes)});
+}
+
+void HttpFront::keep_batches(const Config& config) {
+  if (config.server.state_dir.empty()) return;
+  std::filesystem::path file = config.server.state_dir / "batches.db";
+  if (config.http.batches_keep_s == 0) return batches_.discard(std::move(file));
+  batches_.start({.store = {.file = std::move(file),
+                            .keep_s = config.http.batches_keep_s,
+                            .bytes = config.http.batches_bytes,
+                            .owner_bytes = config.http.batches_bytes_per_owner,
+                            .now_s = now_s},
+                  .requests = narrow<size_t>(config.http.batch_requests),
+                  .answer_bytes = narrow<size_t>(config.limits.max_message_bytes)},
+                 [this](uint32_t uid) { return connect_own(uid); });
+}
+
+// Both ends are of this process.
+int HttpFront::connect_own(uint32_t uid) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+  server_->serve_own(ends[0], uid);
+  return ends[1];
+}
+
+bool HttpFront::keeps_batches(uint32_t uid) const {
+  return batches_.enabled() && cache_.allowed(owner_name(uid), "disk") == "disk";
 }
 
 // An owner whose prompts the configuration keeps off the disk has no answers there either.

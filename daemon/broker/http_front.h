@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/broker/batches/batch_runner.h"
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/observe/reports.h"
 #include "daemon/broker/process/acceptor.h"
@@ -21,12 +22,13 @@ namespace hearth::broker {
 class HttpFront final : public http::Backend {
  public:
   HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side,
-            ResponseKeeper& responses, Acceptor& acceptor, LoopShares& shares)
+            ResponseKeeper& responses, BatchRunner& batches, Acceptor& acceptor, LoopShares& shares)
       : dispatcher_(dispatcher),
         output_(output),
         reports_(reports),
         side_(side),
         responses_(responses),
+        batches_(batches),
         acceptor_(acceptor),
         shares_(shares) {}
 
@@ -36,8 +38,14 @@ class HttpFront final : public http::Backend {
 
   /// `exchange`: the number of a peer of Door::kHttp.
   ipc::SendOutcome send(uint64_t exchange, const OutgoingView& outgoing);
-  /// No response is in progress.
-  bool idle() const { return !server_ || server_->idle(); }
+  /// No response is in progress, and nothing waits to be written.
+  bool idle() const {
+    return (!server_ || server_->idle()) && responses_.idle() && batches_.idle();
+  }
+  void tick(int64_t now_us) {
+    responses_.tick(now_us);
+    batches_.tick(now_us);
+  }
 
   void take_turn(uint32_t uid, std::function<void()> work) override {
     shares_.take_turn(uid, std::move(work));
@@ -62,6 +70,12 @@ class HttpFront final : public http::Backend {
     responses_.ask(uid, std::move(query), std::move(then));
   }
   http::KeptStats kept_stats() const override { return responses_.stats(); }
+  bool keeps_batches(uint32_t uid) const override;
+  void ask_batches(uint32_t uid, http::BatchQuery query,
+                   std::function<void(Result<http::BatchReply>)> then) override {
+    batches_.ask(uid, std::move(query), std::move(then));
+  }
+  http::BatchStats batch_stats() const override { return batches_.stats(); }
   void gone(const http::Exchanger& from) override;
   void writable(const http::Exchanger& from) override;
   size_t backlog_bytes(const http::Exchanger& from) const override;
@@ -71,12 +85,15 @@ class HttpFront final : public http::Backend {
 
  private:
   void keep_responses(const Config& config);
+  void keep_batches(const Config& config);
+  int connect_own(uint32_t uid);
 
   Dispatcher& dispatcher_;
   OutputBuffer& output_;
   const Reports& reports_;
   SideThread& side_;
   ResponseKeeper& responses_;
+  BatchRunner& batches_;
   CacheConfig cache_;  // whose texts may be on disk
   Acceptor& acceptor_;
   LoopShares& shares_;

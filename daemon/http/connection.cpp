@@ -264,6 +264,18 @@ void Connection::handle(HttpRequest request) {
     case Action::kResponse:
     case Action::kResponseInput:
     case Action::kRemoveResponse: return ask_kept();
+    case Action::kUploadFile:
+    case Action::kFiles:
+    case Action::kFile:
+    case Action::kRemoveFile:
+    case Action::kCreateBatch:
+    case Action::kBatches:
+    case Action::kBatch:
+    case Action::kCancelBatch: return ask_batches(std::move(request));
+    case Action::kFileContent: {
+      download_ = Download{.id = route_.name};
+      return ask_piece();
+    }
     case Action::kEndReasoning: {
       const Result<void> ended = host_.backend().end_reasoning(uid_, route_.name);
       if (!ended) return respond_error(route_.api, ended.error());
@@ -275,7 +287,8 @@ void Connection::handle(HttpRequest request) {
           {.status = health.status == "draining" ? 503 : 200, .body = health_body(health)});
     }
     case Action::kMetrics:
-      return respond({.body = metrics_text(host_.backend().stats(), host_.backend().kept_stats()),
+      return respond({.body = metrics_text(host_.backend().stats(), host_.backend().kept_stats(),
+                                           host_.backend().batch_stats()),
                       .type = "text/plain; version=0.0.4; charset=utf-8"});
     case Action::kPreflight:
       return respond({.status = 204,
@@ -361,6 +374,7 @@ void Connection::begin(ParsedBody body) {
       [&](Call& call) -> ipc::ComputeRequest {
         exchange.api = call.api;
         exchange.stream = call.stream;
+        if (rules_.own) call.request.priority = "batch";
         exchange.chunked = body.may_chunk;
         exchange.max_tokens = call.request.max_tokens;
         exchange.fields = note_fields(call.ignored, call.volatile_lines);
@@ -459,6 +473,7 @@ void Connection::close() {
   const auto self = shared_from_this();  // the server's tables may hold the last reference
   if (exchange_) host_.leave(exchange_->number);
   exchange_.reset();
+  download_.reset();
   host_.charge(peer_uid_, std::exchange(charged_, 0), 0);
   host_.charge_answers(peer_uid_, std::exchange(answers_charged_, 0), 0);
   host_.count_unsent(peer_uid_, std::exchange(unsent_counted_, 0), 0);

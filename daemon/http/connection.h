@@ -1,7 +1,8 @@
 #pragma once
 // One HTTP connection. It reads requests one after the other and answers each before it parses the
 // next, one per turn of its user. connection.cpp has input and deadlines, connection_answers.cpp
-// output, connection_responses.cpp kept answers.
+// output, connection_responses.cpp kept answers,
+// connection_batches.cpp files and batches.
 
 #include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -76,7 +77,17 @@ struct Response {
   int status = 200;
   std::string body;
   std::string_view type = "application/json";
-  std::string fields{};  ///< additional header lines, each with its line end
+  std::string fields{};      ///< additional header lines, each with its line end
+  size_t bytes_to_come = 0;  ///< of the body, after `body`
+};
+
+/// A file whose content is being sent.
+struct Download {
+  std::string id;
+  int64_t at = 0;     ///< bytes sent
+  int64_t bytes = 0;  ///< of all
+  bool begun = false;
+  bool asking = false;  ///< for the next piece
 };
 
 struct ParsedBody;
@@ -114,6 +125,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void check_deadlines(int64_t now);
   void retry_claim();
   bool idle() const { return !busy() && out_.empty() && writing_.empty(); }
+  /// The connection is the daemon's own.
+  bool is_own() const { return rules_.own; }
   void close();
 
  private:
@@ -137,6 +150,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void list_items(std::string kept, ItemPage page);
   void end_ask(const Result<std::string>& body);
   void keep_answer();
+  void ask_batches(HttpRequest request);
+  Result<BatchQuery> batch_query(HttpRequest& request) const;
+  void ask_piece();
+  void send_piece(Result<BatchReply> piece);
   void submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange);
   void submit_further();
   void respond(const Response& response);
@@ -149,7 +166,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void end_tokenized(const ipc::TokenizeReply& reply);
   void show_model(std::string body);
   /// A request is being parsed or answered; the next one waits.
-  bool busy() const { return parsing_bytes_ > 0 || exchange_.has_value(); }
+  bool busy() const { return parsing_bytes_ > 0 || exchange_ || download_; }
   void begin_stream();
   void send_stream(std::string_view events);
   void send_chunk(std::string& chunk);
@@ -197,6 +214,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   uint64_t request_ = 0;  // number of the current request; 0: its header was not understood
   std::string origin_;    // origin of the page that sent the current request, if admitted
   std::optional<Exchange> exchange_;
+  std::optional<Download> download_;
   bool blocked_ = false;        // the broker keeps answers until there is room
   bool reading_aside_ = false;  // the side thread decodes an answer; later ones wait
   std::string out_;             // to be written next

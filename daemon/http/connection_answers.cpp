@@ -116,7 +116,7 @@ void Connection::respond(const Response& response) {
                  reason_phrase(response.status));
   if (response.status != 204) {
     fmt::format_to(std::back_inserter(out_), "Content-Type: {}\r\nContent-Length: {}\r\n",
-                   response.type, response.body.size());
+                   response.type, bytes + response.bytes_to_come);
   }
   out_ += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
   out_ += response.fields;
@@ -418,6 +418,7 @@ void Connection::on_written(const error_code& error, size_t bytes) {
   if (writing_.capacity() > kOutBytes * 2) writing_.shrink_to_fit();
   flush();
   count_unsent();
+  if (download_ && download_->begun && !download_->asking) ask_piece();
   if (blocked_ && exchange_ && unsent() <= kOutBytes) {
     blocked_ = false;
     host_.backend().writable(exchanger());

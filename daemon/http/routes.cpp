@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/http/batch.h"
 #include "ipc/wire/json.h"
-#include "kernels/base/chars.h"
+#include "kernels/base/ascii.h"
 
 namespace hearth::http {
 namespace {
@@ -30,6 +31,10 @@ constexpr std::array kRoutes = {
     Known{"POST", "/v1/embeddings", Action::kEmbeddings, Api::kCompletions, Scope::kGenerate},
     Known{"POST", "/v1/rerank", Action::kRerank, Api::kCompletions, Scope::kGenerate},
     Known{"POST", "/v2/rerank", Action::kRerank, Api::kCompletions, Scope::kGenerate},
+    Known{"POST", "/v1/files", Action::kUploadFile, Api::kCompletions, Scope::kGenerate},
+    Known{"GET", "/v1/files", Action::kFiles, Api::kCompletions, Scope::kGenerate},
+    Known{"POST", "/v1/batches", Action::kCreateBatch, Api::kCompletions, Scope::kGenerate},
+    Known{"GET", "/v1/batches", Action::kBatches, Api::kCompletions, Scope::kGenerate},
     Known{"GET", "/", Action::kGreeting, Api::kCompletions, Scope::kRead},
     Known{"GET", "/api/version", Action::kOllamaVersion, Api::kOllamaChat, Scope::kRead},
     Known{"GET", "/api/tags", Action::kOllamaTags, Api::kOllamaChat, Scope::kRead},
@@ -62,6 +67,10 @@ constexpr std::string_view kRequestPrefix = "/v1/requests/";
 constexpr std::string_view kEndReasoningSuffix = "/end_reasoning";
 constexpr std::string_view kResponsePrefix = "/v1/responses/";
 constexpr std::string_view kInputItemsSuffix = "/input_items";
+constexpr std::string_view kFilePrefix = "/v1/files/";
+constexpr std::string_view kContentSuffix = "/content";
+constexpr std::string_view kBatchPrefix = "/v1/batches/";
+constexpr std::string_view kCancelSuffix = "/cancel";
 constexpr std::string_view kVersion = "/v1";
 
 /// The part of a path between these two, still escaped; nothing: it is another path.
@@ -99,6 +108,19 @@ std::vector<Named> named_at(std::string_view path) {
     return {{"GET", Action::kResponse, Scope::kGenerate, *id},
             {"DELETE", Action::kRemoveResponse, Scope::kGenerate, *id}};
   }
+  if (const auto id = between(path, kFilePrefix, kContentSuffix); is_id(id)) {
+    return {{"GET", Action::kFileContent, Scope::kGenerate, *id}};
+  }
+  if (const auto id = between(path, kFilePrefix, ""); is_id(id)) {
+    return {{"GET", Action::kFile, Scope::kGenerate, *id},
+            {"DELETE", Action::kRemoveFile, Scope::kGenerate, *id}};
+  }
+  if (const auto id = between(path, kBatchPrefix, kCancelSuffix); is_id(id)) {
+    return {{"POST", Action::kCancelBatch, Scope::kGenerate, *id}};
+  }
+  if (const auto id = between(path, kBatchPrefix, ""); is_id(id)) {
+    return {{"GET", Action::kBatch, Scope::kGenerate, *id}};
+  }
   return {};
 }
 
@@ -134,22 +156,16 @@ std::string_view unknown_parameter(std::string_view query) {
   return {};
 }
 
-bool equal_no_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
-}
+/// The address has parameters, which the action reads.
+bool has_query(Action action) { return action == Action::kFiles || action == Action::kBatches; }
 
 // application/json, with or without charset=utf-8.
 bool is_json(const std::vector<std::string>& types) {
   if (types.size() != 1) return false;
   std::string_view type = types.front();
   const size_t semicolon = std::min(type.find(';'), type.size());
-  std::string_view parameter = type.substr(std::min(semicolon + 1, type.size()));
-  type = type.substr(0, semicolon);
-  while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.remove_suffix(1);
-  while (!parameter.empty() && (parameter.front() == ' ' || parameter.front() == '\t')) {
-    parameter.remove_prefix(1);
-  }
+  const std::string_view parameter = trimmed(type.substr(std::min(semicolon + 1, type.size())));
+  type = trimmed(type.substr(0, semicolon));
   return equal_no_case(type, "application/json") &&
          (parameter.empty() || equal_no_case(parameter, "charset=utf-8") ||
           equal_no_case(parameter, "charset=\"utf-8\""));
@@ -243,6 +259,20 @@ std::optional<Target> parse_target(const HttpRequest& head) {
   return Target{rest.substr(0, slash), rest.substr(slash)};
 }
 
+std::optional<Refusal> check_body(const HttpRequest& head, Action action) {
+  if (!head.content_encoding.empty() && !equal_no_case(head.content_encoding, "identity")) {
+    return Refusal{415, "want a body without Content-Encoding"};
+  }
+  if (action != Action::kUploadFile) {
+    if (may_be_json(head)) return std::nullopt;
+    return Refusal{415, "want Content-Type: application/json"};
+  }
+  if (head.content_types.size() == 1 && !form_boundary(head.content_types.front()).empty()) {
+    return std::nullopt;
+  }
+  return Refusal{415, "want Content-Type: multipart/form-data with a boundary"};
+}
+
 /// A path that contains the name of a model, or the id of a request or an answer.
 std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
                                    std::string_view method, std::string_view path, Route* out) {
@@ -307,20 +337,16 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     if (known.action != Action::kHealth) {
       if (auto refusal = check_key(rules, head, known.scope)) return refusal;
     }
-    if (query != std::string::npos) {
+    if (query != std::string::npos && has_query(known.action)) {
+      out->query = target->path.substr(query + 1);
+    } else if (query != std::string::npos) {
       const std::string_view unknown = unknown_parameter(target->path.substr(query + 1));
       if (!unknown.empty()) {
         return Refusal{400, "the parameter '" + ipc::printable(unknown.substr(0, 60)) +
                                 "' in the address is not known"};
       }
     }
-    if (known.method == "POST" && !head.content_encoding.empty() &&
-        !equal_no_case(head.content_encoding, "identity")) {
-      return Refusal{415, "want a body without Content-Encoding"};
-    }
-    if (known.method == "POST" && !may_be_json(head)) {
-      return Refusal{415, "want Content-Type: application/json"};
-    }
+    if (known.method == "POST") return check_body(head, known.action);
     return std::nullopt;
   }
   if (is_named(path)) {

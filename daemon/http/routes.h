@@ -22,6 +22,16 @@ enum class Action {
   kResponse,
   kResponseInput,
   kRemoveResponse,
+  // Files and batches of OpenAI's API:
+  kUploadFile,
+  kFiles,
+  kFile,
+  kFileContent,
+  kRemoveFile,
+  kCreateBatch,
+  kBatches,
+  kBatch,
+  kCancelBatch,
   kHealth,
   kMetrics,
   kEmbeddings,
@@ -41,8 +51,8 @@ enum class Action {
 struct Route {
   Action action = Action::kHealth;
   Api api = Api::kCompletions;  ///< also the format of errors
-  std::string name;   ///< kModel: the model; kEndReasoning: the request; kept answers: the answer
-  std::string query;  ///< kept answers: after the question mark of the address
+  std::string name;             ///< the model, request, answer, file or batch that the path names
+  std::string query;  ///< after the question mark, where an address has a list's parameters
 };
 
 /// A status other than 200, and the reason.
@@ -58,6 +68,7 @@ struct Rules {
   std::vector<std::string> origins;
   const Keys* keys = nullptr;  ///< null: no key is required
   bool other_user = false;     ///< the connection belongs to a user who is not admitted
+  bool own = false;            ///< the connection is the daemon's own
 };
 
 /// The API whose format is used for errors about this target.

@@ -58,10 +58,11 @@ class Server final : public HttpServer, public ConnectionHost {
     const std::shared_ptr<Connection> connection = found->second;
     return connection->deliver(answer);
   }
+  void serve_own(int fd, uint32_t uid) override;
   uint16_t port() const override { return endpoint_ ? endpoint_->port : 0; }
   bool idle() const override {
     for (const auto& [number, connection] : connections_) {
-      if (!connection->idle()) return false;
+      if (!connection->is_own() && !connection->idle()) return false;
     }
     return true;
   }
@@ -262,6 +263,19 @@ void Server::admit(int fd, bool tcp, std::optional<uint32_t> named) {
               .keys = tcp && keys_ ? &*keys_ : nullptr};
   rules.other_user = other_user;
   serve(std::move(socket), std::move(rules), tcp ? ::geteuid() : *named, peer_uid);
+}
+
+void Server::serve_own(int fd, uint32_t uid) {
+  Socket socket(io_);
+  error_code error;
+  socket.assign(asio::generic::stream_protocol(asio::local::stream_protocol()), fd, error);
+  if (error) {
+    ::close(fd);
+    return;
+  }
+  Rules rules{.hosts = HostRules::of_unix_socket({}), .origins = {}, .keys = nullptr};
+  rules.own = true;
+  serve(std::move(socket), std::move(rules), uid, uid);
 }
 
 bool Server::has_room(uint32_t peer_uid, bool other_user) {

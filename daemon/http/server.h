@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/http/batch.h"
 #include "daemon/http/kept_response.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/requests.h"
@@ -89,6 +90,12 @@ class Backend {
   virtual void ask_kept(uint32_t uid, KeptQuery query,
                         std::function<void(Result<std::string>)> then) = 0;
   virtual KeptStats kept_stats() const = 0;
+  /// Whether this user may have files and batches.
+  virtual bool keeps_batches(uint32_t uid) const = 0;
+  /// Calls `then` from the loop. kNotFound if the user has no such file or batch.
+  virtual void ask_batches(uint32_t uid, BatchQuery query,
+                           std::function<void(Result<BatchReply>)> then) = 0;
+  virtual BatchStats batch_stats() const = 0;
   /// The client of this exchange has disconnected.
   virtual void gone(const Exchanger& from) = 0;
   /// There is room again for this exchange's answers.
@@ -110,6 +117,9 @@ class HttpServer {
   /// An answer to exchange `exchange`. kWouldBlock: keep it, writable() follows; kUnreachable: the
   /// client has disconnected, or was dropped for reading too slowly.
   virtual ipc::SendOutcome deliver(uint64_t exchange, const ipc::Answer& answer) = 0;
+  /// Serves `fd`, the daemon's own connection on behalf of a user: its requests are of class batch,
+  /// and it does not keep the daemon from stopping.
+  virtual void serve_own(int fd, uint32_t uid) = 0;
   /// The TCP port, for a listener whose port the system chose.
   virtual uint16_t port() const = 0;
   /// No response is in progress.

@@ -7,6 +7,7 @@ conversations with it are refused, in each API's own shape; "caller" has one wit
 import json
 import struct
 import sys
+import time
 
 import anthropic
 import httpx as ollama_httpx
@@ -29,6 +30,21 @@ ask = dict(model="tiny", prompt="the", max_tokens=20, seed=7, temperature=1, ext
 whole = client.completions.create(**ask, logprobs=2)
 assert whole.usage.completion_tokens == 20 and whole.choices[0].finish_reason == "length"
 assert len(whole.choices[0].logprobs.tokens) == 20
+
+lines = [{"custom_id": name, "method": "POST", "url": "/v1/completions", "body": dict(
+    model="tiny", prompt="the", max_tokens=20, seed=7, temperature=1, ignore_eos=True)} for name in ("a", "b")]
+sent = "".join(json.dumps(line) + "\n" for line in lines).encode()
+file = client.files.create(file=("in.jsonl", sent), purpose="batch")
+assert file.bytes == len(sent) and client.files.content(file.id).read() == sent
+batch = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+while batch.status in ("validating", "in_progress", "finalizing"):
+    time.sleep(0.05)
+    batch = client.batches.retrieve(batch.id)
+assert batch.status == "completed" and batch.request_counts.completed == 2, batch
+for line in client.files.content(batch.output_file_id).text.splitlines():
+    assert json.loads(line)["response"]["body"]["choices"][0]["text"] == whole.choices[0].text
+assert [each.id for each in client.batches.list(limit=1)] == [batch.id]
+assert client.files.delete(file.id).deleted and file.id not in [each.id for each in client.files.list()]
 
 text, usage = "", None
 for chunk in client.completions.create(**ask, stream=True, stream_options={"include_usage": True}):

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/http_client.h"
+#include "tests/e2e/other_answer.h"
 #include "tests/e2e/tiny_model.h"
-#include "tests/other_user.h"
 #include "tests/skip.h"
 #include "tests/sse_events.h"
 
@@ -51,31 +50,6 @@ Json answer_to(const Daemon& daemon, const Json& request) {
 
 HttpAnswer ask(const Daemon& daemon, const std::string& method, const std::string& path) {
   return HttpClient(daemon).ask(method, path);
-}
-
-/// The answer that the other user gets, as "STATUS BODY".
-std::string answer_to_other(const Sandbox& sandbox, const Daemon& daemon, const std::string& method,
-                            const std::string& path, const std::string& body = {}) {
-  tests::let_other_user_in(sandbox.path(), daemon.runtime());
-  int pipe[2];
-  REQUIRE(::pipe(pipe) == 0);
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (!tests::become_other_user(parent)) ::_exit(9);
-    const HttpAnswer answer = HttpClient(daemon).ask(method, path, body);
-    const std::string text = fmt::format("{} {}", answer.status, answer.body);
-    ::_exit(::write(pipe[1], text.data(), text.size()) < 0 ? 8 : 0);
-  }
-  ::close(pipe[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(pipe[0], buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  ::close(pipe[0]);
-  CHECK(wait_for_exit(child, kPatienceMs) == 0);
-  return text;
 }
 
 TEST_CASE("a conversation by ids is the one that is sent again, also after a restart") {

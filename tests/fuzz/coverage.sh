@@ -27,7 +27,8 @@ declare -A files=(
   [http]="daemon/http/request_reader.cpp daemon/http/routes.cpp daemon/http/guard.cpp daemon/http/requests/api_request.cpp
     daemon/http/requests/request_members.cpp daemon/http/requests/request_tools.cpp daemon/http/requests/cache_control.cpp daemon/http/requests/chat_request.cpp
     daemon/http/requests/completions_request.cpp daemon/http/requests/messages_request.cpp daemon/http/requests/responses_request.cpp
-    daemon/http/requests/api_embeddings.cpp daemon/http/requests/ollama_request.cpp"
+    daemon/http/requests/api_embeddings.cpp daemon/http/requests/ollama_request.cpp daemon/http/requests/upload.cpp
+    daemon/http/requests/batch_request.cpp"
   [template]="models/template"
   [grammar]="engine/grammar"
   [answer]="models/answer"

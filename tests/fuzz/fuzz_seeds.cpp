@@ -309,6 +309,11 @@ void http(Folder out) {
       add('\0', step + bytes);
     }
   }
+  add('\6',
+      "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\n"
+      "Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n{}\n\r\n--b--");
+  add('\6', R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"a"}})");
+  add('\6', R"({"input_file_id":"a","endpoint":"/v1/embeddings","metadata":{"a":"b"}})");
   for (const char* body :
        {R"({"prompt":"a","max_tokens":3,"n":2,"stop":["x"],"logit_bias":{"5":-1},"seed":7})",
         R"({"prompt":[1,2],"stream":true,"stream_options":{"include_usage":true},"logprobs":2})",

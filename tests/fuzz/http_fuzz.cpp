@@ -7,6 +7,7 @@
 #include <string>
 
 #include "daemon/http/answers/api_answer.h"
+#include "daemon/http/batch.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/request_reader.h"
 #include "daemon/http/requests/api_embeddings.h"
@@ -74,6 +75,28 @@ void as_ollama_embed(bool legacy, std::string_view body) {
   HEARTH_CHECK(ipc::decode_request(ipc::encode_request(call->request)).ok());
 }
 
+/// A form with a file, a batch, and a line of one.
+void as_batch(std::string_view bytes) {
+  const auto upload = parse_upload(bytes, "b");
+  if (upload) {
+    HEARTH_CHECK(bytes.find(upload->content) != std::string_view::npos);
+    StoredFile file;
+    file.name = upload->name;
+    HEARTH_CHECK(nlohmann::json::accept(file_body(file)));
+  } else {
+    check_error(Api::kCompletions, upload.error());
+  }
+  const std::string boundary = form_boundary(bytes);
+  HEARTH_CHECK(boundary.size() <= 70);
+  if (const auto batch = parse_create_batch(std::string(bytes)); !batch) {
+    check_error(Api::kCompletions, batch.error());
+  } else {
+    HEARTH_CHECK(nlohmann::json::accept(batch->metadata));
+  }
+  const auto line = parse_batch_line(bytes, "/v1/completions");
+  if (line) HEARTH_CHECK(nlohmann::json::accept(line->body) && !line->custom_id.empty());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -97,6 +120,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 6: {
       const auto keys = Keys::parse(input.rest(), "keys");
       if (keys) HEARTH_CHECK(keys->check("", Scope::kRead) == Keys::Verdict::kUnknown);
+      as_batch(input.rest());
       break;
     }
     default: {

@@ -102,6 +102,11 @@ struct HttpConfig {
   int64_t responses_keep_s = 30 * 86'400;
   int64_t responses_bytes = int64_t{1} << 30;            ///< of all kept answers
   int64_t responses_bytes_per_owner = int64_t{1} << 28;  ///< of one user's
+  /// How long files and batches are kept, under state_dir; 0: there are none.
+  int64_t batches_keep_s = 30 * 86'400;
+  int64_t batches_bytes = int64_t{1} << 30;            ///< of all files
+  int64_t batches_bytes_per_owner = int64_t{1} << 28;  ///< of one user's
+  int64_t batch_requests = 8;                          ///< of all batches, in progress at once
 };
 
 /// Sampling defaults, for fields that neither the request nor the model's file sets.

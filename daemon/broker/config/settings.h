@@ -64,6 +64,10 @@ void visit_http(Section& in, HttpConfig* http) {
   in.integer("responses_bytes", 1 << 20, int64_t{1} << 40, &http->responses_bytes);
   in.integer("responses_bytes_per_owner", 1 << 20, int64_t{1} << 40,
              &http->responses_bytes_per_owner);
+  in.integer("batches_keep_s", 0, int64_t{10} * 366 * 86'400, &http->batches_keep_s);
+  in.integer("batches_bytes", 1 << 20, int64_t{1} << 40, &http->batches_bytes);
+  in.integer("batches_bytes_per_owner", 1 << 20, int64_t{1} << 40, &http->batches_bytes_per_owner);
+  in.integer("batch_requests", 1, 1 << 10, &http->batch_requests);
 }
 
 template <class Section>

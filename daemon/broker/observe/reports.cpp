@@ -212,6 +212,9 @@ ipc::HealthReply Reports::health() const {
   if (responses_ != nullptr && !responses_->problem().empty()) {
     reply.problems.push_back("answers of /v1/responses are not kept: " + responses_->problem());
   }
+  if (batches_ != nullptr && !batches_->problem().empty()) {
+    reply.problems.push_back("files and batches cannot be used: " + batches_->problem());
+  }
   reply.status = instance_.draining ? "draining" : reply.problems.empty() ? "ok" : "degraded";
   return reply;
 }

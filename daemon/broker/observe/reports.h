@@ -37,7 +37,10 @@ class Reports {
         dispatcher_(dispatcher) {}
 
   /// Health names why answers are not kept.
-  void set_responses(const ResponseKeeper& responses) { responses_ = &responses; }
+  void set_kept(const ResponseKeeper& responses, const BatchRunner& batches) {
+    responses_ = &responses;
+    batches_ = &batches;
+  }
 
   ipc::PongReply pong() const;
   ipc::ModelsReply models() const;
@@ -62,6 +65,7 @@ class Reports {
   const Residency& residency_;
   const Dispatcher& dispatcher_;
   const ResponseKeeper* responses_ = nullptr;
+  const BatchRunner* batches_ = nullptr;
 };
 
 }  // namespace hearth::broker

@@ -59,8 +59,7 @@ Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t token
             .queued_bytes = table_.queued_bytes(),
             .owner_bytes = owner.bytes,
             .owner_tokens = owner.tokens};
-  for (const SideThread* thread : std::initializer_list<const SideThread*>{side_, store_}) {
-    if (thread == nullptr) continue;
+  for (const SideThread* thread : threads_) {
     load.queued_bytes += thread->bytes();
     load.owner_bytes += thread->bytes_of(caller.uid);
   }

@@ -68,10 +68,11 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void set_observer(RequestObserver& observer) { observer_ = &observer; }
   /// The thread that encodes large requests for a worker; without one, they are encoded on the io
   /// thread.
-  /// `store`: writes answers; the bytes that wait for it count like requests. Null: there is none.
-  void set_side_thread(SideThread& side, const SideThread* store = nullptr) {
+  /// `stores`: write what is kept; the bytes that wait for them count like requests.
+  void set_side_thread(SideThread& side, std::vector<const SideThread*> stores = {}) {
     side_ = &side;
-    store_ = store;
+    threads_ = std::move(stores);
+    threads_.push_back(&side);
   }
   /// The storage tiers that requests may use.
   void set_cache(const CacheConfig& cache) { cache_ = cache; }
@@ -163,7 +164,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   Residency& residency_;
   OutputBuffer& output_;
   SideThread* side_ = nullptr;
-  const SideThread* store_ = nullptr;
+  std::vector<const SideThread*> threads_;  // whose bytes count
   TokenLogs logs_;
   RequestTable table_;
   uint64_t watchers_made_ = 0;

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <system_error>
 #include <utility>
 
 #include "kernels/base/log.h"
@@ -39,12 +38,7 @@ void ResponseKeeper::discard(std::filesystem::path file) {
   thread_.run(
       kNoOwner, 0,
       [file = std::move(file)] {
-        std::error_code problem;
-        bool removed = false;
-        for (const char* suffix : {"", "-wal", "-shm", "-journal", ".damaged"}) {
-          removed |= std::filesystem::remove(file.string() + suffix, problem);
-        }
-        if (removed) log_info("responses_removed", "file=\"{}\"", file.string());
+        if (StateFile::remove(file)) log_info("responses_removed", "file=\"{}\"", file.string());
       },
       [] {});
 }

@@ -6,12 +6,8 @@
 //             the answer that it continues, or ""; bytes: what the row counts against the bounds;
 //             input, output: JSON lists; head: the answer's JSON without its output
 //
-// Settings: WAL with synchronous NORMAL, because the next turn of a conversation waits for the
-// write (a power cut loses the newest answers and damages none); secure_delete, and the log is
-// emptied after rows are removed, because the texts are private.
-//
-// A file that is damaged or of another program is moved aside (".damaged"), and an empty one takes
-// its place.
+// A power cut loses the newest answers: the next turn of a conversation waits for the write, so it
+// does not wait for the disk (state_file.h).
 
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +17,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/broker/state/state_file.h"
 #include "daemon/http/kept_response.h"
 #include "kernels/base/result.h"
 
@@ -57,33 +54,26 @@ class ResponseStore {
   int64_t bytes() const { return bytes_; }
 
  private:
-  struct Open;
-  /// Runs `work` on the open database. If the file proves damaged, moves it aside and runs `work`
-  /// once more, on an empty one.
-  template <class T>
-  Result<T> with_database(const std::function<Result<T>()>& work);
-  Result<void> open();
-  void close();
-  Result<void> put_aside();
-  void forget_damaged();
-  Result<void> insert(uint32_t owner, const http::KeptResponse& response);
+  struct Statements;
+  Result<void> prepare(Database& db);
+  void drop();
+  Result<void> insert(Database& db, uint32_t owner, const http::KeptResponse& response);
   Result<std::string> answer(uint32_t owner, const http::KeptQuery& query);
   Result<std::string> response(uint32_t owner, const std::string& id);
   Result<std::string> items(uint32_t owner, const http::KeptQuery& query);
   Result<void> remove_one(uint32_t owner, const std::string& id);
-  Result<void> expire();
+  Result<void> expire(Database& db);
   Result<void> make_room(uint32_t owner);
   Result<bool> remove_oldest(int64_t owner);
   Result<void> remove_row(int64_t owner, int64_t seq, int64_t bytes);
-  Result<void> empty_log();
   int64_t oldest_s() const { return config_.now_s() - config_.keep_s; }
 
   const ResponseStoreConfig config_;
-  std::unique_ptr<Open> open_;
+  std::unique_ptr<Statements> statements_;
   std::map<int64_t, int64_t> bytes_of_;  // by owner
   int64_t entries_ = 0;
   int64_t bytes_ = 0;
-  bool removed_ = false;  // rows, since the log was last emptied
+  StateFile file_;  // closes first
 };
 
 }  // namespace hearth::broker

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/base/chars.h"
+#include "kernels/base/ascii.h"
 
 namespace hearth::broker::zmtp {
 namespace {
@@ -34,10 +34,6 @@ void append_header(std::string& out, uint8_t flags, size_t bytes) {
     out += static_cast<char>(flags);
     out += static_cast<char>(bytes);
   }
-}
-
-bool equal_no_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return ascii_lower(x) == ascii_lower(y); });
 }
 
 }  // namespace

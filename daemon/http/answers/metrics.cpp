@@ -107,9 +107,24 @@ void add_kept(Page& page, const KeptStats& kept) {
   page.value(kept.not_kept);
 }
 
+void add_batches(Page& page, const BatchStats& batches) {
+  if (!batches.enabled) return;
+  page.metric("files", "gauge", "Files that are kept for batches, and their results.");
+  page.value(batches.files);
+  page.metric("files_bytes", "gauge", "Their bytes.");
+  page.value(batches.bytes);
+  page.metric("batches_live", "gauge", "Batches that have not ended.");
+  page.value(batches.live);
+  page.metric("batch_requests_in_progress", "gauge", "Requests of batches that wait or run.");
+  page.value(batches.in_progress);
+  page.metric("batch_requests_total", "counter", "Requests of batches that have a result.");
+  page.value(batches.lines);
+}
+
 }  // namespace
 
-std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept) {
+std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept,
+                         const BatchStats& batches) {
   Page page;
   page.metric("info", "gauge", "Version of the daemon.");
   page.value(1, fmt::format("{{version=\"{}\"}}", label(stats.version)));
@@ -126,6 +141,7 @@ std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept) {
   page.metric("output_tokens_total", "counter", "Tokens sent to clients.");
   page.value(stats.output_tokens_total);
   add_kept(page, kept);
+  add_batches(page, batches);
 
   using Worker = ipc::WorkerStats;
   const auto of_workers = [&](std::string_view name, std::string_view type, std::string_view help,

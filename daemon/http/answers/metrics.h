@@ -3,11 +3,13 @@
 
 #include <string>
 
+#include "daemon/http/batch.h"
 #include "daemon/http/kept_response.h"
 #include "ipc/schema/replies.h"
 
 namespace hearth::http {
 
-std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept = {});
+std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept = {},
+                         const BatchStats& batches = {});
 
 }  // namespace hearth::http

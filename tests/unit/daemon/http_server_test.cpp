@@ -89,6 +89,11 @@ class FakeBackend final : public Backend {
     asked.push_back({std::move(query), std::move(then)});
   }
   KeptStats kept_stats() const override { return {}; }
+  bool keeps_batches(uint32_t) const override { return false; }
+  void ask_batches(uint32_t, BatchQuery, std::function<void(Result<BatchReply>)> then) override {
+    then(Error::unsupported("none"));
+  }
+  BatchStats batch_stats() const override { return {}; }
   void gone(const Exchanger&) override {}
   void writable(const Exchanger&) override {}
   size_t backlog_bytes(const Exchanger&) const override { return 0; }

@@ -288,7 +288,7 @@ TEST_CASE("answers that wait to be written count like their owner's requests") {
   boost::asio::io_context io;
   const auto open = boost::asio::make_work_guard(io);
   SideThread side(io), store(io, 0);
-  sim.dispatcher.set_side_thread(side, &store);
+  sim.dispatcher.set_side_thread(side, {&store});
   bool written = false;
   store.run(
       7, 8'000, [] {}, [&written] { written = true; });
