@@ -10,7 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/http/answers/api_answer.h"
+#include "daemon/http/item_page.h"
+#include "kernels/base/result.h"
 
 namespace hearth::http {
 

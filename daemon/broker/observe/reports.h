@@ -2,6 +2,7 @@
 // Builds the replies to models, ps, stats and health from the broker's tables. Reads only; owned by
 // the io thread.
 
+#include "daemon/broker/batches/batch_runner.h"
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/observe/event_hub.h"
 #include "daemon/broker/requests/dispatcher.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/http/item_page.h"
 #include "daemon/http/kept_response.h"
 #include "daemon/http/requests/api_request.h"
 #include "ipc/schema/deltas.h"
@@ -69,14 +70,8 @@ std::string models_body(const ipc::ModelsReply& reply);
 std::string model_body(const ipc::ModelsReply& reply, std::string_view name);
 std::string health_body(const ipc::HealthReply& reply);
 
-/// Which items of a kept answer's input to list.
-struct ItemPage {
-  size_t limit = 20;
-  bool ascending = false;
-  std::string after{};  ///< id of the item before the first; "": from the beginning
-};
-/// From the query of an address of a kept answer, which has no pages unless it `lists` its input.
-/// An error names the parameter.
+/// Which items of a kept answer's input to list, from the query of its address, which has no pages
+/// unless it `lists` its input. An error names the parameter.
 Result<ItemPage> parse_item_page(std::string_view query, bool lists);
 /// OpenAI's list of the items in `kept` ({"items":[...]}), the input of the answer `response_id`.
 /// Items without an id get one that is the same in each call.
