@@ -2,21 +2,15 @@
 
 #include <sys/socket.h>
 
-#include <chrono>
 #include <string_view>
 #include <utility>
 
 #include "kernels/base/log.h"
 #include "kernels/base/numbers.h"
+#include "kernels/base/wall_clock.h"
 
 namespace hearth::broker {
 namespace {
-
-int64_t now_s() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 PeerId peer_of(const http::Exchanger& from) {
   return {.door = Door::kHttp, .uid = from.uid, .number = from.number};
@@ -60,7 +54,7 @@ void HttpFront::keep_responses(const Config& config) {
                     .keep_s = config.http.responses_keep_s,
                     .bytes = config.http.responses_bytes,
                     .owner_bytes = config.http.responses_bytes_per_owner,
-                    .now_s = now_s},
+                    .now_s = seconds_since_1970},
                    {.owner_bytes = narrow<size_t>(config.limits.max_queued_bytes_per_owner),
                     .bytes = narrow<size_t>(config.limits.max_queued_bytes)});
 }
@@ -73,7 +67,7 @@ void HttpFront::keep_batches(const Config& config) {
                             .keep_s = config.http.batches_keep_s,
                             .bytes = config.http.batches_bytes,
                             .owner_bytes = config.http.batches_bytes_per_owner,
-                            .now_s = now_s},
+                            .now_s = seconds_since_1970},
                   .requests = narrow<size_t>(config.http.batch_requests),
                   .answer_bytes = narrow<size_t>(config.limits.max_message_bytes)},
                  [this](uint32_t uid) { return connect_own(uid); });

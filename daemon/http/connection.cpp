@@ -15,6 +15,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/match.h"
 #include "kernels/base/numbers.h"
+#include "kernels/base/wall_clock.h"
 
 namespace hearth::http {
 namespace {
@@ -64,12 +65,6 @@ ParsedBody parse_body(const Route& route, HttpRequest request, const PromptRules
 }
 
 }  // namespace
-
-int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -32,7 +32,6 @@ constexpr int64_t kNever = INT64_MAX;
 /// Delay before retrying when other requests or unread answers take all the room.
 constexpr int64_t kRetryMs = 1'000;
 int64_t now_ms();
-int64_t seconds_since_1970();
 
 class Connection;
 

@@ -7,6 +7,7 @@
 
 #include "daemon/http/connection.h"
 #include "kernels/base/log.h"
+#include "kernels/base/wall_clock.h"
 
 namespace hearth::http {
 namespace {

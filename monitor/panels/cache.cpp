@@ -1,11 +1,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "ipc/text/shown_text.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
+#include "kernels/base/wall_clock.h"
 #include "monitor/draw/pixels.h"
 #include "monitor/draw/plot.h"
 #include "monitor/panels/panels.h"
@@ -69,9 +69,7 @@ void buttons(View& view, const std::vector<PrefixLine>& lines) {
 
 void tree(const Snapshot& snapshot, View& view, const ModelView& model) {
   refresh(snapshot, view);
-  const int64_t now_s = std::chrono::duration_cast<std::chrono::seconds>(
-                            std::chrono::system_clock::now().time_since_epoch())
-                            .count();
+  const int64_t now_s = seconds_since_1970();
   // Rebuilt only when an input has changed.
   static struct {
     const ModelView* model = nullptr;

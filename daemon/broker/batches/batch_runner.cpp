@@ -16,7 +16,7 @@ constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kFewLines = 4;
 constexpr int64_t kFirstPauseUs = 1'000'000;
 constexpr int64_t kMostPauseUs = 30'000'000;
-/// Attempts of a line while its model is unavailable, with those pauses: about four minutes.
+/// Attempts of a line while its model is unavailable, with those pauses: two and a half minutes.
 constexpr int kMostTries = 10;
 /// The owner of the runner's own work.
 constexpr uint32_t kNoOwner = UINT32_MAX;
@@ -47,7 +47,9 @@ struct BatchRunner::Running {
   int64_t pause_us = kFirstPauseUs;
 
   size_t in_progress() const { return asked.size() + results.size(); }
+  // Once for all requests that were refused together.
   void pause(int64_t now_us) {
+    if (now_us < not_before_us) return;
     not_before_us = now_us + pause_us;
     pause_us = std::min(pause_us * 2, kMostPauseUs);
   }
@@ -161,6 +163,7 @@ void BatchRunner::refresh() {
   run<std::vector<LiveBatch>>(
       kNoOwner, 0, [this] { return store_->live(); },
       [this](Result<std::vector<LiveBatch>> live) {
+        known_ = live.ok();
         if (live.ok()) take_over(*live);
         pump();
       });
@@ -350,6 +353,7 @@ void BatchRunner::tick(int64_t now_us) {
           return true;
         },
         [](const Result<bool>&) {});
+    if (!known_) refresh();
   }
   pump();
 }

@@ -88,6 +88,7 @@ class BatchRunner {
   SideThread thread_;                                    // joined before the store goes
   std::map<int64_t, std::shared_ptr<Running>> running_;  // by row
   size_t jobs_ = 0;
+  bool known_ = true;  // the live batches could be read
   bool stopped_ = false;
   bool pumping_ = false;
   int64_t files_ = 0;

@@ -43,8 +43,6 @@ constexpr StateFileFormat kFormat{.what = "batches",
   "seq, owner, id, endpoint, metadata, status, problem, created_s, started_s, cancelling_s," \
   " ended_s, total, completed, failed, input, input_id, output, errors"
 
-std::span<const std::byte> blob_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 Error no_file(std::string_view id) {
   return Error::not_found(fmt::format("No such File object: {}", id), "file_id");
 }

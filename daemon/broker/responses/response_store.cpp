@@ -34,8 +34,6 @@ constexpr StateFileFormat kFormat{.what = "responses",
                                   .version = 1,
                                   .schema = kSchema};
 
-std::span<const std::byte> blob_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 std::string blob_text(std::span<const std::byte> blob) {
   return {reinterpret_cast<const char*>(blob.data()), blob.size()};
 }

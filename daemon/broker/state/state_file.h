@@ -12,12 +12,18 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "kernels/base/result.h"
 #include "kernels/database/sqlite.h"
 
 namespace hearth::broker {
+
+/// A text as the bytes of a cell.
+inline std::span<const std::byte> blob_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 struct StateFileFormat {
   std::string_view what;       ///< in the names of log lines: "responses"

@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
 #include <utility>
 
+#include "daemon/http/answers/page.h"
 #include "daemon/http/batch.h"
 #include "ipc/wire/json.h"
 
@@ -32,38 +32,13 @@ size_t bytes_of(const BatchQuery& query) {
 }
 
 Result<ItemPage> parse_list_page(std::string_view query, std::string* purpose) {
-  ItemPage page;
-  while (!query.empty()) {
-    const std::string_view one = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(one.size() + 1, query.size()));
-    const std::string_view key = one.substr(0, one.find('='));
-    const std::string_view value = one.substr(std::min(key.size() + 1, one.size()));
-    if (key.empty() || key == "beta" || key == "api-version") continue;
-    if (key == "limit") {
-      const auto end = value.data() + value.size();
-      const auto [at, problem] = std::from_chars(value.data(), end, page.limit);
-      if (problem == std::errc() && at == end && page.limit >= 1 && page.limit <= kMaxListed) {
-        continue;
-      }
-      return Error::invalid(fmt::format("limit: want 1 to {}", kMaxListed), "limit");
-    }
-    if (key == "after") {
-      page.after = value;
-      continue;
-    }
-    if (key == "order" && (value == "asc" || value == "desc")) {
-      page.ascending = value == "asc";
-      continue;
-    }
-    if (key == "purpose" && purpose != nullptr) {
+  return parse_page(query, kMaxListed, [purpose](std::string_view name, std::string_view value) {
+    if (name == "purpose" && purpose != nullptr) {
       *purpose = value;
-      continue;
+      return true;
     }
-    const std::string name = ipc::printable(key);
-    return Error::unknown_field(fmt::format("the parameter '{}' in the address is not known", name),
-                                name);
-  }
-  return page;
+    return name == "api-version";
+  });
 }
 
 std::string file_body(const StoredFile& file) {

@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "daemon/http/answers/answer_parts.h"
+#include "daemon/http/answers/page.h"
 
 namespace hearth::http {
 namespace {
@@ -54,37 +54,15 @@ void complete(std::string_view response_id, size_t index, Json& item) {
 }  // namespace
 
 Result<ItemPage> parse_item_page(std::string_view query, bool lists) {
-  ItemPage page;
-  while (!query.empty()) {
-    const std::string_view one = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(one.size() + 1, query.size()));
-    const std::string_view key = one.substr(0, one.find('='));
-    const std::string_view value = one.substr(std::min(key.size() + 1, one.size()));
+  if (lists) {
     // Items contain all there is; a list of what to include changes nothing.
-    if (key.empty() || key == "beta" || key.starts_with("include")) continue;
-    if (lists && key == "limit") {
-      const auto end = value.data() + value.size();
-      const auto [at, problem] = std::from_chars(value.data(), end, page.limit);
-      if (problem == std::errc() && at == end && page.limit >= 1 && page.limit <= kMaxLimit) {
-        continue;
-      }
-      return Error::invalid(fmt::format("limit: want 1 to {}", kMaxLimit), "limit");
-    }
-    if (lists && key == "order") {
-      page.ascending = value == "asc";
-      if (page.ascending || value == "desc") continue;
-      return Error::invalid("order: want asc or desc", "order");
-    }
-    if (lists && key == "after") {
-      page.after = value;
-      continue;
-    }
-    if (!lists && key == "stream" && value == "false") continue;
-    const std::string name = ipc::printable(key);
-    return Error::unknown_field(fmt::format("the parameter '{}' in the address is not known", name),
-                                name);
+    return parse_page(query, kMaxLimit, [](std::string_view name, std::string_view) {
+      return name.starts_with("include");
+    });
   }
-  return page;
+  return parse_page(query, 0, [](std::string_view name, std::string_view value) {
+    return name.starts_with("include") || (name == "stream" && value == "false");
+  });
 }
 
 Result<std::string> input_items_body(std::string kept, std::string_view response_id,

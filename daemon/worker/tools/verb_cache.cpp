@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +19,7 @@
 #include "ipc/files/paths.h"
 #include "ipc/text/shown_text.h"
 #include "kernels/base/numbers.h"
+#include "kernels/base/wall_clock.h"
 
 namespace hearth::worker {
 namespace fs = std::filesystem;
@@ -42,14 +42,8 @@ struct CacheVerb {
   bool json = false;
 };
 
-int64_t now_s() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 std::string age(int64_t since_s) {
-  const int64_t s = std::max<int64_t>(0, now_s() - since_s);
+  const int64_t s = std::max<int64_t>(0, seconds_since_1970() - since_s);
   if (s < 120) return fmt::format("{} s", s);
   if (s < 7200) return fmt::format("{} min", s / 60);
   if (s < 172'800) return fmt::format("{} h", s / 3600);
@@ -77,7 +71,7 @@ Result<void> print_run(const Shown& shown, size_t at, int depth, std::string& ou
       "  {:{}}{}  {} {}  {}  {} hits  used {} ago  {}{}", "", 2 * std::min(depth, kMaxIndent),
       run.name(), tip.state ? "state at token" : "to token",
       run.end_block(layout) * layout.block_size, size_text(run.bytes()), tip.hits, age(tip.used_s),
-      ipc::one_line(tip.owner, 0), tip.pinned_until_s > now_s() ? "  pinned" : "");
+      ipc::one_line(tip.owner, 0), tip.pinned_until_s > seconds_since_1970() ? "  pinned" : "");
   if (shown.text != nullptr) {
     constexpr size_t kTokens = 16;
     HEARTH_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
@@ -277,9 +271,10 @@ Result<bool> set_pins(const CacheVerb& options, bool pin) {
       for_each_named(options, take_in_front,
                      [&](StoreAdmin& admin, const std::vector<int64_t>& rows) -> Result<void> {
                        if (rows.empty()) return {};
-                       HEARTH_ASSIGN_OR_RETURN(const uint64_t refused,
-                                               admin.pin(rows, pin ? now_s() + options.ttl_s : 0,
-                                                         now_s(), options.pinned_bytes));
+                       HEARTH_ASSIGN_OR_RETURN(
+                           const uint64_t refused,
+                           admin.pin(rows, pin ? seconds_since_1970() + options.ttl_s : 0,
+                                     seconds_since_1970(), options.pinned_bytes));
                        chunks += rows.size() - refused;
                        left_out += refused;
                        return {};

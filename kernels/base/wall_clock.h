@@ -1,0 +1,15 @@
+#pragma once
+// The time of day, for what is shown, kept over restarts or compared with files.
+
+#include <chrono>
+#include <cstdint>
+
+namespace hearth {
+
+inline int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace hearth
