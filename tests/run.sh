@@ -140,7 +140,7 @@ run_preset() {
 run_aarch64() {
   if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64-static >/dev/null &&
     [[ -d build/aarch64-sysroot ]]; then
-    run_preset cpu-aarch64 op_tests kernels_tests -- -L 'unit|op' --timeout 1800
+    run_preset cpu-aarch64 op_tests kernels_tests -- -R '^(op_tests|kernels_tests)' --timeout 1800
   else
     outcome="skipped, needs packaging/install_deps.sh --aarch64"
   fi
@@ -175,7 +175,7 @@ run_lint() {
   note lint
   bash packaging/install_deps.sh --lint
   bash tests/tidy/lint.sh | tee build/full/lint.log
-  outcome=$(grep -o '\[hearth-skip\].*' build/full/lint.log || echo "clang-tidy finds nothing in $(grep -c ' s .*' build/full/lint.log) units")
+  outcome=$(grep -o '\[hearth-skip\].*' build/full/lint.log || echo "clang-tidy finds nothing in $(grep -cE '^( *[0-9]+ s|known) ' build/full/lint.log) units")
 }
 run_bare() {
   note "bare machine: $1"

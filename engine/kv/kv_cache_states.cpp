@@ -152,7 +152,7 @@ void KvCache::want_snapshots(SequenceBlocks& seq, std::span<const int32_t> token
     if (border > 0) keep.push_back(border);
   }
   std::ranges::sort(keep);
-  keep.erase(std::ranges::unique(keep).begin(), keep.end());
+  keep.erase(std::unique(keep.begin(), keep.end()), keep.end());
 }
 
 int32_t KvCache::step_end(const SequenceBlocks& seq, int32_t position, int32_t end) const {
