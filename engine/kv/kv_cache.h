@@ -247,6 +247,12 @@ class KvCache {
   std::vector<bool> cached_blocks(std::string_view scope, std::span<const int32_t> tokens,
                                   int32_t group, int32_t num_blocks) const;
 
+  /// Of a live node's block.
+  const BlockScores& scores(const NodeMark& mark) const { return index_.scores(mark.node); }
+  void set_scores(const NodeMark& mark, BlockScores scores) {
+    index_.set_scores(mark.node, std::move(scores));
+  }
+
   /// How many different blocks in the index continue the chain's first `num_blocks` blocks. 0 also
   /// if those are not in the index themselves.
   int32_t continuations(std::string_view scope, std::span<const int32_t> tokens,

@@ -159,7 +159,7 @@ NodeId PrefixIndex::prune(NodeId node) {
       by_hash_.erase(n.hash);
       --at(parent).num_children;
     }
-    n.alive = false;
+    n = Node{};
     unused_.push_back(node);
     --num_nodes_;
     child_gone = true;

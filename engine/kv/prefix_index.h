@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/kv/chain_hash.h"
@@ -32,6 +33,15 @@ inline constexpr NodeId kNoNode = -1;
 /// Owner lists of a pool. With more roots (owners) than this, several share a list.
 inline constexpr int32_t kNumOwnerLists = 64;
 inline constexpr int32_t kNoBlock = -1;
+
+/// Log probabilities of a block's tokens, each given those before it (prompt_scores.h). The first
+/// token of a chain has none: 0 stands in its place.
+struct BlockScores {
+  std::vector<float> logprobs;  ///< (tokens); empty: not known
+  int32_t num_best = 0;         ///< of the most likely tokens in its place, as it was asked for
+  std::vector<int32_t> best_tokens;  ///< (tokens, num_best, or the vocabulary if that is less)
+  std::vector<float> best_logprobs;  ///< like best_tokens
+};
 
 class PrefixIndex {
  public:
@@ -73,6 +83,10 @@ class PrefixIndex {
   void set_state_stored(NodeId node) { at(node).state_stored = true; }
   void clear_stored();
 
+  /// Dropped with the node.
+  const BlockScores& scores(NodeId node) const { return at(node).scores; }
+  void set_scores(NodeId node, BlockScores scores) { at(node).scores = std::move(scores); }
+
   int32_t block(NodeId node, int32_t group) const;
   int32_t num_children(NodeId node) const { return at(node).num_children; }
   NodeId parent(NodeId node) const { return at(node).parent; }
@@ -107,6 +121,7 @@ class PrefixIndex {
     bool stored = false;
     bool state_stored = false;
     uint8_t owner_list = 0;
+    BlockScores scores;
   };
   struct HashOfHash {
     size_t operator()(const Hash128& hash) const { return hash.low; }

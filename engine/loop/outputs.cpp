@@ -6,6 +6,7 @@
 
 #include "engine/grammar/constraint.h"
 #include "engine/loop/engine_impl.h"
+#include "engine/scheduling/prompt_scores.h"
 #include "kernels/base/log.h"
 #include "kernels/base/sizes.h"
 
@@ -121,6 +122,7 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
           sampler.best(runner->logits(row), live.request.sampling.top_logprobs));
     }
     if (position + 2 == live.prompt_size()) {
+      keep_scores(kv, live, rows.seq->blocks);
       events.emplace_back(PromptLogprobsEvent{live.request.id, known, live.prompt_top});
     }
   }

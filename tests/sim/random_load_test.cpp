@@ -97,7 +97,8 @@ class RandomLoad {
     r.sampling.temperature = chance(0.4) ? 0.0f : 0.9f;
     r.sampling.seed = static_cast<uint64_t>(pick(0, 1000));
     if (chance(0.2)) r.sampling.repetition_penalty = 1.2f;
-    r.sampling.prompt_logprobs = chance(0.05);
+    r.sampling.prompt_logprobs = chance(0.1);
+    if (chance(0.3)) r.sampling.top_logprobs = pick(0, 6);
     return r;
   }
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+
+#include "engine/sampling/sampler.h"
 
 namespace hearth::tests {
 
@@ -132,6 +135,7 @@ void Simulation::collect() {
     }
     void operator()(const PromptLogprobsEvent& e) {
       sim.records_.at(e.id).prompt_logprobs = e.logprobs;
+      sim.records_.at(e.id).prompt_top = e.top;
     }
     void operator()(const SampleDoneEvent& e) {
       Record& r = sim.records_.at(e.id);
@@ -161,11 +165,34 @@ void Simulation::collect() {
   }
 }
 
+void Simulation::check_prompt_logprobs(const Record& record) const {
+  const engine::Sampler sampler(model_config_.vocab_size);
+  const std::vector<int32_t>& prompt = record.request.prompt;
+  const int32_t num_best = record.request.sampling.top_logprobs;
+  REQUIRE(record.prompt_logprobs.size() + 1 == prompt.size());
+  REQUIRE(record.prompt_top.size() == (num_best > 0 ? record.prompt_logprobs.size() : 0));
+  for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+    CAPTURE(i);
+    const auto logits = expected_logits(model_config_, std::span(prompt).first(i + 1));
+    REQUIRE(record.prompt_logprobs[i] == sampler.logprob(logits, prompt[i + 1]).value());
+    if (num_best <= 0) continue;
+    const std::vector<TokenLogprob> best = sampler.best(logits, num_best);
+    REQUIRE(std::ranges::equal(record.prompt_top[i], best,
+                               [](const TokenLogprob& a, const TokenLogprob& b) {
+                                 return a.token == b.token && a.logprob == b.logprob;
+                               }));
+  }
+}
+
 void Simulation::check_all_ended() {
   for (const auto& [id, r] : records_) {
     CAPTURE(id);
     REQUIRE(r.final_events == 1);
     if (r.error.has_value()) continue;
+    // A resumed request may have nothing left to compute.
+    if (r.request.sampling.prompt_logprobs && !r.cancelled && r.request.resume.empty()) {
+      check_prompt_logprobs(r);
+    }
     for (int32_t sample = 0; sample < r.request.n; ++sample) {
       CAPTURE(sample);
       const auto s = static_cast<size_t>(sample);

@@ -29,6 +29,7 @@ struct Record {
   std::vector<engine::ProgressEvent> progress;
   std::vector<int64_t> progress_us;
   std::vector<float> prompt_logprobs;
+  std::vector<std::vector<engine::TokenLogprob>> prompt_top;
   std::vector<engine::TokenEvent> token_events;
   bool cancelled = false;  ///< the test ended it
   int final_events = 0;
@@ -84,6 +85,7 @@ class Simulation {
   std::unique_ptr<engine::Proposer> make_draft(const engine::EngineConfig& config,
                                                const FakeModelConfig& draft);
   void collect();
+  void check_prompt_logprobs(const Record& record) const;
   void run_store();
   void store_says(engine::StoreReply reply);
 
