@@ -107,15 +107,14 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                    config.cache.disk_bytes,
                    [this](std::set<std::string>& open, std::set<std::string>& known) {
                      models_.rescan();
-                     for (const std::string& name : residency_.running()) {
-                       open.insert(database_name(name));
-                     }
+                     for (const auto& name : residency_.running()) open.insert(database_name(name));
                      for (const auto& [name, file] : models_.models()) {
                        known.insert(database_name(name));
                      }
                    }),
       recorders_(clock_, dispatcher_, output_, config.limits.output_buffer_bytes, &side_),
-      http_(dispatcher_, output_, reports_, side_, responses_, batches_, acceptor_, shares_) {
+      http_(dispatcher_, output_, reports_, side_, responses_, batches_, cache_verbs_, acceptor_,
+            shares_) {
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);

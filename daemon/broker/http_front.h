@@ -12,6 +12,7 @@
 #include "daemon/broker/process/acceptor.h"
 #include "daemon/broker/process/loop_shares.h"
 #include "daemon/broker/process/side_thread.h"
+#include "daemon/broker/requests/cache_verbs.h"
 #include "daemon/broker/requests/dispatcher.h"
 #include "daemon/broker/responses/response_keeper.h"
 #include "daemon/broker/transport/output_buffer.h"
@@ -22,13 +23,15 @@ namespace hearth::broker {
 class HttpFront final : public http::Backend {
  public:
   HttpFront(Dispatcher& dispatcher, OutputBuffer& output, const Reports& reports, SideThread& side,
-            ResponseKeeper& responses, BatchRunner& batches, Acceptor& acceptor, LoopShares& shares)
+            ResponseKeeper& responses, BatchRunner& batches, CacheVerbs& cache_verbs,
+            Acceptor& acceptor, LoopShares& shares)
       : dispatcher_(dispatcher),
         output_(output),
         reports_(reports),
         side_(side),
         responses_(responses),
         batches_(batches),
+        cache_verbs_(cache_verbs),
         acceptor_(acceptor),
         shares_(shares) {}
 
@@ -60,6 +63,9 @@ class HttpFront final : public http::Backend {
   }
   void submit(const http::Exchanger& from, const std::string& id, ipc::ComputeRequest request,
               size_t bytes) override;
+  void note_left_out(uint32_t uid, const std::string& id, int32_t lines) override {
+    cache_verbs_.misses().note_left_out(uid, id, lines);
+  }
   Result<void> end_reasoning(uint32_t uid, const std::string& id) override;
   bool keeps_responses(uint32_t uid) const override;
   void keep_response(uint32_t uid, http::KeptResponse response) override {
@@ -94,6 +100,7 @@ class HttpFront final : public http::Backend {
   SideThread& side_;
   ResponseKeeper& responses_;
   BatchRunner& batches_;
+  CacheVerbs& cache_verbs_;
   CacheConfig cache_;  // whose texts may be on disk
   Acceptor& acceptor_;
   LoopShares& shares_;

@@ -50,6 +50,8 @@ ParsedBody parse_body(const Route& route, HttpRequest request, const PromptRules
   };
   if (route.action == Action::kTokenize) {
     take(parse_tokenize(std::move(request.body)));
+  } else if (route.action == Action::kDetokenize) {
+    take(parse_detokenize(std::move(request.body)));
   } else if (route.action == Action::kCountTokens) {
     take(parse_count_tokens(std::move(request.body), rules));
   } else if (route.action == Action::kEmbeddings) {
@@ -236,11 +238,14 @@ void Connection::handle(HttpRequest request) {
   switch (route_.action) {
     case Action::kGenerate:
     case Action::kTokenize:
+    case Action::kDetokenize:
     case Action::kEmbeddings:
     case Action::kRerank:
     case Action::kOllamaEmbed:
     case Action::kOllamaEmbeddings:
     case Action::kCountTokens: return parse(std::move(request));
+    case Action::kTokenizerInfo:
+      return begin({route_, request.may_chunk, 0, ParsedBody::Asked(tokenizer_info())});
     case Action::kOllamaVersion:
       return respond({.body = fmt::format(R"({{"version":{}}})",
                                           ipc::json_quote(host_.backend().stats().version))});
@@ -354,11 +359,10 @@ void Connection::begin(ParsedBody body) {
   exchange.api = api;
   ipc::ComputeRequest request = match(
       *body.asked,
-      [&](ipc::TokenizeRequest& tokenize) -> ipc::ComputeRequest { return std::move(tokenize); },
-      [&](CountCall& count) -> ipc::ComputeRequest {
-        exchange.counts = true;
-        exchange.fields = note_fields(count.ignored, count.volatile_lines);
-        return std::move(count.request);
+      [&](TokenCall& tokens) -> ipc::ComputeRequest {
+        exchange.tokens = tokens.answer;
+        exchange.fields = note_fields(tokens.ignored, tokens.volatile_lines);
+        return std::move(tokens.request);
       },
       [&](EmbeddingsCall& embeddings) -> ipc::ComputeRequest {
         exchange.embeds = true;
@@ -373,6 +377,9 @@ void Connection::begin(ParsedBody body) {
         exchange.chunked = body.may_chunk;
         exchange.max_tokens = call.request.max_tokens;
         exchange.fields = note_fields(call.ignored, call.volatile_lines);
+        if (call.volatile_lines > 0) {
+          host_.backend().note_left_out(uid_, submitted_id(request_), call.volatile_lines);
+        }
         if (call.loads) {
           exchange.loads = true;
           return ipc::TokenizeRequest{.model = std::move(call.request.model), .text = " "};
@@ -399,12 +406,15 @@ void Connection::begin(ParsedBody body) {
   submit(std::move(request), body.bytes, std::move(exchange));
 }
 
+std::string Connection::submitted_id(uint64_t number) const {
+  return fmt::format("http-{}-{}", host_.config().instance, number);
+}
+
 void Connection::submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange) {
   exchange_ = std::move(exchange);
   const Exchanger from = exchanger();
   host_.enter(from.number, shared_from_this());
-  host_.backend().submit(from, fmt::format("http-{}-{}", host_.config().instance, from.number),
-                         std::move(request), bytes);
+  host_.backend().submit(from, submitted_id(from.number), std::move(request), bytes);
 }
 
 // The next of several prompts, under a number of its own.

@@ -18,6 +18,7 @@
 #include "daemon/http/request_reader.h"
 #include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/requests/api_request.h"
+#include "daemon/http/requests/token_request.h"
 #include "daemon/http/routes.h"
 #include "daemon/http/server.h"
 #include "ipc/wire/codec.h"
@@ -101,8 +102,8 @@ struct Exchange {
   std::unique_ptr<AnswerWriter> writer{};  ///< null: tokenize or embed
   bool loads = false;                      ///< Ollama: a request without a prompt
   bool embeds = false;
-  VectorsAnswer vectors{};  ///< embed
-  bool counts = false;      ///< tokenize: only the number of tokens, in Anthropic's format
+  VectorsAnswer vectors{};                  ///< embed
+  TokenAnswer tokens = TokenAnswer::kOurs;  ///< tokenize
   /// Prompts that are answered after the current one, and a request like it without its prompt.
   std::deque<FurtherPrompt> further{};
   ipc::GenerateRequest like{};
@@ -155,6 +156,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void send_piece(Result<BatchReply> piece);
   void submit(ipc::ComputeRequest request, size_t bytes, Exchange exchange);
   void submit_further();
+  /// The broker's id of an exchange's request.
+  std::string submitted_id(uint64_t number) const;
   void respond(const Response& response);
   void respond_refusal(Api api, const Refusal& refusal);
   void respond_error(Api api, const Error& error, int64_t retry_ms = 0);

@@ -233,13 +233,13 @@ void Connection::read_aside(std::string_view json) {
   }
   struct Work {
     std::string json;
-    bool counts = false;
+    TokenAnswer tokens = TokenAnswer::kOurs;
     VectorsAnswer vectors{};
     std::optional<Result<ipc::Event>> event{};
     std::string body{};
   };
   auto work =
-      std::make_shared<Work>(Work{std::string(json), exchange_->counts, exchange_->vectors});
+      std::make_shared<Work>(Work{std::string(json), exchange_->tokens, exchange_->vectors});
   reading_aside_ = true;
   host_.backend().run_aside(
       uid_, json.size(),
@@ -249,7 +249,7 @@ void Connection::read_aside(std::string_view json) {
         if (!work->event->ok()) return;
         const ipc::Event& event = **work->event;
         if (const auto* reply = std::get_if<ipc::TokenizeReply>(&event)) {
-          work->body = work->counts ? count_tokens_body(*reply) : tokenize_body(*reply);
+          work->body = tokens_body(*reply, work->tokens);
         } else if (const auto* vectors = std::get_if<ipc::EmbedReply>(&event)) {
           Result<std::string> body = vectors_body(*vectors, work->vectors);
           if (!body) {
@@ -286,7 +286,7 @@ void Connection::end_tokenized(const ipc::TokenizeReply& reply) {
     return end_reply({.body = ollama_loaded_body(exchange_->api, reply.model, seconds_since_1970()),
                       .type = "application/x-ndjson"});
   }
-  end_reply({.body = exchange_->counts ? count_tokens_body(reply) : tokenize_body(reply)});
+  end_reply({.body = tokens_body(reply, exchange_->tokens)});
 }
 
 void Connection::fail(const Error& error, int64_t retry_ms) {

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "daemon/http/requests/api_embeddings.h"
+#include "daemon/http/requests/token_request.h"
 #include "daemon/http/routes.h"
 #include "kernels/base/result.h"
 
@@ -15,7 +16,7 @@ struct ParsedBody {
   Route route;
   bool may_chunk = false;
   size_t bytes = 0;
-  using Asked = std::variant<Call, ipc::TokenizeRequest, CountCall, EmbeddingsCall>;
+  using Asked = std::variant<Call, TokenCall, EmbeddingsCall>;
   Result<Asked> asked;
 };
 

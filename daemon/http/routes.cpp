@@ -24,6 +24,8 @@ constexpr std::array kRoutes = {
     Known{"GET", "/metrics", Action::kMetrics, Api::kCompletions, Scope::kMetrics},
     Known{"GET", "/v1/models", Action::kModels, Api::kCompletions, Scope::kRead},
     Known{"POST", "/tokenize", Action::kTokenize, Api::kCompletions, Scope::kGenerate},
+    Known{"POST", "/detokenize", Action::kDetokenize, Api::kCompletions, Scope::kGenerate},
+    Known{"GET", "/tokenizer_info", Action::kTokenizerInfo, Api::kCompletions, Scope::kGenerate},
     Known{"POST", "/v1/completions", Action::kGenerate, Api::kCompletions, Scope::kGenerate},
     Known{"POST", "/v1/chat/completions", Action::kGenerate, Api::kChat, Scope::kGenerate},
     Known{"POST", "/v1/responses", Action::kGenerate, Api::kResponses, Scope::kGenerate},

@@ -15,6 +15,8 @@ namespace hearth::http {
 enum class Action {
   kGenerate,  ///< one of the APIs
   kTokenize,
+  kDetokenize,
+  kTokenizerInfo,
   kModels,
   kModel,         ///< one model, by name
   kEndReasoning,  ///< of a live request, by id

@@ -80,6 +80,9 @@ class Backend {
   /// HttpServer::deliver, possibly before this returns.
   virtual void submit(const Exchanger& from, const std::string& id, ipc::ComputeRequest request,
                       size_t bytes) = 0;
+  /// The prompt of the request `id`, which is submitted next, lacks lines that its system prompt
+  /// has.
+  virtual void note_left_out(uint32_t uid, const std::string& id, int32_t lines) = 0;
   /// Ends the reasoning of a live request of this user, by the id of its answer or its own.
   virtual Result<void> end_reasoning(uint32_t uid, const std::string& id) = 0;
   /// Whether answers to this user's requests are kept unless a request declines it.

@@ -27,11 +27,23 @@ class CallGrammarWriter {
     }
     HEARTH_ASSIGN_OR_RETURN(PiecePtr front, reasoning());
     HEARTH_ASSIGN_OR_RETURN(PiecePtr called, calls());
+    if (!wanted_.answer_schema.empty()) {
+      HEARTH_ASSIGN_OR_RETURN(PiecePtr plain, answer());
+      called = any_piece({std::move(called), std::move(plain)});
+    }
     rules_.set(whole, seq_piece({std::move(front), std::move(called)}));
     return rules_.compile();
   }
 
  private:
+  /// An answer without calls.
+  Result<PiecePtr> answer() {
+    SchemaReader reader(rules_, wanted_.relax_answer ? relaxed_ : nullptr);
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr body, reader.read(wanted_.answer_schema));
+    if (wanted_.format->style != models::CallStyle::kChannels) return body;
+    return seq_piece({literal("<|channel|>final<|message|>"), std::move(body)});
+  }
+
   /// The text, with control marks as their symbols.
   std::string encoded(std::string_view text) const {
     std::string out;
@@ -350,6 +362,8 @@ Result<Grammar> compile_call_grammar(const CallGrammar& wanted, std::vector<std:
   Result<Grammar> out = CallGrammarWriter(wanted, relaxed).run();
   if (out.ok()) return out;
   Error error = out.take_error();
+  // Those of a function's schema name the function already.
+  if (error.field == "json_schema") return error;
   if (error.field != "tools") error.message = "tools: " + error.message;
   error.field = "tools";
   return error;

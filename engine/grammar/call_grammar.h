@@ -26,6 +26,9 @@ struct CallGrammar {
   /// false: the answer is at least one call. true: it is any text, in which the mark that opens a
   /// call can only begin a valid one.
   bool among_text = false;
+  /// Not empty: the answer is calls, or JSON that is valid against this schema and nothing else.
+  std::string answer_schema;
+  bool relax_answer = false;  ///< what of it cannot be enforced is left out
   bool one_call = false;
   models::ReasoningMarks reasoning;  ///< may come before the call
   bool reasoning_open = false;       ///< the prompt has begun it: it must end first
@@ -41,8 +44,8 @@ std::string mark_symbol(size_t index);
 /// valid.
 std::vector<std::string> string_parameters(std::string_view schema);
 
-/// Errors name the function and have the field tools. `relaxed`: as in compile_json_schema(), of
-/// functions that are not strict.
+/// Errors name the function and have the field tools, or json_schema for that of the answer.
+/// `relaxed`: as in compile_json_schema(), of functions that are not strict.
 Result<Grammar> compile_call_grammar(const CallGrammar& wanted,
                                      std::vector<std::string>* relaxed = nullptr);
 

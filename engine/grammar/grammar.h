@@ -90,11 +90,13 @@ class Grammar {
 };
 
 /// The readers. kInvalidArgument: not a schema, not GBNF; kUnsupported: names the keyword or the
-/// construct; kTooLarge. `field` of errors is json_schema or grammar. `relaxed`: not null if a
-/// schema may lose what cannot be promised; this is then named there.
+/// construct; kTooLarge. `field` of errors is json_schema, grammar or regex. `relaxed`: not null if
+/// a schema may lose what cannot be promised; this is then named there.
 Result<Grammar> compile_json_schema(std::string_view schema,
                                     std::vector<std::string>* relaxed = nullptr);
 Result<Grammar> compile_gbnf(std::string_view source);
+/// The whole text matches the regular expression.
+Result<Grammar> compile_regex(std::string_view regex);
 /// The texts that a regular expression matches, anywhere in the text unless anchored by ^ and $.
 /// Each character goes through `encode` (the identity, or its form inside a JSON string).
 Result<PiecePtr> compile_pattern(std::string_view pattern, PiecePtr (*encode)(const CharRanges&));

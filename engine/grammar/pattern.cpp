@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/rule_set.h"
 #include "kernels/base/chars.h"
 #include "models/template/text.h"
 
@@ -225,6 +226,22 @@ class PatternReader {
 
 Result<PiecePtr> compile_pattern(std::string_view pattern, PiecePtr (*encode)(const CharRanges&)) {
   return PatternReader(pattern, encode).run();
+}
+
+Result<Grammar> compile_regex(std::string_view regex) {
+  if (regex.starts_with('^')) regex.remove_prefix(1);
+  if (regex.ends_with('$') && !regex.ends_with("\\$")) regex.remove_suffix(1);
+  const std::string whole = fmt::format("^({})$", regex);
+  const Result<Grammar> compiled = [&]() -> Result<Grammar> {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr body, compile_pattern(whole, [](const CharRanges& chars) {
+                              return chars_piece(chars);
+                            }));
+    RuleSet rules;
+    HEARTH_TRY(rules.add(std::move(body), "regex"));
+    return rules.compile();
+  }();
+  if (compiled.ok()) return compiled;
+  return Error{compiled.error().code, "regex: " + compiled.error().message, "regex"};
 }
 
 }  // namespace hearth::engine

@@ -226,6 +226,9 @@ void bind(V& v, R& r) {
   v("model", r.model);
   v("ids", r.ids);
   v("entries", r.entries);
+  v("text", r.text);
+  v("bos", r.bos);
+  v("eos", r.eos);
 }
 template <class V, Of<CancelReply> R>
 void bind(V& v, R& r) {

@@ -24,6 +24,8 @@ struct TokenizeReply {
   std::string model;
   std::vector<int32_t> ids;
   std::vector<std::string> entries;  ///< vocabulary entries as written ("▁the"), one per id
+  std::string text{};                ///< of the request's ids, control tokens as their entries
+  std::string bos{}, eos{};  ///< entries that begin and end texts; empty: the model has none
   bool operator==(const TokenizeReply&) const = default;
 };
 

@@ -44,6 +44,15 @@ inline constexpr std::array<std::string_view, 2> kPromptForms = {"text", "messag
 inline constexpr std::array<std::string_view, 4> kPoolings = {"auto", "mean", "cls", "last"};
 
 // Fields of several verbs.
+constexpr Field token_ids(std::string_view name, std::string_view meaning) {
+  return {.name = name,
+          .type = FieldType::kIdList,
+          .unit = "tokens",
+          .meaning = meaning,
+          .max = kLastId,
+          .min_items = 1,
+          .max_items = 1'048'576};
+}
 inline constexpr Field kModel = {
     .name = "model",
     .type = FieldType::kName,
@@ -155,13 +164,8 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
                     "Refused for a model without tokens for it.",
          .max = kTextBytes}),
     row(&GenerateRequest::prompt_ids,
-        {.name = "prompt_ids",
-         .type = FieldType::kIdList,
-         .unit = "tokens",
-         .meaning = "The prompt as token ids, used exactly as given: no BOS token is added.",
-         .max = kLastId,
-         .min_items = 1,
-         .max_items = 1'048'576}),
+        token_ids("prompt_ids",
+                  "The prompt as token ids, used exactly as given: no BOS token is added.")),
     row(&GenerateRequest::messages, kMessages),
     row(&GenerateRequest::tools, kTools),
     row(&GenerateRequest::tool_form, kToolForm),
@@ -393,24 +397,31 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
                                                "matches it. Not together with `json_schema`.",
                                     .min = 1,
                                     .max = kSchemaBytes}),
+    row(&GenerateRequest::regex, {.name = "regex",
+                                  .type = FieldType::kText,
+                                  .unit = "bytes",
+                                  .meaning = "A regular expression of the whole text.",
+                                  .min = 1,
+                                  .max = kSchemaBytes}),
     row(&GenerateRequest::detach, kDetach)};
 
 template <>
-inline constexpr auto kRowsOf<TokenizeRequest> =
-    std::tuple{row(&TokenizeRequest::model, kModel),
-               row(&TokenizeRequest::messages, kMessages),
-               row(&TokenizeRequest::tools, kTools),
-               row(&TokenizeRequest::tool_form, kToolForm),
-               row(&TokenizeRequest::template_kwargs, kTemplateKwargs),
-               row(&TokenizeRequest::reasoning, kReasoning),
-               row(&TokenizeRequest::text, {.name = "text",
-                                            .type = FieldType::kText,
-                                            .unit = "bytes",
-                                            .meaning = "The text to tokenize; this or `messages`.",
-                                            .max = kTextBytes,
-                                            .one_of_several = true}),
-               row(&TokenizeRequest::raw, kRaw),
-               row(&TokenizeRequest::parse_special, kParseSpecial)};
+inline constexpr auto kRowsOf<TokenizeRequest> = std::tuple{
+    row(&TokenizeRequest::model, kModel),
+    row(&TokenizeRequest::messages, kMessages),
+    row(&TokenizeRequest::tools, kTools),
+    row(&TokenizeRequest::tool_form, kToolForm),
+    row(&TokenizeRequest::template_kwargs, kTemplateKwargs),
+    row(&TokenizeRequest::reasoning, kReasoning),
+    row(&TokenizeRequest::text, {.name = "text",
+                                 .type = FieldType::kText,
+                                 .unit = "bytes",
+                                 .meaning = "The text to tokenize; this, `messages` or `ids`.",
+                                 .max = kTextBytes,
+                                 .one_of_several = true}),
+    row(&TokenizeRequest::ids, token_ids("ids", "Token ids whose text is wanted.")),
+    row(&TokenizeRequest::raw, kRaw),
+    row(&TokenizeRequest::parse_special, kParseSpecial)};
 
 template <>
 inline constexpr auto kRowsOf<CancelRequest> = std::tuple{

@@ -89,13 +89,14 @@ struct GenerateRequest {
   std::string json_schema;          ///< JSON text of a schema that constrains the text; empty: none
   bool relax_schema = false;        ///< leave out what cannot be enforced; false: refuse
   std::string grammar;              ///< GBNF that constrains the text; empty: none
+  std::string regex;                ///< regular expression of the whole text; empty: none
   bool detach = false;              ///< continues when its client leaves; see `attach`
   bool operator==(const GenerateRequest&) const = default;
 };
 
 struct TokenizeRequest {
   std::string model = "default";
-  std::string text;  ///< this, or messages
+  std::string text;  ///< this, messages or ids
   bool raw = false;
   bool parse_special = false;
   JsonText messages{};             ///< a conversation, rendered by the model's chat template
@@ -103,6 +104,7 @@ struct TokenizeRequest {
   std::string tool_form = "auto";  ///< with `messages`, as in GenerateRequest
   JsonText template_kwargs{};
   std::string reasoning = "auto";  ///< with `messages`, as in GenerateRequest
+  std::vector<int32_t> ids{};      ///< whose text is wanted
   bool operator==(const TokenizeRequest&) const = default;
 };
 

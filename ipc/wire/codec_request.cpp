@@ -192,6 +192,9 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
   if (!request.json_schema.empty() && !request.grammar.empty()) {
     return Error::invalid("grammar: met both it and json_schema, want one", "grammar");
   }
+  if (!request.regex.empty() && (!request.json_schema.empty() || !request.grammar.empty())) {
+    return Error::invalid("regex: met it and a schema or grammar, want one", "regex");
+  }
   if (messages && (text || ids)) {
     return Error::invalid(
         fmt::format("messages: met both it and {}, want one", text ? "prompt" : "prompt_ids"),
@@ -214,9 +217,13 @@ Result<void> check_together(const Json& object, const GenerateRequest& request) 
 }
 Result<void> check_together(const Json& object, const TokenizeRequest& request) {
   const bool messages = object.contains("messages");
-  if (!object.contains("text") && !messages) return required("text", "it or messages");
-  if (object.contains("text") && messages) {
-    return Error::invalid("messages: met both it and text, want one", "messages");
+  const bool ids = object.contains("ids");
+  if (!object.contains("text") && !messages && !ids) return required("text", "it, messages or ids");
+  if (messages && (object.contains("text") || ids)) {
+    return Error::invalid("messages: met it and text or ids, want one", "messages");
+  }
+  if (ids && object.contains("text")) {
+    return Error::invalid("ids: met both it and text, want one", "ids");
   }
   for (const auto& [given, name] : {std::pair(!request.tools.empty(), "tools"),
                                     std::pair(!request.template_kwargs.empty(), "template_kwargs"),
@@ -284,7 +291,9 @@ const std::string* main_text(const R&) {
 bool gives_main_text(const GenerateRequest& request) {
   return request.prompt_ids.empty() && request.messages.empty();
 }
-bool gives_main_text(const TokenizeRequest& request) { return request.messages.empty(); }
+bool gives_main_text(const TokenizeRequest& request) {
+  return request.messages.empty() && request.ids.empty();
+}
 template <class R>
 bool gives_main_text(const R&) {
   return false;

@@ -12,6 +12,7 @@
 #include "daemon/http/request_reader.h"
 #include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/requests/api_request.h"
+#include "daemon/http/requests/token_request.h"
 #include "daemon/http/routes.h"
 #include "ipc/text/utf8.h"
 #include "ipc/wire/codec.h"
@@ -113,8 +114,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 3: as_body(Api::kResponses, input.rest()); break;
     case 4: as_body(Api::kMessages, input.rest()); break;
     case 5: {
-      const auto request = parse_tokenize(std::string(input.rest()));
-      if (!request) check_error(Api::kCompletions, request.error());
+      const std::string body(input.rest());
+      for (const auto parse : {parse_tokenize, parse_detokenize}) {
+        const auto request = parse(body);
+        if (!request) check_error(Api::kCompletions, request.error());
+      }
       break;
     }
     case 6: {

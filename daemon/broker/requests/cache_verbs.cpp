@@ -72,24 +72,42 @@ Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const 
 
 // ---- Why ----------------------------------------------------------------------------------------
 
-void MissLog::note(uint32_t owner, const std::string& id, const ipc::DoneEvent& done) {
+MissLog::Entry& MissLog::entry(uint32_t owner, const std::string& id) {
   if (of_owner_.size() >= kOwners && !of_owner_.contains(owner)) of_owner_.erase(of_owner_.begin());
   std::deque<Entry>& entries = of_owner_[owner];
-  std::erase_if(entries, [&](const Entry& entry) { return entry.id == id; });
+  const auto known = std::ranges::find(entries, id, &Entry::id);
+  Entry newest = known == entries.end() ? Entry{.id = id} : std::move(*known);
+  if (known != entries.end()) entries.erase(known);
   if (entries.size() == kPerOwner) entries.pop_front();
+  entries.push_back(std::move(newest));
+  return entries.back();
+}
+
+void MissLog::note_left_out(uint32_t owner, const std::string& id, int32_t lines) {
+  entry(owner, id).left_out = lines;
+}
+
+void MissLog::note(uint32_t owner, const std::string& id, const ipc::DoneEvent& done) {
+  Entry& ended = entry(owner, id);
   const std::string why = done.cache_miss.empty()
                               ? "missed nothing: all full blocks before the last token were "
                                 "cached"
                               : "missed " + done.cache_miss;
-  entries.push_back({id, fmt::format("{}: {} of {} prompt tokens cached, {} of them from disk; {}",
-                                     id, done.usage.cached_tokens, done.usage.prompt_tokens,
-                                     done.usage.cached_disk_tokens, why)});
+  ended.sentence = fmt::format("{}: {} of {} prompt tokens cached, {} of them from disk; {}", id,
+                               done.usage.cached_tokens, done.usage.prompt_tokens,
+                               done.usage.cached_disk_tokens, why);
+  if (ended.left_out > 0) {
+    ended.sentence += fmt::format(
+        "; lines of its system prompt that differ in each request were left out: {} "
+        "(http.volatile_lines)",
+        ended.left_out);
+  }
 }
 
 Result<std::string> MissLog::why(uint32_t owner, const std::string& id) const {
   if (const auto entries = of_owner_.find(owner); entries != of_owner_.end()) {
     for (const Entry& entry : entries->second) {
-      if (entry.id == id) return entry.sentence;
+      if (entry.id == id && !entry.sentence.empty()) return entry.sentence;
     }
   }
   return Error::not_found(

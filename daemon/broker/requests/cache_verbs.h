@@ -37,14 +37,20 @@ Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const 
 class MissLog {
  public:
   void note(uint32_t owner, const std::string& id, const ipc::DoneEvent& done);
+  /// Lines of the system prompt of a request, which has not ended, that its prompt lacks
+  /// (http.volatile_lines).
+  void note_left_out(uint32_t owner, const std::string& id, int32_t lines);
   /// A sentence; kNotFound if the request is not in the log.
   Result<std::string> why(uint32_t owner, const std::string& id) const;
 
  private:
   struct Entry {
     std::string id;
-    std::string sentence;
+    std::string sentence{};  ///< "": it has not ended
+    int32_t left_out = 0;    ///< lines
   };
+  /// The request's, as the newest.
+  Entry& entry(uint32_t owner, const std::string& id);
   static constexpr size_t kPerOwner = 64;
   static constexpr size_t kOwners = 256;
   std::map<uint32_t, std::deque<Entry>> of_owner_;

@@ -111,7 +111,7 @@ void TokenLogs::end(TokenLog& log, std::string last, int64_t now_us) {
   size_t added = last.size() + log.prefix.size() * sizeof(int32_t) + request.prompt.size() +
                  request.prompt_ids.size() * sizeof(int32_t) + request.messages.text.size() +
                  request.tools.text.size() + request.template_kwargs.text.size() +
-                 request.json_schema.size() + request.grammar.size();
+                 request.json_schema.size() + request.grammar.size() + request.regex.size();
   for (const TokenLog::Sample& sample : log.samples) added += sample.ids.size() * sizeof(int32_t);
   log.last = std::move(last);
   log.ended_us = now_us;

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace hearth::http {
@@ -45,6 +46,12 @@ Json chat_message(const Sample& sample) {
   if (sample.text.empty()) out["content"] = nullptr;
   Json calls = Json::array();
   for (const MadeCall& each : sample.calls) {
+    if (each.custom) {
+      calls.push_back({{"id", each.call.id},
+                       {"type", "custom"},
+                       {"custom", {{"name", each.call.name}, {"input", custom_input(each)}}}});
+      continue;
+    }
     calls.push_back({{"id", each.call.id},
                      {"type", "function"},
                      {"function", {{"name", each.call.name}, {"arguments", each.arguments}}}});
@@ -72,6 +79,14 @@ Json response_reasoning(const Head& head, std::string_view text, std::string_vie
 }
 
 Json response_call(const Head& head, const MadeCall& call, std::string_view status) {
+  if (call.custom) {
+    return {{"type", "custom_tool_call"},
+            {"id", fmt::format("ctc_{}_{}", head.id.substr(5), call.call.index)},
+            {"call_id", call.call.id},
+            {"name", call.call.name},
+            {"input", custom_input(call)},
+            {"status", status}};
+  }
   return {{"type", "function_call"},
           {"id", fmt::format("fc_{}_{}", head.id.substr(5), call.call.index)},
           {"call_id", call.call.id},
@@ -83,11 +98,17 @@ Json response_call(const Head& head, const MadeCall& call, std::string_view stat
 namespace {
 
 // The tools in this API's format, which omits the object around a function's members.
-Json response_tools(const ipc::GenerateRequest& request) {
+Json response_tools(const Call& call) {
   Json out = Json::array();
-  const Json tools = Json::parse(request.tools.text, nullptr, false);
+  const Json tools = Json::parse(call.request.tools.text, nullptr, false);
   if (!tools.is_array()) return out;
   for (const Json& tool : tools) {
+    const std::string name = tool["function"]["name"];
+    const auto custom = std::ranges::find(call.custom_tools, name, &CustomTool::name);
+    if (custom != call.custom_tools.end()) {
+      out.push_back(Json::parse(custom->sent, nullptr, false));
+      continue;
+    }
     Json flat = {{"type", "function"}, {"strict", false}};
     for (const auto& [key, value] : tool["function"].items()) flat[key] = value;
     if (!flat.contains("parameters")) flat["parameters"] = nullptr;
@@ -96,11 +117,11 @@ Json response_tools(const ipc::GenerateRequest& request) {
   return out;
 }
 
-Json response_tool_choice(const ipc::GenerateRequest& request) {
-  const std::string& choice = request.tool_choice;
-  if (request.tools.empty()) return "none";
+Json response_tool_choice(const Call& call) {
+  const std::string& choice = call.request.tool_choice;
+  if (call.request.tools.empty()) return "none";
   if (choice == "auto" || choice == "none" || choice == "required") return choice;
-  return {{"type", "function"}, {"name", choice}};
+  return {{"type", call.is_custom(choice) ? "custom" : "function"}, {"name", choice}};
 }
 
 }  // namespace
@@ -121,8 +142,8 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
               {"output", Json::array()},
               {"parallel_tool_calls", call.request.parallel_tool_calls},
               {"temperature", nullptr},
-              {"tool_choice", response_tool_choice(call.request)},
-              {"tools", response_tools(call.request)},
+              {"tool_choice", response_tool_choice(call)},
+              {"tools", response_tools(call)},
               {"top_p", nullptr},
               {"max_output_tokens", nullptr},
               {"previous_response_id",
@@ -183,6 +204,12 @@ Json stop_sequence(const Sample& sample) {
 /// Bounds on the arguments of a call that a model made. Its user chooses what it writes.
 constexpr ipc::JsonLimits kAnsweredLimits{
     .max_depth = 64, .max_object_keys = 4096, .last_key_applies = true};
+
+std::string custom_input(const MadeCall& call) {
+  const Json object = arguments_object(call.arguments);
+  const auto input = object.find(kCustomParameter);
+  return input != object.end() && input->is_string() ? input->get<std::string>() : "";
+}
 
 Json arguments_object(const std::string& arguments) {
   Result<Json> object = ipc::parse_json_object(arguments, kAnsweredLimits);

@@ -25,8 +25,11 @@ struct Head {
 
 struct MadeCall {
   ipc::ToolCall call;
-  std::string arguments;
+  std::string arguments{};
+  bool custom = false;  ///< of a custom tool, whose input is in the arguments
 };
+/// The text with which a custom tool was called; "": the call was cut short.
+std::string custom_input(const MadeCall& call);
 /// One sample of an answer, as received so far.
 struct Sample {
   std::string text{};

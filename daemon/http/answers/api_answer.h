@@ -63,7 +63,6 @@ std::unique_ptr<AnswerWriter> make_answer_writer(const Call& call, std::string_v
 /// deadline); null for `stop` and `length`.
 const char* abnormal_end(const ipc::DoneEvent& done);
 
-std::string tokenize_body(const ipc::TokenizeReply& reply);
 /// OpenAI's list of models, with the roles: all names that a request may use.
 std::string models_body(const ipc::ModelsReply& reply);
 /// One entry of that list; empty: no such name.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -91,16 +92,24 @@ class ChunkStream final : public AnswerWriter {
   }
   void call(uint32_t sample, const ipc::ToolCall& call, std::string* out) override {
     Choice& choice = choices_.at(sample);
+    end_custom(choice, out);
     choice.call = call.index;
+    if (call_.is_custom(call.name)) choice.custom = MadeCall{.call = call, .custom = true};
+    const auto [type, text] =
+        choice.custom ? std::pair("custom", "input") : std::pair("function", "arguments");
     *out += choice.begin;
     fmt::format_to(std::back_inserter(*out),
-                   R"("delta":{{"tool_calls":[{{"index":{},"id":"{}","type":"function",)"
-                   R"("function":{{"name":"{}","arguments":""}}}}])",
-                   call.index, call.id, call.name);
+                   R"("delta":{{"tool_calls":[{{"index":{},"id":"{}","type":"{}",)"
+                   R"("{}":{{"name":"{}","{}":""}}}}])",
+                   call.index, call.id, type, type, call.name, text);
     end_delta(out);
   }
   void arguments(uint32_t sample, std::string_view json, std::string* out) override {
-    const Choice& choice = choices_.at(sample);
+    Choice& choice = choices_.at(sample);
+    if (choice.custom) {
+      choice.custom->arguments += json;
+      return;
+    }
     *out += choice.begin;
     fmt::format_to(std::back_inserter(*out),
                    R"("delta":{{"tool_calls":[{{"index":{},"function":{{"arguments":)",
@@ -113,6 +122,7 @@ class ChunkStream final : public AnswerWriter {
   void sample_done(const ipc::SampleDoneEvent& event, std::string* out) override {
     const std::string reason = finish_reason(event.reason);
     if (reason.empty()) return;
+    end_custom(choices_.at(event.sample), out);
     *out += choices_.at(event.sample).begin;
     *out += chat_ ? R"("delta":{})" : R"("text":"")";
     *out += fmt::format(R"(,"logprobs":null,"finish_reason":"{}"}})", reason);
@@ -138,7 +148,19 @@ class ChunkStream final : public AnswerWriter {
     size_t offset = 0;  // characters sent so far
     int32_t call = 0;   // index of the current call
     uint32_t tokens = 0;
+    std::optional<MadeCall> custom{};  // a call of a custom tool that has not ended
   };
+  /// The input of a custom tool, at once.
+  void end_custom(Choice& choice, std::string* out) const {
+    if (!choice.custom) return;
+    const MadeCall made = *std::exchange(choice.custom, std::nullopt);
+    *out += choice.begin;
+    fmt::format_to(std::back_inserter(*out),
+                   R"("delta":{{"tool_calls":[{{"index":{},"custom":{{"input":)", choice.call);
+    append_quoted(custom_input(made), out);
+    *out += "}}]";
+    end_delta(out);
+  }
   void set_end(std::string end) {
     end_ = std::move(end);
     delta_end_ = std::string(R"(,"logprobs":null)") + kUnfinished + end_;

@@ -54,13 +54,6 @@ void for_each_name(const ipc::ModelsReply& reply, Visit visit) {
 
 }  // namespace
 
-std::string tokenize_body(const ipc::TokenizeReply& reply) {
-  return ipc::dump_json({{"model", reply.model},
-                         {"count", reply.ids.size()},
-                         {"ids", reply.ids},
-                         {"entries", reply.entries}});
-}
-
 std::string models_body(const ipc::ModelsReply& reply) {
   Json data = Json::array();
   for_each_name(reply, [&](const std::string& id, const ipc::ModelEntry& entry) {

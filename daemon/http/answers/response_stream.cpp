@@ -36,13 +36,14 @@ class ResponseStream final : public AnswerWriter {
   }
   void call(uint32_t, const ipc::ToolCall& call, std::string* out) override {
     leave(false, out);
-    sample_.calls.push_back({call, {}});
+    sample_.calls.push_back({call, {}, call_.is_custom(call.name)});
     enter(Item::kCall, out);
   }
   void arguments(uint32_t, std::string_view json, std::string* out) override {
     if (item_ != Item::kCall) return;
     sample_.calls.back().arguments += json;
-    say_delta("response.function_call_arguments.delta", json, out);
+    if (!sample_.calls.back().custom)
+      say_delta("response.function_call_arguments.delta", json, out);
   }
 
   void sample_done(const ipc::SampleDoneEvent& event, std::string*) override {
@@ -104,6 +105,13 @@ class ResponseStream final : public AnswerWriter {
         send("response.reasoning_text.done", last, out);
         break;
       case Item::kCall:
+        if (sample_.calls.back().custom) {
+          const std::string input = custom_input(sample_.calls.back());
+          if (!input.empty()) say_delta("response.custom_tool_call_input.delta", input, out);
+          last["input"] = input;
+          send("response.custom_tool_call_input.done", last, out);
+          break;
+        }
         last["name"] = sample_.calls.back().call.name;
         last["arguments"] = sample_.calls.back().arguments;
         send("response.function_call_arguments.done", last, out);

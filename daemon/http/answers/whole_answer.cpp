@@ -36,7 +36,8 @@ class WholeAnswer final : public AnswerWriter {
     if (sample < samples_.size()) samples_[sample].reasoning += text;
   }
   void call(uint32_t sample, const ipc::ToolCall& call, std::string*) override {
-    if (sample < samples_.size()) samples_[sample].calls.push_back({call, {}});
+    if (sample < samples_.size())
+      samples_[sample].calls.push_back({call, {}, call_.is_custom(call.name)});
   }
   void arguments(uint32_t sample, std::string_view json, std::string*) override {
     if (sample >= samples_.size() || samples_[sample].calls.empty()) return;

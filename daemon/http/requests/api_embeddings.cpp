@@ -149,32 +149,4 @@ Result<std::string> vectors_body(const ipc::EmbedReply& reply, const VectorsAnsw
   return out;
 }
 
-Result<CountCall> parse_count_tokens(std::string body, const PromptRules& rules) {
-  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
-  CountCall out;
-  for (const std::string_view key :
-       {"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences"}) {
-    const auto found = object.find(key);
-    if (found == object.end() || found->is_null()) continue;
-    out.ignored.push_back(key);
-    object.erase(found);
-  }
-  // Parse it as a full request, so that the prompt or the refusal is the same.
-  object["max_tokens"] = 1;
-  HEARTH_ASSIGN_OR_RETURN(Call call, parse_messages(object, rules));
-  out.ignored.insert(out.ignored.end(), call.ignored.begin(), call.ignored.end());
-  out.volatile_lines = call.volatile_lines;
-  out.request.model = std::move(call.request.model);
-  out.request.messages = std::move(call.request.messages);
-  if (call.request.tool_choice != "none") out.request.tools = std::move(call.request.tools);
-  out.request.tool_form = std::move(call.request.tool_form);
-  out.request.template_kwargs = std::move(call.request.template_kwargs);
-  out.request.reasoning = std::move(call.request.reasoning);
-  return out;
-}
-
-std::string count_tokens_body(const ipc::TokenizeReply& reply) {
-  return fmt::format(R"({{"input_tokens":{}}})", reply.ids.size());
-}
-
 }  // namespace hearth::http

@@ -1,6 +1,5 @@
 #pragma once
-// Parses requests to /v1/embeddings, Ollama's of vectors and /v1/messages/count_tokens, and writes
-// their answers. Pure.
+// Parses requests to /v1/embeddings and Ollama's of vectors, and writes their answers. Pure.
 
 #include <memory>
 #include <string>
@@ -44,14 +43,5 @@ Result<EmbeddingsCall> parse_embeddings(std::string body);
 Result<std::string> vectors_body(const ipc::EmbedReply& reply, const VectorsAnswer& answer);
 /// POST /api/embed, or /api/embeddings (`legacy`).
 Result<EmbeddingsCall> parse_ollama_embed(bool legacy, std::string body);
-
-struct CountCall {
-  ipc::TokenizeRequest request{};
-  std::vector<std::string_view> ignored{};  ///< as in Call, and what only affects an answer
-  int32_t volatile_lines = 0;
-};
-/// A request of Anthropic's messages API, of which only the prompt counts.
-Result<CountCall> parse_count_tokens(std::string body, const PromptRules& rules = {});
-std::string count_tokens_body(const ipc::TokenizeReply& reply);
 
 }  // namespace hearth::http

@@ -61,18 +61,4 @@ Result<Call> continue_call(Call call, std::string conversation, const PromptRule
   return parse_responses(unread->json, rules, &earlier["items"]);
 }
 
-Result<ipc::TokenizeRequest> parse_tokenize(std::string body) {
-  HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
-  ipc::LargeJson request(Json::object());
-  for (auto& [key, value] : object.get_ref<Json::object_t&>()) {
-    if (!value.is_null()) request[key] = std::move(value);
-  }
-  if (request.contains("verb")) {
-    return Error::unknown_field("verb: is not a parameter that hearth knows", "verb");
-  }
-  request["verb"] = "tokenize";
-  HEARTH_ASSIGN_OR_RETURN(ipc::ClientRequest decoded, ipc::request_from_json(request));
-  return std::get<ipc::TokenizeRequest>(std::move(decoded));
-}
-
 }  // namespace hearth::http

@@ -31,6 +31,14 @@ struct FurtherPrompt {
   std::vector<int32_t> ids{};
 };
 
+/// The parameter of the function that stands for a custom tool.
+inline constexpr const char* kCustomParameter = "input";
+/// A tool that takes any text, and not the arguments of a function.
+struct CustomTool {
+  std::string name{};
+  std::string sent{};  ///< JSON, as it was sent
+};
+
 /// A body that was parsed as JSON and not read further.
 struct UnreadBody;
 
@@ -44,7 +52,9 @@ struct Call {
   bool include_usage = false;     ///< in a stream of kCompletions or kChat
   bool continuous_usage = false;  ///< and in each of its chunks, so far
   bool echo = false;              ///< kCompletions, not streamed: the prompt before each text
-  bool scores_prompt = false;     ///< echo alone: the one generated token is not part of the answer
+  /// kChat and kResponses: which of the functions are custom tools.
+  std::vector<CustomTool> custom_tools{};
+  bool scores_prompt = false;  ///< echo alone: the one generated token is not part of the answer
   // kResponses:
   std::string instructions{};          ///< sent back
   bool store = false;                  ///< the answer is kept
@@ -57,6 +67,12 @@ struct Call {
   std::vector<std::string_view> ignored{};
   int32_t volatile_lines = 0;  ///< of the system prompt, which were left out
 
+  bool is_custom(std::string_view function) const {
+    for (const CustomTool& tool : custom_tools) {
+      if (tool.name == function) return true;
+    }
+    return false;
+  }
   /// Samples of all prompts.
   size_t num_choices() const { return request.n * (1 + further.size()); }
 };
@@ -79,8 +95,5 @@ Result<Call> continue_call(Call call, std::string conversation, const PromptRule
 
 /// POST /api/show: the model.
 Result<std::string> parse_ollama_name(std::string body);
-
-/// POST /tokenize: `model`, `text`, `raw`, `parse_special`, like the socket's verb.
-Result<ipc::TokenizeRequest> parse_tokenize(std::string body);
 
 }  // namespace hearth::http

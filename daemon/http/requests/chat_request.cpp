@@ -10,12 +10,22 @@ namespace {
 Json take_call(Members& in, Json& call, const std::string& path, size_t* value_bytes) {
   Members from(call, path + ".");
   const std::string id = from.text("id").value_or("");
-  if (from.text("type").value_or("function") != "function") {
-    from.unsupported("type", "only function is supported");
+  const std::string type = from.text("type").value_or("function");
+  if (type != "function" && type != "custom") {
+    from.unsupported("type", "only function and custom are supported");
   }
-  Json* function = from.take("function");
+  Json* function = from.take(type == "custom" ? "custom" : "function");
   Json out;
-  if (function == nullptr || !function->is_object()) {
+  if (type == "custom" && function != nullptr && function->is_object()) {
+    Members inner(*function, path + ".custom.");
+    const auto name = inner.text("name");
+    auto input = inner.text("input");
+    if (!name) inner.invalid("name", "absent, want a string");
+    Json arguments = {{kCustomParameter, std::move(input).value_or("")}};
+    out = made_call(inner, "input", id, name.value_or(""), std::move(arguments), value_bytes);
+    inner.check_unknown();
+    in.join(inner);
+  } else if (function == nullptr || !function->is_object()) {
     from.invalid("function", "absent, want an object");
   } else {
     Members inner(*function, path + ".function.");
@@ -178,7 +188,7 @@ Result<Call> parse_chat(Json& body, const PromptRules& rules) {
   if (Json* format = in.take("response_format")) {
     take_format(in, "response_format", *format, true, request);
   }
-  take_tools(in, ToolWords::kChat, request);
+  take_tools(in, ToolWords::kChat, request, &call.custom_tools);
   take_retention(in, request);
   in.pass("chat_template_kwargs", request, "template_kwargs");
   take_reasoning(in, request);

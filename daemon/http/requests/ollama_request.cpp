@@ -145,7 +145,7 @@ Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules) {
     const Json* const messages = in.take("messages");
     call.loads = messages == nullptr || *messages == Json::array();
     if (!call.loads) take_chat_messages(in, api, request);
-    take_tools(in, ToolWords::kChat, request);
+    take_tools(in, ToolWords::kChat, request, nullptr);
   }
   if (call.loads) check_load(in, &keep_alive, request);
   call.stream = in.flag("stream", true);

@@ -74,30 +74,63 @@ void take_sampling(Members& in, Json& request) {
   }
   take_stop(in, "stop", request);
   take_logit_bias(in, request);
-  for (const char* ours :
-       {"top_k", "min_p", "typical_p", "repetition_penalty", "penalty_window", "min_tokens",
-        "stop_ids", "ignore_eos", "priority", "deadline_ms", "speculate", "cache", "grammar"}) {
+  for (const char* ours : {"top_k", "min_p", "typical_p", "repetition_penalty", "penalty_window",
+                           "min_tokens", "stop_ids", "ignore_eos", "priority", "deadline_ms",
+                           "speculate", "cache", "grammar", "regex"}) {
     in.pass(ours, request);
   }
   take_guides(in, request);
 }
 
+/// A grammar of which the text is one of `choices`; nothing: they are not texts.
+std::optional<std::string> grammar_of_choices(const Json& choices) {
+  if (!choices.is_array() || choices.empty()) return std::nullopt;
+  std::string out = "root ::= ";
+  for (const Json& each : choices) {
+    if (!each.is_string() || each.get_ref<const std::string&>().empty()) return std::nullopt;
+    if (out.back() == '"') out += " | ";
+    out += '"';
+    for (const char c : each.get_ref<const std::string&>()) {
+      if (c == '\n') {
+        out += "\\n";
+        continue;
+      }
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+    out += '"';
+  }
+  return out;
+}
+
 void take_guides(Members& in, Json& request) {
-  const auto set = [&](std::string_view name, std::string_view ours, Json& value) {
-    if (request.contains(ours)) return in.invalid(name, "met a second schema or grammar, want one");
+  const auto set = [&](std::string_view name, std::string_view ours, Json value) {
+    for (const char* rule : {"json_schema", "grammar", "regex"}) {
+      if (request.contains(rule)) {
+        return in.invalid(name, "met a second schema, grammar or regex, want one");
+      }
+    }
     if (value.is_object()) value = ipc::dump_json(value);
     request[std::string(ours)] = std::move(value);
   };
-  if (Json* schema = in.take("json_schema")) set("json_schema", "json_schema", *schema);
+  const auto set_choice = [&](std::string_view name, const Json& choices) {
+    if (auto grammar = grammar_of_choices(choices))
+      return set(name, "grammar", *std::move(grammar));
+    in.wrong(name, choices, "a list of texts");
+  };
+  if (Json* schema = in.take("json_schema")) set("json_schema", "json_schema", std::move(*schema));
+  if (const Json* choices = in.take("guided_choice")) set_choice("guided_choice", *choices);
   Json* outputs = in.take("structured_outputs");
   if (outputs == nullptr) return;
   if (!outputs->is_object()) return in.wrong("structured_outputs", *outputs, "an object");
   Members inner(*outputs, "structured_outputs.");
-  if (Json* schema = inner.take("json")) set("structured_outputs.json", "json_schema", *schema);
-  if (Json* grammar = inner.take("grammar")) set("structured_outputs.grammar", "grammar", *grammar);
-  for (const char* name : {"regex", "choice", "structural_tag"}) {
-    if (inner.take(name) != nullptr)
-      inner.unsupported(name, "is not supported; use json or grammar");
+  for (const auto& [name, ours] :
+       {std::pair("json", "json_schema"), {"grammar", "grammar"}, {"regex", "regex"}}) {
+    if (Json* rule = inner.take(name)) set(inner.path_of(name), ours, std::move(*rule));
+  }
+  if (const Json* choices = inner.take("choice")) set_choice("structured_outputs.choice", *choices);
+  if (inner.take("structural_tag") != nullptr) {
+    inner.unsupported("structural_tag", "is not supported; use json, grammar, regex or choice");
   }
   inner.check_unknown();
   in.join(inner);

@@ -197,8 +197,9 @@ void take_guides(Members& in, Json& request);
 /// The API whose tool format is parsed.
 enum class ToolWords { kChat, kResponses, kMessages };
 /// Functions that the model may call, converted to the daemon's tools, tool_choice and
-/// parallel_tool_calls.
-void take_tools(Members& in, ToolWords words, Json& request);
+/// parallel_tool_calls. Custom tools become functions of one text, kCustomParameter, and are
+/// named in `custom`; null: there are none in this API.
+void take_tools(Members& in, ToolWords words, Json& request, std::vector<CustomTool>* custom);
 /// A call made by the assistant, for the `tool_calls` of its message. `arguments` is the member
 /// `field` of `in`: an object or its text. `value_bytes` sums over the request's calls.
 Json made_call(Members& in, std::string_view field, const std::string& id, const std::string& name,

@@ -39,24 +39,94 @@ void take_anthropic_members(Members& from) {
   from.only("allowed_callers", {Json::array({"direct"})});
 }
 
-Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool* relaxed) {
+/// {"type":"text"}, or {"type":"grammar","syntax":"regex","definition":"[0-9]+"}; chat's has an
+/// object around the last two. Adds a pattern to the schema `input`.
+void take_input_format(Members& tool, Json& format, ToolWords words, Json* input) {
+  if (!format.is_object()) return tool.wrong("format", format, "an object");
+  Members outer(format, tool.path_of("format") + ".");
+  const std::string type = outer.text("type").value_or("text");
+  Json* const holder = words == ToolWords::kChat ? outer.take("grammar") : &format;
+  if (type == "grammar" && (holder == nullptr || !holder->is_object())) {
+    outer.invalid("grammar", "absent, want an object");
+  } else if (type == "grammar") {
+    const bool nested = holder != &format;
+    std::optional<Members> own;
+    if (nested) own.emplace(*holder, outer.path_of("grammar") + ".");
+    Members& grammar = nested ? *own : outer;
+    if (grammar.text("syntax").value_or("") != "regex") {
+      grammar.unsupported("syntax", "only regex is supported");
+    }
+    if (const auto regex = grammar.text("definition")) {
+      (*input)["pattern"] = fmt::format("^({})$", *regex);
+    } else {
+      grammar.invalid("definition", "absent, want a string");
+    }
+    if (nested) {
+      grammar.check_unknown();
+      outer.join(grammar);
+    }
+  } else if (type != "text") {
+    outer.unsupported("type", "want text or grammar");
+  }
+  outer.check_unknown();
+  tool.join(outer);
+}
+
+/// A custom tool, as a function with one text.
+Json take_custom(Members& from, ToolWords words, std::string sent,
+                 std::vector<CustomTool>* custom) {
+  Json* const holder = words == ToolWords::kChat ? from.take("custom") : nullptr;
+  if (words == ToolWords::kChat && (holder == nullptr || !holder->is_object())) {
+    from.invalid("custom", "absent, want an object");
+    return {};
+  }
+  std::optional<Members> own;
+  if (holder != nullptr) own.emplace(*holder, from.path_of("custom") + ".");
+  Members& tool = own ? *own : from;
+  Json function = {{"name", tool.text("name").value_or("")}};
+  if (function["name"] == "") tool.invalid("name", "absent, want a string");
+  if (const auto description = tool.text("description")) function["description"] = *description;
+  Json input = {{"type", "string"}};
+  if (Json* format = tool.take("format")) take_input_format(tool, *format, words, &input);
+  custom->push_back({.name = function["name"].get<std::string>(), .sent = std::move(sent)});
+  Json properties = Json::object();
+  properties[kCustomParameter] = std::move(input);
+  function["parameters"] = {{"type", "object"},
+                            {"properties", std::move(properties)},
+                            {"required", Json::array({kCustomParameter})},
+                            {"additionalProperties", false}};
+  function["strict"] = true;
+  if (own) {
+    tool.check_unknown();
+    from.join(tool);
+  }
+  return function;
+}
+
+Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool* relaxed,
+               std::vector<CustomTool>* custom) {
   const std::string path = fmt::format("tools[{}]", index);
   if (!tool.is_object()) {
     in.wrong(path, tool, "an object");
     return {};
   }
+  const auto named_type = tool.find("type");
+  const bool is_custom = custom != nullptr && named_type != tool.end() && *named_type == "custom";
+  std::string sent = is_custom ? ipc::dump_json(tool) : std::string();
   Members from(tool, path + ".");
   const std::string plain = words == ToolWords::kMessages ? "custom" : "function";
   const std::string type =
       from.text("type").value_or(words == ToolWords::kMessages ? plain : std::string());
-  if (type != plain) {
+  if (type != plain && !is_custom) {
     from.unsupported("type", fmt::format("met '{}'; of tools only functions of the client's own "
                                          "are supported ({})",
                                          ipc::printable(type), plain));
   }
   Json function;
   Kept kept;
-  if (words == ToolWords::kChat) {
+  if (is_custom) {
+    function = take_custom(from, words, std::move(sent), custom);
+  } else if (words == ToolWords::kChat) {
     Json* inner = from.take("function");
     if (inner == nullptr || !inner->is_object()) {
       from.invalid("function", "absent, want an object");
@@ -98,8 +168,10 @@ std::string take_allowed(Members& choice, ToolWords words, std::vector<std::stri
   } else {
     for (size_t i = 0; i < tools->size() && !from.failed(); ++i) {
       const Json& tool = (*tools)[i];
+      const char* const holder_name =
+          tool.is_object() && tool.value("type", Json()) == "custom" ? "custom" : "function";
       const Json function =
-          words == ToolWords::kChat && tool.is_object() ? tool.value("function", Json()) : tool;
+          words == ToolWords::kChat && tool.is_object() ? tool.value(holder_name, Json()) : tool;
       const Json name = function.is_object() ? function.value("name", Json()) : Json();
       if (!name.is_string()) {
         from.invalid(fmt::format("tools[{}]", i), "want a function with a name");
@@ -145,14 +217,14 @@ std::string take_choice(Members& in, ToolWords words, bool* one_call,
     }
   } else if (type == "allowed_tools") {
     out = take_allowed(from, words, allowed);
-  } else if (type == "function") {
-    const Json* holder = words == ToolWords::kChat ? from.take("function") : choice;
+  } else if (type == "function" || type == "custom") {
+    const Json* holder = words == ToolWords::kChat ? from.take(type) : choice;
     if (words == ToolWords::kResponses) from.take("name");
     const bool named = holder != nullptr && holder->is_object() && holder->contains("name") &&
                        (*holder)["name"].is_string();
     out = named ? (*holder)["name"].get<std::string>() : std::string();
   } else {
-    from.unsupported("type", "want function or allowed_tools");
+    from.unsupported("type", "want function, custom or allowed_tools");
   }
   if (out.empty()) from.invalid("name", "absent, want a string");
   from.check_unknown();
@@ -208,7 +280,7 @@ Json made_call(Members& in, std::string_view field, const std::string& id, const
           {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
 }
 
-void take_tools(Members& in, ToolWords words, Json& request) {
+void take_tools(Members& in, ToolWords words, Json& request, std::vector<CustomTool>* custom) {
   in.pass("tool_form", request);
   bool one_call = false;
   std::vector<std::string> allowed;
@@ -225,7 +297,7 @@ void take_tools(Members& in, ToolWords words, Json& request) {
   Json list = Json::array();
   bool relaxed = false;
   for (size_t i = 0; i < tools->size() && !in.failed(); ++i) {
-    list.push_back(take_tool(in, (*tools)[i], i, words, &relaxed));
+    list.push_back(take_tool(in, (*tools)[i], i, words, &relaxed, custom));
   }
   if (!allowed.empty() && !in.failed()) keep_allowed(in, allowed, list);
   request["tools"] = std::move(list);

@@ -91,16 +91,19 @@ void take_input(Members& in, size_t earlier, Json& messages) {
     const std::string type = item.text("type").value_or("message");
     if (type == "message") {
       take_message(item, in, path, messages);
-    } else if (type == "function_call") {
+    } else if (type == "function_call" || type == "custom_tool_call") {
       const auto id = item.text("call_id"), name = item.text("name");
-      auto arguments = item.text("arguments");
+      const bool custom = type == "custom_tool_call";
+      auto text = item.text(custom ? "input" : "arguments");
       if (!id) item.invalid("call_id", "absent, want a string");
       if (!name) item.invalid("name", "absent, want a string");
+      Json arguments = std::move(text).value_or(custom ? "" : "{}");
+      if (custom) arguments = {{kCustomParameter, std::move(arguments)}};
       Json& message = assistant_message(messages);
       message["tool_calls"].push_back(made_call(item, "arguments", id.value_or(""),
-                                                name.value_or(""),
-                                                std::move(arguments).value_or("{}"), &value_bytes));
-    } else if (type == "function_call_output") {
+                                                name.value_or(""), std::move(arguments),
+                                                &value_bytes));
+    } else if (type == "function_call_output" || type == "custom_tool_call_output") {
       const auto id = item.text("call_id");
       if (!id) item.invalid("call_id", "absent, want a string");
       std::optional<std::string> text;
@@ -122,7 +125,9 @@ void take_input(Members& in, size_t earlier, Json& messages) {
                             {"reasoning_content", std::move(text).value_or("")}});
       }
     } else {
-      item.unsupported("type", "want message, function_call, function_call_output or reasoning");
+      item.unsupported("type",
+                       "want message, reasoning, function_call, custom_tool_call or one of "
+                       "their outputs");
     }
     item.check_unknown();
     in.join(item);
@@ -187,7 +192,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier
       in.join(inner);
     }
   }
-  take_tools(in, ToolWords::kResponses, request);
+  take_tools(in, ToolWords::kResponses, request, &call.custom_tools);
   take_reasoning(in, request);
   take_ignored(in, call.api);
   take_retention(in, request);

@@ -8,6 +8,7 @@
 #include "daemon/worker/text/chat_prompt.h"
 #include "daemon/worker/text/kept_marks.h"
 #include "daemon/worker/text/token_spans.h"
+#include "ipc/text/utf8.h"
 #include "kernels/base/match.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
@@ -351,15 +352,15 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   to.constraint_prefix = size32(request.prefix);
   to.fork_of = request.fork_of;
   to.fork_sample = request.fork_sample;
-  if (!generate.json_schema.empty() || !generate.grammar.empty()) {
+  if (const auto rule = text_rule(generate); rule && !prompt.calls) {
     if (generate.ignore_eos) {
       return Error::invalid(
           "ignore_eos: a text that follows a schema or a grammar ends where that does",
           "ignore_eos");
     }
-    HEARTH_ASSIGN_OR_RETURN(CompiledConstraint compiled,
-                            model.constraints->get(generate.json_schema, generate.grammar,
-                                                   adds_space && begins, generate.relax_schema));
+    HEARTH_ASSIGN_OR_RETURN(
+        CompiledConstraint compiled,
+        model.constraints->get(*rule, adds_space && begins, generate.relax_schema));
     to.constraint = std::move(compiled.constraint);
     out.relaxed = std::move(compiled.relaxed);
   }
@@ -374,6 +375,20 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   out.reading = std::move(prompt.reading);
   out.answered = request.prefix;
   return out;
+}
+
+/// Control tokens are shown as their entries. The space that the tokenizer added is left out.
+std::string text_of_ids(const models::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  std::string bytes;
+  bool first = tokenizer.adds_space_prefix();
+  for (const int32_t id : ids) {
+    std::string_view piece = tokenizer.is_control(id) ? tokenizer.entry(id) : tokenizer.piece(id);
+    if (!tokenizer.is_control(id) && std::exchange(first, false) && piece.starts_with(' ')) {
+      piece.remove_prefix(1);
+    }
+    bytes += piece;
+  }
+  return ipc::to_valid_utf8(bytes);
 }
 
 Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
@@ -391,12 +406,18 @@ Result<ipc::TokenizeReply> prepare_tokenize(const PrepModel& model,
     conversation.tool_form = request.tool_form;
     HEARTH_ASSIGN_OR_RETURN(Prompt prompt, chat_tokens(model, conversation, pause));
     reply.ids = std::move(prompt.ids);
+  } else if (!request.ids.empty()) {
+    HEARTH_TRY(check_ids(model, request.ids, "ids"));
+    reply.ids = request.ids;
+    reply.text = text_of_ids(*model.tokenizer, request.ids);
   } else {
     reply.ids = model.tokenizer->encode(
         request.text,
         {.add_bos = !request.raw, .parse_special = request.parse_special, .pause = pause});
   }
   for (const int32_t id : reply.ids) reply.entries.emplace_back(model.tokenizer->entry(id));
+  if (const auto bos = model.tokenizer->bos()) reply.bos = model.tokenizer->entry(*bos);
+  if (const auto eos = model.tokenizer->eos()) reply.eos = model.tokenizer->entry(*eos);
   return reply;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/worker/text/constraint_cache.h"
 #include "daemon/worker/text/tools_as_text.h"
 #include "ipc/wire/json.h"
 #include "kernels/base/random.h"
@@ -168,8 +169,8 @@ Result<void> ChatModel::read_tools(const ipc::GenerateRequest& request,
   if (format.tools == nullptr) {
     return unsupported_tools(format.problem + "; tool_form: hermes adds one to the prompt");
   }
-  if (!request.json_schema.empty() || !request.grammar.empty()) {
-    return unsupported_tools("met them and a schema or grammar for the answer, want one");
+  if (!request.grammar.empty() || !request.regex.empty()) {
+    return unsupported_tools("met them and a grammar or regex for the answer, want one");
   }
   const std::string& choice = request.tool_choice;
   const bool must = choice != "auto";
@@ -180,9 +181,11 @@ Result<void> ChatModel::read_tools(const ipc::GenerateRequest& request,
   // A named function is called once.
   out->shape.one_call = !request.parallel_tool_calls || (must && choice != "required");
   out->shape.must_call = must;
-  if (!must && std::ranges::none_of(functions, &engine::CallableFunction::strict)) return {};
-  if (request.ignore_eos && (must || out->shape.one_call)) {
-    return wrong("ignore_eos", "an answer that must call a function ends where the call does");
+  const bool by_schema = !must && !request.json_schema.empty();
+  const bool some_strict = std::ranges::any_of(functions, &engine::CallableFunction::strict);
+  if (!must && !by_schema && !some_strict) return {};
+  if (request.ignore_eos && (must || by_schema || out->shape.one_call)) {
+    return wrong("ignore_eos", "an answer that calls or follows a schema ends where that does");
   }
   if (must && choice != "required") {
     std::erase_if(functions, [&choice](const auto& each) { return each.name != choice; });
@@ -195,7 +198,9 @@ Result<void> ChatModel::read_tools(const ipc::GenerateRequest& request,
   out->calls.emplace();
   out->calls->format = format.tools;
   out->calls->functions = std::move(functions);
-  out->calls->among_text = !must;
+  out->calls->among_text = !must && !by_schema;
+  if (by_schema) out->calls->answer_schema = request.json_schema;
+  out->calls->relax_answer = by_schema && request.relax_schema;
   out->calls->one_call = out->shape.one_call;
   return {};
 }
@@ -212,7 +217,7 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   models::AnswerFormat known = format(out.with_tools && !as_text);
   if (as_text) known.tools = models::find_tool_format("hermes");
   out.marks = known.marks();
-  const bool bound = !request.json_schema.empty() || !request.grammar.empty();
+  const bool bound = !out.with_tools && text_rule(request).has_value();
   Json tools;
   if (out.with_tools) {
     tools = parsed(request.tools.text);

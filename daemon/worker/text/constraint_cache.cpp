@@ -52,20 +52,33 @@ const CompiledConstraint& ConstraintCache::keep(std::string key, engine::Grammar
   return kept_.front().second;
 }
 
-Result<CompiledConstraint> ConstraintCache::get(const std::string& json_schema,
-                                                const std::string& grammar, bool strip_first_space,
+std::optional<TextRule> text_rule(const ipc::GenerateRequest& request) {
+  using Kind = TextRule::Kind;
+  for (const auto& [kind, text] : {std::pair(Kind::kSchema, std::string_view(request.json_schema)),
+                                   {Kind::kGrammar, request.grammar},
+                                   {Kind::kRegex, request.regex}}) {
+    if (!text.empty()) return TextRule{kind, text};
+  }
+  return std::nullopt;
+}
+
+Result<CompiledConstraint> ConstraintCache::get(const TextRule& rule, bool strip_first_space,
                                                 bool relax) {
-  const bool schema = !json_schema.empty();
-  std::string key = schema ? "s" : "g";
+  std::string key(1, to_underlying(rule.kind));
   key += strip_first_space ? "1" : "0";
   key += relax ? "1" : "0";
-  key += schema ? json_schema : grammar;
+  key += rule.text;
   if (const CompiledConstraint* known = find(key)) return *known;
   std::vector<std::string> relaxed;
-  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled,
-                          schema
-                              ? engine::compile_json_schema(json_schema, relax ? &relaxed : nullptr)
-                              : engine::compile_gbnf(grammar));
+  const auto compile = [&]() -> Result<engine::Grammar> {
+    switch (rule.kind) {
+      case TextRule::Kind::kGrammar: return engine::compile_gbnf(rule.text);
+      case TextRule::Kind::kRegex: return engine::compile_regex(rule.text);
+      case TextRule::Kind::kSchema: break;
+    }
+    return engine::compile_json_schema(rule.text, relax ? &relaxed : nullptr);
+  };
+  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled, compile());
   if (trie_ == nullptr) trie_ = make_trie(tokenizer_, {});
   return keep(std::move(key), std::move(compiled), trie_, strip_first_space, std::move(relaxed));
 }
@@ -76,14 +89,16 @@ Result<CompiledConstraint> ConstraintCache::get(const engine::CallGrammar& calls
   for (const bool each : {calls.among_text, calls.one_call, calls.reasoning_open, relax}) {
     key += each ? "1" : "0";
   }
+  key += calls.relax_answer ? "1" : "0";
+  key += calls.answer_schema + "\n";
   for (const engine::CallableFunction& function : calls.functions) {
     key += function.name + (function.strict ? "!\n" : "\n") + function.schema + "\n";
   }
   if (const CompiledConstraint* known = find(key)) return *known;
   std::vector<std::string> relaxed;
-  HEARTH_ASSIGN_OR_RETURN(
-      engine::Grammar compiled,
-      engine::compile_call_grammar(calls, relax || calls.among_text ? &relaxed : nullptr));
+  const bool free = calls.among_text || !calls.answer_schema.empty();  // to call or not
+  HEARTH_ASSIGN_OR_RETURN(engine::Grammar compiled,
+                          engine::compile_call_grammar(calls, relax || free ? &relaxed : nullptr));
   // The marks depend on the model, not on the functions, but may differ with and without tools.
   if (marked_trie_ == nullptr || marked_ids_ != mark_ids) {
     marked_trie_ = make_trie(tokenizer_, mark_ids);

@@ -21,17 +21,24 @@ struct CompiledConstraint {
   std::vector<std::string> relaxed{};  ///< what schemas lost, in words
 };
 
+/// What a request asks its text to follow.
+struct TextRule {
+  enum class Kind : char { kSchema = 's', kGrammar = 'g', kRegex = 'r' };
+  Kind kind = Kind::kSchema;
+  std::string_view text;  ///< lives as long as the request
+};
+/// Nothing: any text will do.
+std::optional<TextRule> text_rule(const ipc::GenerateRequest& request);
+
 /// Owned by the preparing thread. Once returned, a constraint belongs to the engine; the cache
 /// holds it but does not access it.
 class ConstraintCache {
  public:
   explicit ConstraintCache(const models::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  /// Exactly one of the two texts is not empty. `strip_first_space`: the text drops a leading space
-  /// of its first token. `relax`: the schema may lose what cannot be promised. Errors name
-  /// json_schema or grammar.
-  Result<CompiledConstraint> get(const std::string& json_schema, const std::string& grammar,
-                                 bool strip_first_space, bool relax);
+  /// `strip_first_space`: the text drops a leading space of its first token. `relax`: a schema may
+  /// lose what cannot be promised. Errors name json_schema, grammar or regex.
+  Result<CompiledConstraint> get(const TextRule& rule, bool strip_first_space, bool relax);
   /// For calls. `mark_ids`: the tokens of its control marks, in order. Schemas of functions that
   /// are not strict may lose something if the model is free to call none, or if `relax` is set.
   Result<CompiledConstraint> get(const engine::CallGrammar& calls,

@@ -132,7 +132,7 @@ void check(const CallGrammar& wanted, std::mt19937& random, int times) {
     shape.functions.push_back({function.name, string_parameters(function.schema)});
   shape.reasoning = wanted.reasoning;
   shape.reasoning_open = wanted.reasoning_open;
-  int ended = 0, called = 0;
+  int ended = 0, called = 0, plain = 0;
   for (int i = 0; i < times; ++i) {
     const auto text = random_text(constraint, *trie, random, wanted.among_text ? 20 : 3);
     if (!text) continue;
@@ -144,8 +144,9 @@ void check(const CallGrammar& wanted, std::mt19937& random, int times) {
     parser.push(answer, &pieces);
     parser.finish(&pieces);
     int calls = 0;
+    std::string spoken;
     for (size_t at = 0; at < pieces.size(); ++at) {
-      if (!wanted.among_text) REQUIRE(pieces[at].type != AnswerPiece::Type::kText);
+      if (pieces[at].type == AnswerPiece::Type::kText) spoken += pieces[at].text;
       if (pieces[at].type != AnswerPiece::Type::kCall) continue;
       ++calls;
       REQUIRE(at + 1 < pieces.size());
@@ -157,11 +158,18 @@ void check(const CallGrammar& wanted, std::mt19937& random, int times) {
       }
     }
     called += calls;
-    if (!wanted.among_text) CHECK(calls >= 1);
+    if (!wanted.answer_schema.empty() && calls == 0) {
+      CHECK_MESSAGE(is_valid_against(json::parse(wanted.answer_schema), spoken), spoken);
+      ++plain;
+    } else if (!wanted.among_text) {
+      CHECK(calls >= 1);
+      CHECK(spoken.empty());
+    }
     if (wanted.one_call) CHECK(calls <= 1);
   }
   CHECK(ended > times / 4);
   CHECK(called > 0);
+  CHECK((plain > 0) == !wanted.answer_schema.empty());
 }
 
 TEST_CASE("enforced tool calls are valid calls, in every format") {
@@ -183,6 +191,36 @@ TEST_CASE("enforced tool calls are valid calls, in every format") {
     wanted.reasoning_open = false;
     check(wanted, random, times);
   }
+}
+
+TEST_CASE("an answer is valid calls, or follows its schema, in every format") {
+  std::mt19937 random(11);
+  const int times = tests::full_counts() ? 400 : 40;
+  for (const models::ToolFormat& format : models::tool_formats()) {
+    INFO(format.id);
+    CallGrammar wanted;
+    wanted.format = &format;
+    wanted.functions = functions();
+    wanted.answer_schema =
+        R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},)"
+        R"("required":["a","b"],"additionalProperties":false})";
+    check(wanted, random, times);
+    for (const std::string_view mark : format.marks) wanted.control_marks.emplace_back(mark);
+    wanted.one_call = true;
+    if (format.style != models::CallStyle::kChannels) wanted.reasoning = {"<think>", "</think>"};
+    check(wanted, random, times);
+  }
+  // Its faults are its own, and functions that are not strict may lose more than it.
+  CallGrammar wanted;
+  wanted.format = models::find_tool_format("hermes");
+  wanted.functions = {{"f", R"({"type":"object","properties":{"a":{"not":{}}}})"}};
+  wanted.answer_schema = R"({"type":"object","properties":{"b":{"not":{}}}})";
+  std::vector<std::string> relaxed;
+  const auto refused = compile_call_grammar(wanted, &relaxed);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().field == "json_schema");
+  wanted.relax_answer = true;
+  CHECK(compile_call_grammar(wanted, &relaxed).ok());
 }
 
 TEST_CASE("calls among text are valid calls, in every format") {

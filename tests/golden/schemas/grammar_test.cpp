@@ -171,6 +171,32 @@ word  ::= [a-zà-ü] [^\],\x00-\x1f]{0,3}   # at most four
   CHECK_FALSE(accepts(any, "\xC3\xC3\xC3\xA9"));
 }
 
+TEST_CASE("regular expressions bind the whole text") {
+  const auto matches = [](const char* regex, const char* text) {
+    Constraint constraint = constraint_of(compile_regex(regex));
+    int32_t state = Constraint::kStart;
+    for (const char* at = text; *at != 0 && state != Constraint::kDead; ++at) {
+      state = constraint.advance_byte(state, static_cast<uint8_t>(*at));
+    }
+    return state != Constraint::kDead && constraint.accepts(state);
+  };
+  for (const char* regex : {"[0-9]{3}", "^[0-9]{3}$", "^[0-9]{3}", "\\d\\d\\d$"}) {
+    CHECK(matches(regex, "123"));
+    CHECK_FALSE(matches(regex, "1234"));
+    CHECK_FALSE(matches(regex, "a123"));
+  }
+  CHECK(matches("yes|no", "no"));
+  CHECK_FALSE(matches("yes|no", "yesno"));
+  CHECK(matches("a\\$", "a$"));
+  CHECK(matches("(a|\xc3\xa9)+", "a\xc3\xa9"));
+  for (const char* wrong : {"(", "[", "(?=a)", "a{2,1}", "\\1"}) {
+    CAPTURE(wrong);
+    const auto refused = compile_regex(wrong);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().field == "regex");
+  }
+}
+
 TEST_CASE("unsupported constructs are refused by name") {
   const std::pair<const char*, const char*> refused[] = {
       {R"({"type":"array","uniqueItems":true})", "uniqueItems"},

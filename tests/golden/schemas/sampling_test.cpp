@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "engine/grammar/call_grammar.h"
 #include "engine/grammar/constraint.h"
 #include "kernels/cpu/op_table.h"
 #include "models/tokenizer/tokenizer.h"
@@ -126,15 +127,15 @@ TEST_CASE("a constraint gives the same tokens with drafts, in a batch, and after
   constexpr std::string_view kGrammar = "root ::= (\"the fox \" [a-c]+ \" and \"){4} \"end\"";
   EngineConfig plain = config();
   plain.speculation.enabled = false;
-  EngineConfig guessing = config();
-  guessing.speculation.fixed_width = 4;
+  EngineConfig with_drafts = config();
+  with_drafts.speculation.fixed_width = 4;
   const Request request = tales.ask(1, make(kGrammar), 3);
   const auto want = EngineRun(tales.file, cpu(), plain).ask(request).tokens;
   for (const auto& tokens : want) CHECK(tales.text(tokens).ends_with("end"));
   Request again = tales.ask(1, make(kGrammar), 3);
-  CHECK(EngineRun(tales.file, cpu(), guessing).ask(again).tokens == want);
+  CHECK(EngineRun(tales.file, cpu(), with_drafts).ask(again).tokens == want);
 
-  EngineRun beside(tales.file, cpu(), guessing);
+  EngineRun beside(tales.file, cpu(), with_drafts);
   beside.submit(tales.ask(2, make("root ::= [a-z ]{40}"), 2));
   beside.submit(tales.ask(3, nullptr, 1));
   beside.submit(tales.ask(1, again.constraint, 3));  // with all that was found before
@@ -144,7 +145,51 @@ TEST_CASE("a constraint gives the same tokens with drafts, in a batch, and after
   Request resumed = tales.ask(1, make(kGrammar), 3);
   resumed.resume = want;
   for (size_t i = 0; i < want.size(); ++i) resumed.resume[i].resize(want[i].size() / (i + 2));
-  CHECK(EngineRun(tales.file, cpu(), guessing).ask(resumed).tokens == want);
+  CHECK(EngineRun(tales.file, cpu(), with_drafts).ask(resumed).tokens == want);
+}
+
+TEST_CASE("strict calls are the same tokens with drafts and without, and valid") {
+  const Tales tales = Tales::load();
+  CallGrammar wanted;
+  wanted.format = models::find_tool_format("hermes");
+  const std::string schema =
+      R"({"type":"object","properties":{"place":{"enum":["the forest","the river"]},)"
+      R"("days":{"type":"integer"},"why":{"type":"string","maxLength":30}},)"
+      R"("required":["place","days","why"],"additionalProperties":false})";
+  wanted.functions = {{"weather_of_the_forest", schema, true}};
+  const auto make = [&] {
+    auto grammar = compile_call_grammar(wanted);
+    REQUIRE_MESSAGE(grammar.ok(), grammar.error().message);
+    return std::make_shared<Constraint>(std::move(*grammar), tales.trie);
+  };
+  EngineConfig plain = config();
+  plain.speculation.enabled = false;
+  EngineConfig with_drafts = config();
+  with_drafts.speculation.fixed_width = 4;
+  for (const bool among_text : {false, true}) {
+    CAPTURE(among_text);
+    wanted.among_text = among_text;
+    Request request = tales.ask(1, make(), 3);
+    // What the prompt has as the model's answer, so that lookup drafts calls.
+    request.prompt = tales.tokenizer->encode(
+        "<tool_call>\n{\"name\": \"weather_of_the_forest\", \"arguments\": {\"place\": \"the "
+        "forest\", \"days\": 3, \"why\": \"a\"}}\n</tool_call>\n",
+        {});
+    EngineRun drafted(tales.file, cpu(), with_drafts);
+    const auto got = drafted.ask(request).tokens;
+    request.constraint = make();
+    CHECK(got == EngineRun(tales.file, cpu(), plain).ask(request).tokens);
+    CHECK(drafted.engine().snapshot().speculation.drafted_tokens > 0);
+    if (among_text) continue;
+    for (const std::vector<int32_t>& tokens : got) {
+      if (tokens.size() == 256) continue;  // by length
+      const std::string text = tales.text(tokens);
+      const size_t begin = text.find("\"arguments\": ") + 13;
+      const size_t end = text.find("}\n</tool_call>");
+      REQUIRE_MESSAGE(end != std::string::npos, text);
+      CHECK_MESSAGE(is_valid_against(json::parse(schema), text.substr(begin, end - begin)), text);
+    }
+  }
 }
 
 TEST_CASE("a constraint ends a text where nothing may follow, and not before") {

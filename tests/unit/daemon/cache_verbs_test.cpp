@@ -86,6 +86,11 @@ TEST_CASE("why: of the owner's own requests, the newest") {
   done.cache_miss.clear();
   log.note(1000, "a", done);
   CHECK(log.why(1000, "a")->find("missed nothing") != std::string::npos);
+  log.note_left_out(1000, "b", 2);
+  CHECK_FALSE(log.why(1000, "b").ok());  // it has not ended
+  log.note(1000, "b", done);
+  CHECK(log.why(1000, "b")->ends_with("were left out: 2 (http.volatile_lines)"));
+  CHECK(log.why(1000, "a")->find("left out") == std::string::npos);
   for (int i = 0; i < 64; ++i) log.note(1000, std::to_string(i), done);
   CHECK_FALSE(log.why(1000, "a").ok());
   CHECK(log.why(1000, "63").ok());

@@ -10,6 +10,7 @@
 #include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/requests/api_request.h"
 #include "daemon/http/requests/field_lists.h"
+#include "daemon/http/requests/token_request.h"
 #include "daemon/http/requests/volatile_lines.h"
 #include "tests/sse_events.h"
 
@@ -89,7 +90,7 @@ TEST_CASE("a coding agent's request is understood, and what has no effect is nam
 }
 
 TEST_CASE("counting a coding agent's request takes it as it is") {
-  const Result<CountCall> count = parse_count_tokens(kAgent);
+  const Result<TokenCall> count = parse_count_tokens(kAgent);
   REQUIRE(count.ok());
   const Call call = parsed(kAgent);
   CHECK(count->request.messages == call.request.messages);

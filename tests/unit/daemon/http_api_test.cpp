@@ -8,6 +8,7 @@
 #include "daemon/http/answers/metrics.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/requests/api_request.h"
+#include "daemon/http/requests/token_request.h"
 #include "ipc/wire/codec.h"
 #include "tests/sse_events.h"
 #include "tests/unit/daemon/accepted_call.h"
@@ -270,9 +271,46 @@ TEST_CASE("unsupported fields are refused by name") {
   for (const char* body : {"", "[]", "{", "{\"prompt\":\"a\"} x", "\xFF"}) {
     CHECK_FALSE(parse_call(Api::kCompletions, body).ok());
   }
-  CHECK(parse_tokenize(R"({"text":"a","raw":true})").value().raw);
+  CHECK(parse_tokenize(R"({"text":"a","raw":true})").value().request.raw);
   CHECK(parse_tokenize(R"({"txt":"a"})").error().field == "txt");
   CHECK(parse_tokenize(R"({"text":"a","verb":"generate"})").error().field == "verb");
+}
+
+TEST_CASE("tokens are asked for in the words of other servers, and answered in theirs") {
+  // What other words make is as if it was asked for in ours.
+  const auto read = [](const char* body) {
+    Result<TokenCall> call = parse_tokenize(body);
+    REQUIRE_MESSAGE(call.ok(), body);
+    CHECK(call->answer == TokenAnswer::kIds);
+    CHECK(call->request.model == "m");
+    CHECK(call->request.text == "a");
+    return !call->request.raw;
+  };
+  CHECK(read(R"({"model":"m","prompt":"a"})"));
+  CHECK(read(R"({"model":"m","prompt":"a","return_token_strs":false})"));
+  CHECK_FALSE(read(R"({"model":"m","prompt":"a","add_special_tokens":false})"));
+  CHECK_FALSE(read(R"({"model":"m","content":"a"})"));
+  CHECK(read(R"({"model":"m","content":"a","add_special":true,"parse_special":true})"));
+  CHECK(parse_tokenize(R"({"content":"a","with_pieces":true})").error().field == "with_pieces");
+  CHECK(parse_tokenize(R"({"prompt":["a"]})").error().field == "text");
+  CHECK(parse_tokenize(R"({"prompt":"a","text":"b"})").error().field == "text");
+
+  const Result<TokenCall> text = parse_detokenize(R"({"model":"m","tokens":[3,4]})");
+  REQUIRE(text.ok());
+  CHECK(text->answer == TokenAnswer::kText);
+  CHECK(text->request.ids == std::vector<int32_t>{3, 4});
+  CHECK(parse_detokenize(R"({"tokens":[]})")->request.ids.empty());
+  CHECK(parse_detokenize(R"({"tokens":["a"]})").error().field == "ids");
+  CHECK(parse_detokenize(R"({"tokens":[-1]})").error().field == "ids");
+  CHECK(parse_detokenize(R"({"model":"m"})").error().field == "tokens");
+
+  const ipc::TokenizeReply reply{"m", {1, 2}, {"<s>", "b"}, "<s>b", "<s>", ""};
+  CHECK(tokens_body(reply, TokenAnswer::kOurs) ==
+        R"({"model":"m","count":2,"ids":[1,2],"entries":["<s>","b"]})");
+  CHECK(tokens_body(reply, TokenAnswer::kIds) == R"({"count":2,"tokens":[1,2]})");
+  CHECK(tokens_body(reply, TokenAnswer::kText) == R"({"prompt":"<s>b","content":"<s>b"})");
+  CHECK(tokens_body(reply, tokenizer_info().answer) ==
+        R"({"model":"m","bos_token":"<s>","eos_token":null})");
 }
 
 // The events of one answer with two deltas; sample 0 of n.
@@ -488,7 +526,8 @@ TEST_CASE("counting tokens takes the fields of a message; those for the answer c
           .value();
   CHECK(counted->request.model == "m");
   CHECK(counted->request.messages == call.request.messages);
-  CHECK(count_tokens_body({"m", {1, 2, 3}, {"a", "b", "c"}}) == R"({"input_tokens":3})");
+  CHECK(tokens_body({"m", {1, 2, 3}, {"a", "b", "c"}}, TokenAnswer::kCount) ==
+        R"({"input_tokens":3})");
   const auto whole = parse_count_tokens(
       R"({"messages":[{"role":"user","content":"a"}],"max_tokens":5,"stream":true,"temperature":1,
           "stop_sequences":["x"],"metadata":{"user_id":"u"},"thinking":{"type":"disabled"},

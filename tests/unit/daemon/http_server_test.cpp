@@ -13,6 +13,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <deque>
+#include <map>
 
 #include "daemon/http/server.h"
 #include "ipc/wire/codec.h"
@@ -89,6 +90,9 @@ class FakeBackend final : public Backend {
     asked.push_back({std::move(query), std::move(then)});
   }
   KeptStats kept_stats() const override { return {}; }
+  void note_left_out(uint32_t, const std::string& id, int32_t lines) override {
+    left_out[id] += lines;
+  }
   bool keeps_batches(uint32_t) const override { return false; }
   void ask_batches(uint32_t, BatchQuery, std::function<void(Result<BatchReply>)> then) override {
     then(Error::unsupported("none"));
@@ -141,6 +145,7 @@ class FakeBackend final : public Backend {
     size_t bytes = 0;
   };
   std::vector<Generated> generated;
+  std::map<std::string, int32_t> left_out;
   bool keeps = true;
   std::vector<KeptResponse> kept;
   struct Question {

@@ -11,6 +11,7 @@
 #include "daemon/http/answers/api_answer.h"
 #include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/requests/field_lists.h"
+#include "daemon/http/requests/token_request.h"
 #include "daemon/http/routes.h"
 #include "ipc/wire/codec.h"
 #include "tests/paths.h"
@@ -149,10 +150,23 @@ TEST_CASE("parameters of other servers are read as ours, or refused with our nam
   CHECK(refusal(Api::kChat, chat(R"("guided_json":{},"json_schema":{})")).field == "guided_json");
   CHECK(refusal(Api::kChat, chat(R"("json_schema":{},"response_format":{"type":"json_object"})"))
             .field == "response_format.type");
-  CHECK(refusal(Api::kChat, chat(R"("structured_outputs":{"regex":"a"})")).field ==
+  for (const char* members :
+       {R"("guided_regex":"a+")", R"("regex":"a+")", R"("structured_outputs":{"regex":"a+"})"}) {
+    CHECK(accepted(Api::kChat, chat(members)).request.regex == "a+");
+  }
+  for (const char* members : {R"("guided_choice":["yes","a\"b\\\n"])",
+                              R"("structured_outputs":{"choice":["yes","a\"b\\\n"]})"}) {
+    CHECK(accepted(Api::kChat, chat(members)).request.grammar == R"(root ::= "yes" | "a\"b\\\n")");
+  }
+  for (const char* wrong :
+       {R"("guided_choice":[])", R"("guided_choice":[1])", R"("guided_choice":[""])",
+        R"("guided_choice":"a")", R"("guided_choice":["a"],"json_schema":{})"}) {
+    CAPTURE(wrong);
+    CHECK(refusal(Api::kChat, chat(wrong)).field == "guided_choice");
+  }
+  CHECK(refusal(Api::kChat, chat(R"("structured_outputs":{"regex":"a","json":{}})")).field ==
         "structured_outputs.regex");
-  const std::pair<const char*, const char*> named[] = {{"guided_regex", "grammar"},
-                                                       {"mirostat", "temperature"},
+  const std::pair<const char*, const char*> named[] = {{"mirostat", "temperature"},
                                                        {"functions", "tools"},
                                                        {"keep_alive", "residency.keep_alive_ms"}};
   for (const auto& [theirs, ours] : named) {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -99,12 +100,40 @@ TEST_CASE("of the tools only those that a choice allows are offered") {
   CHECK(Json::parse(flat.request.tools.text).size() == 1);
 }
 
-TEST_CASE("unsupported tool options are refused by name") {
-  struct Case {
-    Api api;
-    std::string body;
-    const char* field;
+struct Case {
+  Api api;
+  std::string body;
+  const char* field;
+};
+
+void check_refused(std::span<const Case> cases) {
+  for (const Case& each : cases) {
+    const Error error = bad(each.api, each.body);
+    CHECK_MESSAGE(error.field == each.field, each.body << ": " << error.message);
+  }
+}
+
+TEST_CASE("custom tools that cannot be read are refused by name") {
+  const std::string hi = "{" + kHi;
+  const Case cases[] = {
+      {Api::kChat, hi + R"(,"tools":[{"type":"custom"}]})", "tools[0].custom"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"custom","custom":{}}]})", "tools[0].custom.name"},
+      {Api::kChat, hi + R"(,"tools":[{"type":"custom","custom":{"name":"f","strict":true}}]})",
+       "tools[0].custom.strict"},
+      {Api::kResponses,
+       R"({"input":"a","tools":[{"type":"custom","name":"f","format":{"type":"grammar",)"
+       R"("syntax":"lark","definition":"start: \"a\""}}]})",
+       "tools[0].format.syntax"},
+      {Api::kResponses,
+       R"({"input":"a","tools":[{"type":"custom","name":"f","format":{"type":"json"}}]})",
+       "tools[0].format.type"},
+      {Api::kResponses, R"({"input":[{"type":"custom_tool_call","name":"f"}]})",
+       "input[0].call_id"},
   };
+  check_refused(cases);
+}
+
+TEST_CASE("unsupported tool options are refused by name") {
   const std::string hi = "{" + kHi;
   const Case cases[] = {
       {Api::kChat, hi + R"(,"tools":{}})", "tools"},
@@ -120,7 +149,8 @@ TEST_CASE("unsupported tool options are refused by name") {
       {Api::kChat, hi + R"(,"tools":[{"type":"function","function":{"name":"f","parameters":7}}]})",
        "tools[0].function.parameters"},
       {Api::kChat, chat(R"(,"tool_choice":"any")"), "tool_choice"},
-      {Api::kChat, chat(R"(,"tool_choice":{"type":"custom"})"), "tool_choice.type"},
+      {Api::kChat, chat(R"(,"tool_choice":{"type":"custom"})"), "tool_choice.name"},
+      {Api::kChat, chat(R"(,"tool_choice":{"type":"other"})"), "tool_choice.type"},
       {Api::kChat, chat(R"(,"tool_choice":{"type":"allowed_tools"})"), "tool_choice.allowed_tools"},
       {Api::kChat,
        chat(R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"none"}})"),
@@ -150,10 +180,7 @@ TEST_CASE("unsupported tool options are refused by name") {
       {Api::kResponses, R"({"input":[{"type":"function_call_output","output":"a"}]})",
        "input[0].call_id"},
   };
-  for (const Case& each : cases) {
-    const Error error = bad(each.api, each.body);
-    CHECK_MESSAGE(error.field == each.field, each.body << ": " << error.message);
-  }
+  check_refused(cases);
   const Call strict = accepted(
       Api::kChat, hi + R"(,"tools":[{"type":"function","function":{"name":"f","strict":true}}]})");
   CHECK(Json::parse(strict.request.tools.text)[0]["function"]["strict"] == true);
@@ -402,6 +429,105 @@ TEST_CASE("streams of typed events open and close their parts") {
     if (type == "message_delta") seen += event["delta"]["stop_reason"].get<std::string>();
   }
   CHECK(seen == "thinking:Hmm\";text:Yes;tool_use:{\"x\": 1};tool_use:{};tool_use");
+}
+
+const std::string kChatCustom =
+    R"("tools":[{"type":"custom","custom":{"name":"f","description":"d","format":)"
+    R"({"type":"grammar","grammar":{"syntax":"regex","definition":"a|b"}}}},)"
+    R"({"type":"custom","custom":{"name":"g"}}])";
+const std::string kFlatCustom =
+    R"("tools":[{"type":"custom","name":"f","description":"d","format":)"
+    R"({"type":"grammar","syntax":"regex","definition":"a|b"}},{"type":"custom","name":"g"}])";
+
+/// A call of f with the input `a"b`, and one of g that is cut short.
+std::string custom_answer(const Call& call) {
+  const auto writer = make_answer_writer(call, "1-2", 1700000000);
+  std::string out;
+  writer->started({"m", 12, 8, 0.5}, &out);
+  writer->call(0, {0, "a1", "f"}, &out);
+  writer->arguments(0, R"({"input": "a\")", &out);
+  writer->arguments(0, R"(b"})", &out);
+  writer->call(0, {1, "b1", "g"}, &out);
+  writer->arguments(0, R"({"inp)", &out);
+  writer->sample_done({0, "tool_calls", 9, ""}, &out);
+  ipc::DoneEvent done;
+  done.finish_reasons = {"tool_calls"};
+  done.model = "m";
+  writer->done(done, &out);
+  return out;
+}
+
+TEST_CASE("custom tools are functions of one text for the model, and texts for the client") {
+  const Json input = {{"type", "string"}, {"pattern", "^(a|b)$"}};
+  for (const Call& call : {accepted(Api::kChat, "{" + kHi + "," + kChatCustom + "}"),
+                           accepted(Api::kResponses, R"({"input":"Hi",)" + kFlatCustom + "}")}) {
+    const Json tools = Json::parse(call.request.tools.text);
+    CHECK(tools[0]["function"]["name"] == "f");
+    CHECK(tools[0]["function"]["description"] == "d");
+    CHECK(tools[0]["function"]["strict"] == true);
+    CHECK(tools[0]["function"]["parameters"]["properties"]["input"] == input);
+    CHECK(tools[1]["function"]["parameters"]["properties"]["input"].size() == 1);
+    CHECK(call.is_custom("g"));
+  }
+  const Call named = accepted(Api::kChat, "{" + kHi + "," + kChatCustom +
+                                              R"(,"tool_choice":{"type":"custom",)"
+                                              R"("custom":{"name":"g"}}})");
+  CHECK(named.request.tool_choice == "g");
+  const Call allowed =
+      accepted(Api::kResponses, R"({"input":"Hi",)" + kFlatCustom +
+                                    R"(,"tool_choice":{"type":"allowed_tools","mode":"required",)"
+                                    R"("tools":[{"type":"custom","name":"g"}]}})");
+  CHECK(Json::parse(allowed.request.tools.text).size() == 1);
+
+  // Calls and results that are sent back.
+  const Call back = accepted(
+      Api::kResponses,
+      R"({"input":[{"type":"custom_tool_call","id":"x","status":"completed","call_id":"a1",)"
+      R"("name":"f","input":"a\"b"},{"type":"custom_tool_call_output","call_id":"a1","output":"r"}]})");
+  const Call chat_back = accepted(
+      Api::kChat,
+      R"({"messages":[{"role":"assistant","tool_calls":[{"id":"a1","type":"custom","custom":)"
+      R"({"name":"f","input":"a\"b"}}]},{"role":"tool","tool_call_id":"a1","content":"r"}]})");
+  CHECK(Json::parse(back.request.messages.text) == Json::parse(chat_back.request.messages.text));
+  CHECK(Json::parse(back.request.messages.text)[0]["tool_calls"][0]["function"]["arguments"] ==
+        Json({{"input", "a\"b"}}));
+}
+
+TEST_CASE("an answer has calls of custom tools in the words of its API") {
+  const Json chosen = Json::parse(
+      custom_answer(accepted(Api::kChat, "{" + kHi + "," + kChatCustom + "}")))["choices"][0];
+  CHECK(chosen["message"]["tool_calls"] ==
+        Json::parse(R"([{"id":"a1","type":"custom","custom":{"name":"f","input":"a\"b"}},)"
+                    R"({"id":"b1","type":"custom","custom":{"name":"g","input":""}}])"));
+  const Json body = Json::parse(
+      custom_answer(accepted(Api::kResponses, R"({"input":"Hi",)" + kFlatCustom + "}")));
+  CHECK(body["output"][0]["type"] == "custom_tool_call");
+  CHECK(body["output"][0]["input"] == "a\"b");
+  CHECK(body["tools"] == Json::parse("{" + kFlatCustom + "}")["tools"]);
+}
+
+TEST_CASE("streams bring the input of a custom tool at once") {
+  std::string inputs[2];
+  for (const Json& event : tests::sse_objects(custom_answer(
+           accepted(Api::kChat, "{" + kHi + "," + kChatCustom + R"(,"stream":true})")))) {
+    for (const Json& part : event["choices"][0]["delta"].value("tool_calls", Json::array())) {
+      CHECK(part.value("type", "custom") == "custom");
+      inputs[part["index"].get<size_t>()] += part["custom"].value("input", "");
+    }
+  }
+  CHECK(inputs[0] == "a\"b");
+  CHECK(inputs[1].empty());
+  std::string seen;
+  for (const Json& event : tests::sse_objects(custom_answer(
+           accepted(Api::kResponses, R"({"input":"Hi","stream":true,)" + kFlatCustom + "}")))) {
+    const std::string type = event["type"];
+    if (type == "response.custom_tool_call_input.delta")
+      seen += "+" + event["delta"].get<std::string>();
+    if (type == "response.custom_tool_call_input.done")
+      seen += "." + event["input"].get<std::string>();
+    CHECK(type.find("function_call") == std::string::npos);
+  }
+  CHECK(seen == "+a\"b.a\"b.");
 }
 
 }  // namespace

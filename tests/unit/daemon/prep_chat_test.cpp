@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "daemon/worker/text/tools_as_text.h"
+#include "engine/grammar/constraint.h"
 #include "ipc/wire/json.h"
 #include "tests/unit/daemon/prep_fixture.h"
 
@@ -77,6 +78,52 @@ TEST_CASE("strict functions bind calls among text, and templates do not see the 
   CHECK(std::holds_alternative<PreparedRequest>(outcome(R"(,"strict":true)")));
   generate.parallel_tool_calls = false;
   CHECK(std::get<Error>(outcome(R"(,"strict":true)")).field == "ignore_eos");
+}
+
+TEST_CASE("an answer with functions and a schema is a call, or follows the schema") {
+  const Fixture f;
+  const Conversing c(f,
+                     "{{ tools | tojson }}{% for m in messages %}{{ m.content }}"
+                     "{% for c in m.tool_calls or [] %}"
+                     "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}",
+                     900);
+  ipc::WorkerRequest in = Fixture::request("");
+  ipc::GenerateRequest& generate = in.generate();
+  generate.messages.text = R"([{"role":"user","content":"the"}])";
+  generate.tools.text = R"([{"type":"function","function":{"name":"f"}}])";
+  generate.json_schema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
+  const auto accepts_beginning = [&](std::string_view text) {
+    const auto outcome = prepare(c.model, in).outcome;
+    const auto& prepared = std::get<PreparedRequest>(outcome);
+    CHECK(prepared.reading->shape.tools->id == "hermes");
+    engine::Constraint& constraint = *prepared.request.constraint;
+    int32_t state = engine::Constraint::kStart;
+    for (const char letter : text) {
+      if (state != engine::Constraint::kDead) {
+        state = constraint.advance_byte(state, static_cast<uint8_t>(letter));
+      }
+    }
+    return state != engine::Constraint::kDead;
+  };
+  CHECK(accepts_beginning("{\"a\": 1}"));
+  CHECK(accepts_beginning("<tool_call>"));
+  CHECK_FALSE(accepts_beginning("any"));
+  // A call that must be made leaves the schema nothing.
+  generate.tool_choice = "required";
+  CHECK_FALSE(accepts_beginning("{\"a\""));
+  CHECK(accepts_beginning("<tool_call>"));
+  generate.tool_choice = "auto";
+  generate.ignore_eos = true;
+  CHECK(std::get<Error>(prepare(c.model, in).outcome).field == "ignore_eos");
+  generate.ignore_eos = false;
+  generate.json_schema = R"({"type":"object","properties":{"a":{"not":{}}}})";
+  CHECK(std::get<Error>(prepare(c.model, in).outcome).field == "json_schema");
+  generate.relax_schema = true;
+  const auto relaxed = prepare(c.model, in).outcome;
+  CHECK(std::get<PreparedRequest>(relaxed).relaxed.size() == 1);
+  generate.json_schema.clear();
+  generate.grammar = "root ::= \"a\"";
+  CHECK(std::get<Error>(prepare(c.model, in).outcome).field == "tools");
 }
 
 TEST_CASE("a template without tools is given a form of calls where that is asked for") {

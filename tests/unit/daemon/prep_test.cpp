@@ -30,6 +30,11 @@ TEST_CASE("a schema or a grammar is compiled once, and refused by name") {
   CHECK(f.good(in).constraint != nullptr);
   in.generate().grammar = "root :=";
   CHECK(f.bad(in).field == "grammar");
+  in.generate().grammar.clear();
+  in.generate().regex = "[a-c]+";
+  CHECK(f.good(in).constraint != nullptr);
+  in.generate().regex = "(?=a)";
+  CHECK(f.bad(in).field == "regex");
 }
 
 TEST_CASE("fields that a request omits take the model's defaults") {
@@ -576,6 +581,16 @@ TEST_CASE("tokenize returns ids and entries") {
   CHECK(reply.ids == f.tokenizer->encode("the abc", {}));
   REQUIRE(reply.entries.size() == reply.ids.size());
   CHECK(reply.entries.front() == "<s>");
+  CHECK(reply.bos == "<s>");
+  CHECK(reply.eos == "</s>");
+  CHECK(reply.text == "");
+
+  ipc::WorkerRequest back;
+  back.task.emplace<ipc::TokenizeRequest>().ids = reply.ids;
+  const PrepResult text = prepare(f.model, back);
+  CHECK(std::get<ipc::TokenizeReply>(text.outcome).text == "<s>the abc");
+  std::get<ipc::TokenizeRequest>(back.task).ids = {f.tokenizer->vocab_size()};
+  CHECK(f.bad(back).field == "ids");
 }
 
 }  // namespace

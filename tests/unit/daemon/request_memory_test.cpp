@@ -13,6 +13,7 @@
 
 #include "daemon/http/requests/api_embeddings.h"
 #include "daemon/http/requests/api_request.h"
+#include "daemon/http/requests/token_request.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 

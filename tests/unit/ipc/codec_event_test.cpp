@@ -118,7 +118,8 @@ TEST_CASE("events read back from the wire are unchanged") {
                               -61.5,
                               {{"mtp", 30, 21}, {"lookup", 66, 50}}}});
   check_round_trip(PongReply{"8f3c", 4242, "0.1.0", 86'400'000, true});
-  check_round_trip(TokenizeReply{"stories", {1, 2, 3}, {"<s>", "\xE2\x96\x81the", "<0x0A>"}});
+  check_round_trip(TokenizeReply{
+      "stories", {1, 2, 3}, {"<s>", "\xE2\x96\x81the", "<0x0A>"}, "<s>the\n", "<s>", "</s>"});
   check_round_trip(CancelReply{"r1"});
   check_round_trip(ModelsReply{{model(), {}}, {"/var/lib/hearth/models"}});
   check_round_trip(

@@ -79,16 +79,22 @@ TEST_CASE("requests read back from the wire are unchanged") {
   GenerateRequest with_ids;
   with_ids.prompt_ids = {1, 2, 16'777'215};
   with_ids.grammar = "root ::= \"a\"";
+  GenerateRequest with_regex;
+  with_regex.regex = "[a-c]+";
+  TokenizeRequest with_token_ids;
+  with_token_ids.ids = {1, 0};
   GenerateRequest empty_prompt;
   const ClientRequest requests[] = {
       PingRequest{},
       GenerateRequest{every_field_set()},
       chat(),
       with_ids,
+      with_regex,
       empty_prompt,
       TokenizeRequest{"m", "text", true, true},
       TokenizeRequest{
           "m", "", false, false, {"[{\"role\":\"user\"}]"}, {"[{}]"}, "hermes", {"{\"a\":1}"}},
+      with_token_ids,
       AttachRequest{"r1", 64},
       ForkRequest{"r1", 2, 64, 3, 100, 7, true},
       ForkRequest{"r1", 0, -1, 1, 0, {}, false},
@@ -132,6 +138,7 @@ TEST_CASE("absent fields have the default of the table, which is the struct's") 
 TEST_CASE("every field of the table reaches its struct and the wire") {
   GenerateRequest request = every_field_set();
   request.grammar = "root ::= \"a\"";  // with json_schema, which only a reader refuses
+  request.regex = "a";
   const std::string json = encode_request(request) + encode_request(chat());
   for (const Field& field : fields(Verb::kGenerate)) {
     if (field.name == "prompt_ids") continue;

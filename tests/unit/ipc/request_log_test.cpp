@@ -214,6 +214,7 @@ TEST_CASE("a line beyond the bound is refused without being held") {
 TEST_CASE("a shape is a valid request and holds nothing of its content") {
   GenerateRequest request = full_request();
   request.grammar = "root ::= \"secret\"";
+  request.regex = "secret";
   request.cache_share = "secret";
   request.tool_choice = "secret";
   request.template_kwargs = {R"({"secret":1})"};
