@@ -192,7 +192,12 @@ TEST_CASE("unsupported requests with tools are refused by name") {
   }
   ipc::GenerateRequest both = conversation(1, "auto");
   both.json_schema = "true";
-  CHECK(ask(client, both).error->field == "tools");
+  CHECK_FALSE(ask(client, both).error.has_value());
+  both.json_schema = {};
+  both.grammar = "root ::= \"a\"";
+  const ToolAnswer refused = ask(client, both);
+  REQUIRE(refused.error.has_value());
+  CHECK(refused.error->field == "tools");
 }
 
 TEST_CASE("tool calls over HTTP, in every API, whole and streamed") {
