@@ -10,7 +10,8 @@
 # --full takes hours and is made of stages. A stage that fails does not stop the others. In a clean tree a stage that
 # passes writes its row into docs/benchmarks.md, and build/full/ remembers it for these sources: started again, --full
 # runs only the others. Remove build/full to run all again.
-# Published models, the official HTTP clients and a bare Debian 12 are downloaded once, into ~/.cache/hearth-tests;
+# Published models, the official HTTP clients, in --full other programs (2.5 GB), and a bare Debian 12 are downloaded
+# once, into ~/.cache/hearth-tests;
 # without network the tests that need them show as skipped. HEARTH_TEST_DATA names a directory with real models and
 # tokenizers; without it the tests that need them show as skipped. HEARTH_JOBS sets the parallelism (default: the
 # cores), HEARTH_FUZZ_SECONDS the time of each fuzz target in --full (default 600).

@@ -35,6 +35,15 @@ class PatternReader {
   PatternReader(std::string_view text, PiecePtr (*encode)(const CharRanges&))
       : rest_(text), whole_(text), encode_(encode) {}
 
+  /// The texts that match as a whole, anchored or not.
+  Result<PiecePtr> run_whole() {
+    take('^');
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr body, alternatives(0));
+    if (!rest_.empty() && rest_ != "$") return fail(fmt::format("'{}'", rest_.substr(0, 1)));
+    return body;
+  }
+
+  /// The texts in which a part matches.
   Result<PiecePtr> run() {
     const bool from_start = take('^');
     HEARTH_ASSIGN_OR_RETURN(PiecePtr body, alternatives(0));
@@ -229,13 +238,9 @@ Result<PiecePtr> compile_pattern(std::string_view pattern, PiecePtr (*encode)(co
 }
 
 Result<Grammar> compile_regex(std::string_view regex) {
-  if (regex.starts_with('^')) regex.remove_prefix(1);
-  if (regex.ends_with('$') && !regex.ends_with("\\$")) regex.remove_suffix(1);
-  const std::string whole = fmt::format("^({})$", regex);
   const Result<Grammar> compiled = [&]() -> Result<Grammar> {
-    HEARTH_ASSIGN_OR_RETURN(PiecePtr body, compile_pattern(whole, [](const CharRanges& chars) {
-                              return chars_piece(chars);
-                            }));
+    const auto as_text = [](const CharRanges& chars) { return chars_piece(chars); };
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr body, PatternReader(regex, as_text).run_whole());
     RuleSet rules;
     HEARTH_TRY(rules.add(std::move(body), "regex"));
     return rules.compile();

@@ -394,7 +394,7 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
                                     .type = FieldType::kText,
                                     .unit = "bytes",
                                     .meaning = "A grammar in GBNF: a sample that ends by itself "
-                                               "matches it. Not together with `json_schema`.",
+                                               "matches it. Not with `json_schema` or `regex`.",
                                     .min = 1,
                                     .max = kSchemaBytes}),
     row(&GenerateRequest::regex, {.name = "regex",

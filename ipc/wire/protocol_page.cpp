@@ -63,7 +63,8 @@ struct VerbMeaning {
 };
 constexpr VerbMeaning kVerbMeanings[] = {
     {Verb::kGenerate, "Continues a prompt."},
-    {Verb::kTokenize, "Turns text into token ids with the model's tokenizer; may load the model."},
+    {Verb::kTokenize,
+     "Turns text into token ids with the model's tokenizer, or ids into text; may load the model."},
     {Verb::kEmbed,
      "Texts as vectors, by an embedding model or by a decoder's last rows. Each vector is f32, "
      "little endian, in base64."},
@@ -283,7 +284,12 @@ std::vector<Event> example_events() {
       done,
       ErrorEvent{Error::invalid("temperature: met -1, want a number 0 to 10", "temperature"), 0},
       PongReply{"5f0c9d31a7e24b68", 4242, "0.1.0", 60'000, false},
-      TokenizeReply{"stories", {1, 403, 407}, {"<s>", "\xE2\x96\x81Once", "\xE2\x96\x81upon"}},
+      TokenizeReply{"stories",
+                    {1, 403, 407},
+                    {"<s>", "\xE2\x96\x81Once", "\xE2\x96\x81upon"},
+                    "",
+                    "<s>",
+                    "</s>"},
       CancelReply{"r1"},
       ModelsReply{{model}, {"/var/lib/hearth/models"}},
       PsReply{{{"r1", "uid:1000", "stories", "decode", "normal", 12, 30, 456}}, {model}},

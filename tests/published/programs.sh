@@ -80,7 +80,8 @@ cat >settings.yml <<FILE
     extra_body:
       regex: 'hello\.py\n\`\`\`python\ndef greet\(name\):\n    print\("[A-Za-z ,.!]{1,20}", name\)\n\`\`\`\n'
 FILE
-LITELLM_LOCAL_MODEL_COST_MAP=True OPENAI_API_BASE=http://127.0.0.1:$port/v1 OPENAI_API_KEY=x "$(dirname "$python")/aider" --model "openai/$model" --no-git --yes-always \
+export LITELLM_LOCAL_MODEL_COST_MAP=True OPENAI_API_BASE=http://127.0.0.1:$port/v1 OPENAI_API_KEY=x
+"$(dirname "$python")/aider" --model "openai/$model" --no-git --yes-always \
   --no-check-update --no-show-model-warnings --no-stream --analytics-disable --map-tokens 0 --model-settings-file settings.yml \
   --message "Let it greet a person by name." hello.py >aider.log 2>&1 </dev/null || true
 if grep -q 'def greet(name):' hello.py; then

@@ -40,7 +40,8 @@ void take_anthropic_members(Members& from) {
 }
 
 /// {"type":"text"}, or {"type":"grammar","syntax":"regex","definition":"[0-9]+"}; chat's has an
-/// object around the last two. Adds a pattern to the schema `input`.
+/// object around the last two. Adds a pattern, which the whole input matches, to the schema
+/// `input`.
 void take_input_format(Members& tool, Json& format, ToolWords words, Json* input) {
   if (!format.is_object()) return tool.wrong("format", format, "an object");
   Members outer(format, tool.path_of("format") + ".");
@@ -57,7 +58,9 @@ void take_input_format(Members& tool, Json& format, ToolWords words, Json* input
       grammar.unsupported("syntax", "only regex is supported");
     }
     if (const auto regex = grammar.text("definition")) {
-      (*input)["pattern"] = fmt::format("^({})$", *regex);
+      const bool anchored =
+          regex->starts_with('^') && regex->ends_with('$') && !regex->ends_with("\\$");
+      (*input)["pattern"] = anchored ? *regex : fmt::format("^({})$", *regex);
     } else {
       grammar.invalid("definition", "absent, want a string");
     }

@@ -37,7 +37,8 @@ Result<TokenCall> read_prompt(Json& object, const char* name) {
 Result<TokenCall> parse_tokenize(std::string body) {
   HEARTH_ASSIGN_OR_RETURN(ipc::LargeJson object, parse_body_text(std::move(body)));
   for (const char* name : {"prompt", "content"}) {
-    if (object.contains(name)) return read_prompt(object, name);
+    const auto found = object.find(name);
+    if (found != object.end() && !found->is_null()) return read_prompt(object, name);
   }
   ipc::LargeJson request(Json::object());
   for (auto& [key, value] : object.get_ref<Json::object_t&>()) {

@@ -187,9 +187,11 @@ TEST_CASE("regular expressions bind the whole text") {
   }
   CHECK(matches("yes|no", "no"));
   CHECK_FALSE(matches("yes|no", "yesno"));
+  CHECK(matches("^yes|no$", "no"));
   CHECK(matches("a\\$", "a$"));
+  CHECK(matches("a\\\\$", "a\\"));
   CHECK(matches("(a|\xc3\xa9)+", "a\xc3\xa9"));
-  for (const char* wrong : {"(", "[", "(?=a)", "a{2,1}", "\\1"}) {
+  for (const char* wrong : {"(", "[", "(?=a)", "a{2,1}", "\\1", "a)(b", "a$b", "a^"}) {
     CAPTURE(wrong);
     const auto refused = compile_regex(wrong);
     REQUIRE_FALSE(refused.ok());

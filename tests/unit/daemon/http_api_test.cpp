@@ -294,6 +294,7 @@ TEST_CASE("tokens are asked for in the words of other servers, and answered in t
   CHECK(parse_tokenize(R"({"content":"a","with_pieces":true})").error().field == "with_pieces");
   CHECK(parse_tokenize(R"({"prompt":["a"]})").error().field == "text");
   CHECK(parse_tokenize(R"({"prompt":"a","text":"b"})").error().field == "text");
+  CHECK(parse_tokenize(R"({"prompt":null,"text":"b"})")->answer == TokenAnswer::kOurs);
 
   const Result<TokenCall> text = parse_detokenize(R"({"model":"m","tokens":[3,4]})");
   REQUIRE(text.ok());

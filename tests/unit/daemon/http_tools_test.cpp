@@ -469,6 +469,10 @@ TEST_CASE("custom tools are functions of one text for the model, and texts for t
     CHECK(tools[1]["function"]["parameters"]["properties"]["input"].size() == 1);
     CHECK(call.is_custom("g"));
   }
+  const Call anchored =
+      accepted(Api::kResponses, R"({"input":"Hi","tools":[{"type":"custom","name":"f","format":)"
+                                R"({"type":"grammar","syntax":"regex","definition":"^a+$"}}]})");
+  CHECK(anchored.request.tools.text.find(R"("pattern":"^a+$")") != std::string::npos);
   const Call named = accepted(Api::kChat, "{" + kHi + "," + kChatCustom +
                                               R"(,"tool_choice":{"type":"custom",)"
                                               R"("custom":{"name":"g"}}})");
