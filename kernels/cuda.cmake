@@ -128,3 +128,7 @@ hearth_library(kernels_cuda
     $<TARGET_OBJECTS:hearth_cuda_objects>
   PUBLIC hearth::kernels
   PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+# Kernels with wgmma need code for exactly this architecture.
+if("${HEARTH_CUDA_ARCHS}" MATCHES "90a")
+  target_compile_definitions(hearth_kernels_cuda PRIVATE HEARTH_CUDA_WGMMA)
+endif()

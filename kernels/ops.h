@@ -204,7 +204,8 @@ inline constexpr float kQuantizeMin = 1e-30f;
 /// f32, f16, bf16 weights: one chain acc = fma(x[k], w[k], acc), k ascending, x in f32 (on CUDA, x
 /// is rounded for f16 and bf16 weights: kernels/cuda/op_table.h).
 ///
-/// Quantized weights, the same for all types. x is first quantized per 32 inputs: amax = max |x|,
+/// Quantized weights, the same for all types. x is first quantized per 32 inputs (on CUDA per 256
+/// where the type has super-blocks, see kernels/cuda/op_table.h): amax = max |x|,
 /// d = amax / 127 (f32), q = round-half-even(x * (127 / amax)); q is all zero if amax is below
 /// kQuantizeMin or not finite (d then passes the NaN or infinity on). Weights are scale * w_q + min
 /// over sub-blocks of 32 inputs (16 in Q2_K, Q3_K and Q6_K). w_q are integers; `scale` is the
@@ -586,8 +587,11 @@ class HostBuffer {
   void (*release_)(void*, void*) = nullptr;
 };
 
+struct ReferenceOptions {
+  bool super_inputs = false;  ///< x of types with super-blocks per 256 inputs, as on CUDA
+};
 /// The specification: scalar loops, double accumulation, one thread.
-OpTable reference_ops();
+OpTable reference_ops(const ReferenceOptions& options = {});
 
 /// What may be given up for speed. Exact: every table keeps batch invariance, as described above.
 /// Fast: for many rows a table may use a faster method in which values depend on the other rows.

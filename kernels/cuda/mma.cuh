@@ -18,7 +18,7 @@ namespace hearth::kernels {
 #if defined(HEARTH_CUDA_SHIM)
 
 __device__ inline void mma_s8_k16(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
-  shim::mma_s8(c, a0, a1, b);
+  shim::mma_8<int8_t>(c, a0, a1, b);
 }
 
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

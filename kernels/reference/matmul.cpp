@@ -63,24 +63,36 @@ double dot(const std::vector<SubBlock>& w, const std::vector<QuantizedBlock>& x)
 
 }  // namespace
 
-QuantizedBlock quantize_block(const float* x) {
+std::vector<QuantizedBlock> quantize_blocks(std::span<const float> x) {
   // The magnitude bits order like the magnitudes, with NaN above infinity.
   uint32_t largest = 0;
-  for (int i = 0; i < 32; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+  for (const float value : x) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
   }
   const float amax = std::bit_cast<float>(largest);
-  QuantizedBlock block{amax / 127.0f, {}};
-  if (!(amax >= kQuantizeMin && amax <= FLT_MAX)) return block;
+  std::vector<QuantizedBlock> blocks(x.size() / 32, QuantizedBlock{amax / 127.0f, {}});
+  if (!(amax >= kQuantizeMin && amax <= FLT_MAX)) return blocks;
   const float inverse = 127.0f / amax;
-  for (int i = 0; i < 32; ++i) {
-    block.q[i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
+  for (size_t i = 0; i < x.size(); ++i) {
+    blocks[i / 32].q[i % 32] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
   }
-  return block;
+  return blocks;
 }
 
-Activations::Activations(const float* values, int64_t cols) : x(values), quantized(cols / 32) {
-  for (size_t b = 0; b < quantized.size(); ++b) quantized[b] = quantize_block(values + 32 * b);
+Activations::Activations(const float* values, int64_t cols, bool super) : x(values) {
+  const auto quantize = [&](int64_t together, std::vector<QuantizedBlock>* to) {
+    for (int64_t c = 0; c + together <= cols; c += together) {
+      const std::vector<QuantizedBlock> blocks =
+          quantize_blocks({values + c, static_cast<size_t>(together)});
+      to->insert(to->end(), blocks.begin(), blocks.end());
+    }
+  };
+  quantize(32, &per_32_);
+  if (super) quantize(256, &per_256_);
+}
+
+const std::vector<QuantizedBlock>& Activations::quantized(DType type) const {
+  return info(type).block_elements == 256 && !per_256_.empty() ? per_256_ : per_32_;
 }
 
 void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
@@ -90,7 +102,9 @@ void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
   const std::span<const std::byte> bytes = w.row_bytes(row, expert);
   if (info(tensor.dtype).block_elements > 1) {
     const std::vector<SubBlock> subs = sub_blocks(tensor.dtype, bytes, w.cols);
-    for (size_t i = 0; i < inputs.size(); ++i) done(i, dot(subs, inputs[i].quantized));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      done(i, dot(subs, inputs[i].quantized(tensor.dtype)));
+    }
     return;
   }
   std::vector<float> values(w.cols);
@@ -104,12 +118,14 @@ void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
   }
 }
 
-void matmul(void*, const MatmulArgs& args) {
+namespace {
+
+void multiply(const MatmulArgs& args, bool super) {
   check_args(args);
   const auto& w = static_cast<const StoredWeight&>(*args.w);
   std::vector<Activations> inputs;
   for (int32_t t = 0; t < num_rows(*args.batch, args.rows); ++t) {
-    inputs.emplace_back(args.x.row<float>(t), w.cols);
+    inputs.emplace_back(args.x.row<float>(t), w.cols, super);
   }
   for (int64_t o = 0; o < w.rows; ++o) {
     multiply_row(w, o, 0, inputs, [&](size_t t, double sum) {
@@ -119,5 +135,10 @@ void matmul(void*, const MatmulArgs& args) {
     });
   }
 }
+
+}  // namespace
+
+void matmul(void*, const MatmulArgs& args) { multiply(args, false); }
+void matmul_super(void*, const MatmulArgs& args) { multiply(args, true); }
 
 }  // namespace hearth::kernels::reference

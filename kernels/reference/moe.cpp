@@ -103,7 +103,9 @@ void moe_route(void*, const MoeRouteArgs& args) {
   }
 }
 
-void moe_matmul(void*, const MoeMatmulArgs& args) {
+namespace {
+
+void multiply(const MoeMatmulArgs& args, bool super) {
   check_args(args);
   const auto& w = static_cast<const StoredWeight&>(*args.w);
   const int32_t tokens = num_rows(*args.batch, Rows::kTokens);
@@ -116,7 +118,7 @@ void moe_matmul(void*, const MoeMatmulArgs& args) {
         HEARTH_CHECK(id >= 0 && id < w.num_experts, "expert {} of {}", id, w.num_experts);
         if (id != expert) continue;
         const int64_t choice = t * args.ids.cols + j;
-        inputs.emplace_back(args.x.row<float>(args.x_per_choice ? choice : t), w.cols);
+        inputs.emplace_back(args.x.row<float>(args.x_per_choice ? choice : t), w.cols, super);
         outputs.push_back(args.out.row<float>(choice));
       }
     }
@@ -126,6 +128,11 @@ void moe_matmul(void*, const MoeMatmulArgs& args) {
     }
   }
 }
+
+}  // namespace
+
+void moe_matmul(void*, const MoeMatmulArgs& args) { multiply(args, false); }
+void moe_matmul_super(void*, const MoeMatmulArgs& args) { multiply(args, true); }
 
 void moe_combine(void*, const MoeCombineArgs& args) {
   check_args(args);

@@ -34,13 +34,20 @@ struct QuantizedBlock {
   float d;
   int8_t q[32];
 };
-QuantizedBlock quantize_block(const float* x);
+/// The blocks of x, whose values are quantized together: a multiple of 32 of them.
+std::vector<QuantizedBlock> quantize_blocks(std::span<const float> x);
 
 /// One input row, also quantized if its length allows.
 struct Activations {
-  Activations(const float* values, int64_t cols);
+  /// `super`: types with super-blocks take one scale per 256 inputs.
+  Activations(const float* values, int64_t cols, bool super);
+  const std::vector<QuantizedBlock>& quantized(DType type) const;
+
   const float* x;
-  std::vector<QuantizedBlock> quantized;
+
+ private:
+  std::vector<QuantizedBlock> per_32_;
+  std::vector<QuantizedBlock> per_256_;  ///< empty unless `super`
 };
 
 /// Computes one output of the weight (of one expert) for several inputs: done(index of the input,
@@ -54,6 +61,7 @@ Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor>,
 void embed(void*, const EmbedArgs&);
 void rms_norm(void*, const RmsNormArgs&);
 void matmul(void*, const MatmulArgs&);
+void matmul_super(void*, const MatmulArgs&);  ///< ReferenceOptions::super_inputs
 void add_bias(void*, const AddBiasArgs&);
 void add_scaled(void*, const AddScaledArgs&);
 void soft_cap(void*, const SoftCapArgs&);
@@ -73,6 +81,7 @@ void gather_rows(void*, const GatherRowsArgs&);
 void route_row(const float* logits, const MoeRouteArgs& args, int32_t* ids, float* weights);
 void moe_route(void*, const MoeRouteArgs&);
 void moe_matmul(void*, const MoeMatmulArgs&);
+void moe_matmul_super(void*, const MoeMatmulArgs&);
 void moe_combine(void*, const MoeCombineArgs&);
 void copy_blocks(void*, const CopyBlocksArgs&);
 void draw(void*, const DrawArgs&);

@@ -64,7 +64,7 @@ void same_as_reference(const OpTable& ops, const Case& c, WeightRole role = Weig
   CAPTURE(c.outputs[0]);
   CAPTURE(c.cols);
   CAPTURE(c.num_rows);
-  const std::vector<float> want = run(kernels::reference_ops(), c, role);
+  const std::vector<float> want = run(reference_ops(), c, role);
   in_every_order([&] { check_close(run(ops, c, role), want, tolerance(c)); });
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("matmul: types, shapes and tails") {
       // tests/op has more such cases for the shim; one shape in every order is enough.
       for (const int32_t rows : {1, 6, 35}) {
         const Case c{{type}, {rows == 1 ? 1 : 130}, cols, rows};
-        check_close(run(ops, c), run(kernels::reference_ops(), c), tolerance(c));
+        check_close(run(ops, c), run(reference_ops(), c), tolerance(c));
       }
     }
     same_as_reference(ops, {{type}, {50}, all_cols[1], 11});
@@ -94,7 +94,7 @@ TEST_CASE("matmul: inputs that fit in 16 bits are not rounded") {
     for (const int32_t rows : {3, 20, 150}) {  // 150: two blocks of the tiles kernel
       Case c{{type}, {40}, 132, rows};
       c.exact_inputs = true;
-      check_close(run(ops, c), run(kernels::reference_ops(), c), tolerance(c));
+      check_close(run(ops, c), run(reference_ops(), c), tolerance(c));
     }
   }
 }
@@ -191,10 +191,9 @@ TEST_CASE("matmul: activations that are zero, tiny or not finite") {
                  {&step.batch(), Rows::kTokens, x.view(), weight.get(), nullptr, out.view()});
     return out.read(step.num_tokens());
   };
-  check_close(run_special(ops, DType::kQ8_0), run_special(kernels::reference_ops(), DType::kQ8_0),
-              1e-5);
+  check_close(run_special(ops, DType::kQ8_0), run_special(reference_ops(), DType::kQ8_0), 1e-5);
   for (const DType type : {DType::kF16, DType::kBF16}) {
-    check_close(run_special(ops, type), run_special(kernels::reference_ops(), type), 5e-3);
+    check_close(run_special(ops, type), run_special(reference_ops(), type), 5e-3);
   }
 }
 

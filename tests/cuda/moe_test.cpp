@@ -61,7 +61,7 @@ std::vector<float> run(const OpTable& ops, const Case& c) {
 void same_as_reference(const OpTable& ops, const Case& c) {
   CAPTURE(kernels::info(c.types[0]).name);
   CAPTURE(c.tokens);
-  const std::vector<float> want = run(kernels::reference_ops(), c);
+  const std::vector<float> want = run(reference_ops(), c);
   double tolerance = 4.0 * 0x1p-24 * double(c.cols);
   // Inputs are rounded to f16: errors have both signs.
   for (const DType type : c.types) {
@@ -91,7 +91,7 @@ TEST_CASE("moe_matmul: types, few and many rows, inputs per token and per choice
                     .experts = experts,
                     .top_k = 7,
                     .tokens = 290};
-    check_close(run(ops, c), run(kernels::reference_ops(), c), 1e-4);
+    check_close(run(ops, c), run(reference_ops(), c), 1e-4);
   }
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("moe_route by sigmoid, bias and groups; the bias of experts") {
           all.insert(all.end(), rows.begin(), rows.end());
           return all;
         };
-        const std::vector<float> want = route(kernels::reference_ops());
+        const std::vector<float> want = route(reference_ops());
         in_every_order([&] { check_close(route(ops), want, 2e-6); });
       }
     }
@@ -174,7 +174,7 @@ TEST_CASE("moe_route and moe_combine") {
         all.insert(all.end(), combined.begin(), combined.end());
         return all;
       };
-      const std::vector<float> want = route(kernels::reference_ops());
+      const std::vector<float> want = route(reference_ops());
       in_every_order([&] { check_close(route(ops), want, 2e-6); });
     }
   }

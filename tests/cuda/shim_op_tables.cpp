@@ -91,4 +91,9 @@ const std::vector<NamedTable>& cpu_tables(int32_t) {
   return tables;
 }
 
+const OpTable& reference() {
+  static const OpTable table = reference_ops({.super_inputs = true});
+  return table;
+}
+
 }  // namespace hearth::kernels::testing

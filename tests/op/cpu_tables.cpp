@@ -21,4 +21,9 @@ const std::vector<NamedTable>& cpu_tables(int32_t threads) {
   return tables;
 }
 
+const OpTable& reference() {
+  static const OpTable table = reference_ops();
+  return table;
+}
+
 }  // namespace hearth::kernels::testing

@@ -239,9 +239,4 @@ Batch::Batch(const std::vector<SequenceShape>& sequences, int32_t block_size, ui
             .groups = groups_};
 }
 
-const OpTable& reference() {
-  static const OpTable table = reference_ops();
-  return table;
-}
-
 }  // namespace hearth::kernels::testing

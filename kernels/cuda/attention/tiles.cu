@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention/tiles_few.cuh"
 #include "kernels/cuda/attention/tiles_many.cuh"
+#include "kernels/cuda/device_limits.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -11,47 +12,6 @@ namespace {
 /// lone row one warp.
 constexpr int kManyRows = 64;
 constexpr int kManyPerSequence = 4;
-
-struct Limits {
-  int shared_bytes;     ///< of a block's dynamic shared memory
-  int multiprocessors;  ///< of the device
-};
-const Limits& limits() {
-#if defined(HEARTH_CUDA_SHIM)
-  static constexpr Limits kLimits{48 * 1024, 4};
-  return kLimits;
-#else
-  static const Limits found = [] {
-    const auto attribute = [](cudaDeviceAttr name) {
-      int device = 0;
-      int value = 0;
-      HEARTH_CUDA_CHECK(cudaGetDevice(&device));
-      HEARTH_CUDA_CHECK(cudaDeviceGetAttribute(&value, name, device));
-      return value;
-    };
-    constexpr int kVariables = 2048;  // more than the kernels' other shared memory
-    return Limits{attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kVariables,
-                  attribute(cudaDevAttrMultiProcessorCount)};
-  }();
-  return found;
-#endif
-}
-
-/// Once per kernel, before its first launch: it may have more shared memory than usual, for as many
-/// blocks as fit.
-template <auto kKernel>
-void allow_shared() {
-#if !defined(HEARTH_CUDA_SHIM)
-  static const bool done = [] {
-    HEARTH_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           limits().shared_bytes));
-    HEARTH_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           cudaSharedmemCarveoutMaxShared));
-    return true;
-  }();
-  static_cast<void>(done);
-#endif
-}
 
 template <typename T, bool kWhole, int kAhead>
 void launch_few(cudaStream_t stream, AttentionParams params, int rows) {
@@ -77,7 +37,7 @@ dim3 many_grid(const AttentionParams& params, int rows, int num_seqs, int warps)
 template <typename T>
 int many_warps(const AttentionParams& params, int rows, int num_seqs) {
   const auto fits = [&](int warps) {
-    return many_shared_bytes<T>(params.kv.k_dim, warps) <= limits().shared_bytes;
+    return many_shared_bytes<T>(params.kv.k_dim, warps) <= device_limits().shared_bytes;
   };
   int warps = kManyWarps;
   while (warps > 0 && !fits(warps)) warps /= 2;
@@ -85,7 +45,7 @@ int many_warps(const AttentionParams& params, int rows, int num_seqs) {
   // one, so blocks are halved if there is a multiprocessor for each.
   if (warps == kManyWarps) {
     const dim3 halved = many_grid(params, rows, num_seqs, warps / 2);
-    if (halved.x * halved.y * halved.z <= static_cast<unsigned>(limits().multiprocessors)) {
+    if (halved.x * halved.y * halved.z <= static_cast<unsigned>(device_limits().multiprocessors)) {
       warps /= 2;
     }
   }
@@ -112,7 +72,7 @@ void launch_tiles(cudaStream_t stream, const AttentionParams& params, int rows, 
                                      : launch_many<T, 8>(stream, params, rows, num_seqs, warps);
     }
   }
-  const bool ahead = few_shared_bytes<T>(head_dim, kSplitTiles) <= limits().shared_bytes;
+  const bool ahead = few_shared_bytes<T>(head_dim, kSplitTiles) <= device_limits().shared_bytes;
   if (whole) {
     ahead ? launch_few<T, true, kSplitTiles>(stream, params, rows)
           : launch_few<T, true, kChunkTiles>(stream, params, rows);

@@ -119,6 +119,12 @@ Result<std::string> open_fast(const CudaDevice& device, const CublasLtApi* api,
   return std::string();
 }
 
+#if defined(HEARTH_CUDA_WGMMA)
+constexpr bool kWgmmaBuilt = true;
+#else
+constexpr bool kWgmmaBuilt = false;
+#endif
+
 }  // namespace
 
 CudaMemoryUse cuda_memory_use(const OpTable& ops) {
@@ -131,6 +137,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   set_launches_overlap(device.compute_major >= 9);
   auto state = std::make_shared<CudaState>();
   state->device = options.device;
+  state->wgmma = kWgmmaBuilt && device.compute_major == 9 && device.compute_minor == 0;
   cudaError_t error = create_stream(&state->stream);
   if (error == cudaSuccess) error = create_marks(&state->marks);
   if (error == cudaSuccess) error = create_side_stream(&state->side);
@@ -155,7 +162,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.device.memory_free_bytes = free_bytes;
   table.device.notice = std::move(notice);
   // Architectures share source but not machine code: expf and division may differ by a bit.
-  table.numerics_id = fmt::format("cuda-6-sm{}{}", device.compute_major, device.compute_minor);
+  table.numerics_id = fmt::format("cuda-7-sm{}{}", device.compute_major, device.compute_minor);
   if (state->fast.products != nullptr) {  // the bits depend on the library version
     table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
   }

@@ -33,6 +33,13 @@ using CudaMemory = std::unique_ptr<void, CudaFree>;
 /// ops allocate nothing, and a captured step's addresses stay valid.
 inline constexpr int64_t kQuantRows = 2048;
 
+/// How a product reads quantized activations (kernels/cuda/matmul/quant_layout.cuh).
+enum class RowForm : uint8_t {
+  kBlocks,  ///< with a scale per 32 inputs
+  kChunks,  ///< with a scale per 256, for types with super-blocks
+  kTiles,   ///< the same in wgmma's order, for many rows
+};
+
 /// Rows held in the scratch of quantized activations, for the product that reads them next.
 struct QuantizedRows {
   const void* data = nullptr;  ///< null: none
@@ -40,6 +47,7 @@ struct QuantizedRows {
   int64_t cols = 0;
   int64_t rows = 0;  ///< upper bound of their number
   const int32_t* count = nullptr;
+  RowForm form = RowForm::kBlocks;
 };
 
 /// Activations as matmul's definition quantizes them (kernels/cuda/matmul/quant_layout.cuh), in
@@ -112,6 +120,7 @@ struct CudaState {
   MoeScratch moe;
   FastScratch fast;
   bool capturing = false;
+  bool wgmma = false;  ///< the device has wgmma, and the build has kernels with it
   int64_t scratch_moves = 0;  ///< steps captured before the last move are invalid
   uint64_t graph_bytes = 0;   ///< free memory lost while steps were captured
   int32_t graphs_refused = 0;

@@ -31,7 +31,11 @@ struct RunRows {
   int width;
   template <DType kType>
   void operator()() const {
-    run_quant<kType>(stream, params, slices, width);
+    if constexpr (is_super(kType)) {
+      run_super<kType>(stream, params, slices, width);
+    } else {
+      run_quant<kType>(stream, params, slices, width);
+    }
   }
 };
 struct RunTiles {
@@ -40,7 +44,11 @@ struct RunTiles {
   int64_t rows;
   template <DType kType>
   void operator()() const {
-    run_quant_tiles<kType>(stream, params, rows);
+    if constexpr (is_super(kType)) {
+      run_super_tiles<kType>(stream, params, rows);
+    } else {
+      run_quant_tiles<kType>(stream, params, rows);
+    }
   }
 };
 
@@ -89,7 +97,8 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
     slices.first_row = static_cast<int32_t>(first);
     slices.top_k = 1;
     std::optional<DType> rounded;
-    bool quantized = rows <= round && holds_quantized(state, *args.batch, args.rows, args.x);
+    std::optional<RowForm> quantized;
+    if (rows <= round) quantized = holds_quantized(state, *args.batch, args.rows, args.x);
     for (const WeightSegment& segment : weight.segments) {
       const RowsView out = from_output(args.out, segment.first_row);
       const RowsView residual =
@@ -111,14 +120,17 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
         }
         continue;
       }
-      if (!quantized) {
-        quantize_rows(state, slices.count, 1, rows_view(args.x), weight.cols, first, count);
-        quantized = true;
+      const RowForm form = row_form(state, segment.dtype, count);
+      if (quantized != form) {
+        quantize_rows(state, form, slices.count, 1, rows_view(args.x), weight.cols, first, count);
+        quantized = form;
       }
       QuantMatmul params = quant_params(state, weight, segment, slices);
       params.residual = residual;
       params.out = out;
-      if (!better_in_slices(count, segment.rows)) {
+      const bool in_tiles = is_super(segment.dtype) ? form == RowForm::kTiles
+                                                    : !better_in_slices(count, segment.rows);
+      if (in_tiles) {
         with_quant_type(segment.dtype, RunTiles{stream, params, count});
       } else {
         const int width = count == 1 ? 1 : count <= kFewRows ? kFewRows : kManyRows;
@@ -147,7 +159,7 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
     rows.x_per_choice = args.x_per_choice;
     int listed_width = 0;
     int64_t slices = 0;
-    bool quantized = false;
+    std::optional<RowForm> quantized;
     for (const WeightSegment& segment : weight.segments) {
       const bool plain = is_plain(segment.dtype);
       // In a decode step most experts have one row.
@@ -172,10 +184,11 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
         }
         continue;
       }
-      if (!quantized) {
-        quantize_rows(state, rows.count, per_x, rows_view(args.x), weight.cols, first * per_x,
+      const RowForm form = is_super(segment.dtype) ? RowForm::kChunks : RowForm::kBlocks;
+      if (quantized != form) {
+        quantize_rows(state, form, rows.count, per_x, rows_view(args.x), weight.cols, first * per_x,
                       count * per_x);
-        quantized = true;
+        quantized = form;
       }
       QuantMatmul params = quant_params(state, weight, segment, rows);
       params.out = out;

@@ -1,9 +1,9 @@
-#include "kernels/cuda/matmul/quant.cuh"
+#include "kernels/cuda/matmul/super.cuh"
 
 namespace hearth::kernels {
 
-HEARTH_QUANT_KERNELS(kQ5_K);
-HEARTH_QUANT_KERNELS(kQ6_K);
-HEARTH_QUANT_KERNELS(kIQ4_XS);
+HEARTH_SUPER_KERNELS(kQ5_K);
+HEARTH_SUPER_KERNELS(kQ6_K);
+HEARTH_SUPER_KERNELS(kIQ4_XS);
 
 }  // namespace hearth::kernels

@@ -1,9 +1,9 @@
-#include "kernels/cuda/matmul/quant.cuh"
+#include "kernels/cuda/matmul/super.cuh"
 
 namespace hearth::kernels {
 
-HEARTH_QUANT_KERNELS(kQ2_K);
-HEARTH_QUANT_KERNELS(kQ3_K);
-HEARTH_QUANT_KERNELS(kQ4_K);
+HEARTH_SUPER_KERNELS(kQ2_K);
+HEARTH_SUPER_KERNELS(kQ3_K);
+HEARTH_SUPER_KERNELS(kQ4_K);
 
 }  // namespace hearth::kernels

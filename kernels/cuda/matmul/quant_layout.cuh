@@ -27,10 +27,16 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/host/state.h"
 #include "kernels/ops/dtype.h"
 #include "kernels/quant/quant_layout.h"
 
 namespace hearth::kernels {
+
+/// Whether 256 weights share d, as super-blocks of integers; x is then quantized per 256 inputs.
+constexpr bool is_super(DType type) {
+  return type != DType::kQ8_0 && quant_layout(type).block == 256;
+}
 
 inline constexpr int kGroupOutputs = 16;
 inline constexpr int kChunkInputs = 256;
@@ -99,6 +105,40 @@ struct alignas(8) ActivationBlock {
   float d;
   int16_t sum[2];  ///< over the lower and the upper 16
 };
+
+/// The same if 256 activations share a scale, for types with super-blocks. Here the two sums are
+/// 32 * high + low, so that the tensor cores can multiply them by the block's integers.
+struct alignas(8) SuperActivation {
+  float d;
+  uint32_t sums;  ///< bytes: low of both, high of both
+};
+static_assert(sizeof(SuperActivation) == sizeof(ActivationBlock));
+/// Bytes of a sum over 16 activations, -127 * 16 to 127 * 16.
+__host__ __device__ constexpr int high_of_sum(int sum) { return (sum + 16) >> 5; }
+__host__ __device__ constexpr int low_of_sum(int sum) { return sum - 32 * high_of_sum(sum); }
+
+// For many rows of types with super-blocks, activations lie in the order in which wgmma reads
+// operand B (kernels/cuda/wgmma.cuh): (rows / 8, chunks, 16, 8 rows, 16 bytes). The sums likewise,
+// (rows / 8, chunks, 2, 8 rows, 16 bytes), first the low bytes of a chunk's 16 sums. Then the
+// TileTerms, (chunks, kQuantRows).
+inline constexpr int kRowTile = 8;
+inline constexpr int kOperandUnits = kChunkInputs / 16;  ///< of a row and chunk
+inline constexpr int kSumUnits = 2;
+inline constexpr int kUnitBytes = kRowTile * 16;
+struct alignas(8) TileTerm {
+  float d;
+  int sum;  ///< of all 256
+};
+/// Byte `at` of a unit, of `units` per row and chunk.
+__host__ __device__ constexpr int64_t operand_byte(int64_t row, int chunk, int chunks, int units,
+                                                   int unit, int at) {
+  return ((row / kRowTile * chunks + chunk) * units + unit) * kUnitBytes + row % kRowTile * 16 + at;
+}
+
+/// Bytes before the TileTerms.
+__host__ __device__ constexpr int64_t tile_terms_at(int64_t chunks) {
+  return kQuantRows * chunks * (kSumUnits * 16);
+}
 
 /// Rows of one expert, as list_slices() lists them.
 struct ExpertSlice {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/host/weights.h"
 #include "kernels/cuda/matmul/fast_shapes.h"
 #include "kernels/cuda/matmul/quantize.cuh"
+#include "kernels/cuda/matmul/rows.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -17,42 +18,38 @@ struct QuantizeParams {
   QuantTarget to;
 };
 
-/// One warp per block of 32 inputs, one lane per input.
+/// One thread per input.
 __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeParams p) {
   after_previous_launch();
   const int64_t scratch_row = blockIdx.x;
   const int64_t row = p.first_row + scratch_row;
   if (row >= int64_t{*p.count} * p.per_token) return;
-  const auto lane = thread_x() % kWarp;
-  const int step = grid_y() * kWarps;
-  for (int b = block_y() * kWarps + thread_x() / kWarp; b < p.num_blocks; b += step) {
-    quantize_block(p.to, scratch_row, b, p.x.data[row * p.x.stride + int64_t{b} * 32 + lane]);
+  const int step = grid_y() * kThreads;
+  for (int c = block_y() * kThreads + thread_x(); c < p.num_blocks * 32; c += step) {
+    quantize_value(p.to, scratch_row, c, p.x.data[row * p.x.stride + c]);
   }
 }
 
-QuantTarget target(CudaState& state, int64_t cols) {
-  return {static_cast<int8_t*>(state.quant.values.get()),
-          static_cast<ActivationBlock*>(state.quant.blocks.get()),
-          static_cast<int32_t>(num_chunks(cols))};
-}
-
-bool has_quantized(const CudaWeight& weight) {
-  for (const WeightSegment& segment : weight.segments) {
-    if (info(segment.dtype).block_elements > 1) return true;
-  }
-  return false;
+QuantTarget target(CudaState& state, RowForm form, int64_t cols) {
+  return {static_cast<int8_t*>(state.quant.values.get()), state.quant.blocks.get(),
+          static_cast<int32_t>(num_chunks(cols)), form};
 }
 
 }  // namespace
 
-void quantize_rows(CudaState& state, const int32_t* count, int32_t per_token, RowsView x,
-                   int64_t cols, int64_t first_row, int64_t rows) {
+RowForm row_form(const CudaState& state, DType dtype, int64_t rows) {
+  if (!is_super(dtype)) return RowForm::kBlocks;
+  return state.wgmma && rows > kSuperTileFrom ? RowForm::kTiles : RowForm::kChunks;
+}
+
+void quantize_rows(CudaState& state, RowForm form, const int32_t* count, int32_t per_token,
+                   RowsView x, int64_t cols, int64_t first_row, int64_t rows) {
   HEARTH_EXPECT(num_chunks(cols) <= state.quant.max_chunks && rows <= kQuantRows, cols, rows);
   state.quant.held = {};
   const int64_t num_blocks = cols / 32;
   const int64_t across = num_blocks < 16 * kWarps ? (num_blocks + kWarps - 1) / kWarps : 16;
-  const QuantizeParams params{count,     per_token,          x, static_cast<int32_t>(num_blocks),
-                              first_row, target(state, cols)};
+  const QuantizeParams params{
+      count, per_token, x, static_cast<int32_t>(num_blocks), first_row, target(state, form, cols)};
   HEARTH_LAUNCH(state.stream.get(), quantize_kernel, grid2(rows, across), kThreads, 0, params);
 }
 
@@ -63,20 +60,29 @@ QuantTarget hold_quantized(CudaState& state, const BatchIndex& batch, Rows rows,
   const auto* weight = dynamic_cast<const CudaWeight*>(reader);
   const int64_t bound = row_bound(batch, rows);
   if (weight == nullptr || weight->cols != out.cols || bound > kQuantRows) return nowhere;
-  if (!has_quantized(*weight) || num_chunks(out.cols) > state.quant.max_chunks) return nowhere;
+  if (num_chunks(out.cols) > state.quant.max_chunks) return nowhere;
+  std::optional<RowForm> form;
+  for (const WeightSegment& segment : weight->segments) {
+    if (info(segment.dtype).block_elements == 1) continue;
+    const RowForm own = row_form(state, segment.dtype, bound);
+    if (form.value_or(own) != own) return nowhere;
+    form = own;
+  }
+  if (!form) return nowhere;
   // The product will use 16-bit rows instead.
   const bool fast = state.fast.products != nullptr && !state.capturing && bound > kFastRows;
   if (fast) return nowhere;
-  state.quant.held = {out.data, out.row_stride, out.cols, bound, row_count(batch, rows)};
-  return target(state, out.cols);
+  state.quant.held = {out.data, out.row_stride, out.cols, bound, row_count(batch, rows), *form};
+  return target(state, *form, out.cols);
 }
 
-bool holds_quantized(const CudaState& state, const BatchIndex& batch, Rows rows,
-                     const TensorView& x) {
+std::optional<RowForm> holds_quantized(const CudaState& state, const BatchIndex& batch, Rows rows,
+                                       const TensorView& x) {
   const QuantizedRows& held = state.quant.held;
-  return held.data != nullptr && held.data == x.data && held.stride == x.row_stride &&
-         held.cols == x.cols && held.count == row_count(batch, rows) &&
-         row_bound(batch, rows) <= held.rows;
+  const bool holds = held.data != nullptr && held.data == x.data && held.stride == x.row_stride &&
+                     held.cols == x.cols && held.count == row_count(batch, rows) &&
+                     row_bound(batch, rows) <= held.rows;
+  return holds ? std::optional(held.form) : std::nullopt;
 }
 
 void drop_quantized(CudaState& state, const TensorView& written) {

@@ -104,7 +104,7 @@ struct QuantMatmul {
   int32_t chunks;
   int32_t outputs;                ///< of this segment
   const std::byte* x;             ///< (rows of the round, chunks * 256) activation_byte
-  const ActivationBlock* blocks;  ///< (rows of the round, chunks * 8)
+  const ActivationBlock* blocks;  ///< (rows of the round, chunks * 8), or as RowForm says
   RowsView residual;              ///< data null: none
   RowsView out;                   ///< `out` and `residual` begin at the segment's first output
 };
@@ -115,11 +115,18 @@ template <DType kType>
 void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width);
 template <DType kType>
 void run_quant_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows);
+/// The same for types with super-blocks; run_super_tiles where the device has wgmma.
+template <DType kType>
+void run_super(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width);
+template <DType kType>
+void run_super_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows);
 
 inline constexpr int kFewRows = 8;  ///< widths of slices; 1 is another
 inline constexpr int kManyRows = 32;
 inline constexpr int kTileRows = 64;  ///< rows of a block of the kernels for many rows
 inline constexpr int kTileOutputs = 128;
+/// More rows of types with super-blocks than these take run_super_tiles.
+inline constexpr int kSuperTileFrom = 64;
 
 /// Whether slices of kManyRows compute a product of quantized weights faster than tiles: if there
 /// are so few tiles that most multiprocessors would have one or none. Products of fewer outputs

@@ -52,6 +52,14 @@ __device__ StoredScales load_scales(const std::byte* chunk, int output) {
   return out;
 }
 
+/// d and dmin of a super-block.
+__device__ inline float super_scale(const StoredScales& stored) {
+  return to_float(Half{static_cast<uint16_t>(stored.head)});
+}
+__device__ inline float super_min(const StoredScales& stored) {
+  return to_float(Half{static_cast<uint16_t>(stored.head >> 16)});
+}
+
 /// The scales of blocks 4 to 7 in the places of those of blocks 0 to 3.
 template <DType kType>
 __device__ StoredScales upper_half(const StoredScales& stored) {
@@ -69,6 +77,19 @@ __device__ StoredScales upper_half(const StoredScales& stored) {
   return out;
 }
 
+/// The integer of a scale, from its byte; for types with super-blocks.
+template <DType kType>
+__device__ int scale_integer(std::byte byte) {
+  const auto code = static_cast<int>(byte);
+  if constexpr (kType == DType::kQ2_K) return code & 15;
+  return quant_form(kType).has_min ? code : static_cast<int8_t>(code);
+}
+/// That of scale s of the chunk.
+template <DType kType>
+__device__ int scale_code(const StoredScales& stored, int s) {
+  return scale_integer<kType>(static_cast<std::byte>(byte_of(word_of(stored.first, s / 4), s % 4)));
+}
+
 /// Scale s of the chunk, which has 8, or 16 if there are two per block. Exact in f32.
 template <DType kType>
 __device__ float scale_of(const StoredScales& stored, int s) {
@@ -79,11 +100,7 @@ __device__ float scale_of(const StoredScales& stored, int s) {
   } else if constexpr (kForm.of_32) {
     return half_of(stored.first, s);
   } else {
-    const float d = to_float(Half{static_cast<uint16_t>(stored.head)});
-    int code = byte_of(word_of(stored.first, s / 4), s % 4);
-    if constexpr (kType == DType::kQ2_K) code &= 15;
-    if constexpr (!kForm.has_min) code = static_cast<int8_t>(code);
-    return d * static_cast<float>(code);
+    return super_scale(stored) * static_cast<float>(scale_code<kType>(stored, s));
   }
 }
 
@@ -93,10 +110,9 @@ __device__ float min_of(const StoredScales& stored, int s) {
   if constexpr (quant_form(kType).of_32) {
     return half_of(stored.second, s);
   } else {
-    const float dmin = to_float(Half{static_cast<uint16_t>(stored.head >> 16)});
     const int code = kType == DType::kQ2_K ? byte_of(word_of(stored.first, s / 4), s % 4) >> 4
                                            : byte_of(word_of(stored.first, 2 + s / 4), s % 4);
-    return -(dmin * static_cast<float>(code));
+    return -(super_min(stored) * static_cast<float>(code));
   }
 }
 

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
        c += step) {
     const float value = gated(in[c], in[width + c], activation);
     out.data[row * out.stride + c] = value;
-    if (quantized.values != nullptr) quantize_block(quantized, row, c / kWarp, value);
+    if (quantized.values != nullptr) quantize_value(quantized, row, c, value);
   }
 }
 

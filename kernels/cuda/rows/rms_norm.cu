@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int c = begin; c < cols; c += step) {
     const float value = in[c] * scale * (c == begin ? first_weight : weight[c]);
     to[c] = value;
-    if (quantized.values != nullptr) quantize_block(quantized, row, c / kWarp, value);
+    if (quantized.values != nullptr) quantize_value(quantized, row, c, value);
   }
 }
 

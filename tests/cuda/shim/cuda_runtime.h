@@ -158,10 +158,12 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   return out;
 }
 namespace hearth::shim {
-/// mma.m16n8k16 of int8: lane 4 g + t holds rows g (a0) and g + 8 (a1) of A at columns 4 t .. + 3,
-/// column g of B at rows 4 t .. + 3, and C at rows g, g + 8 and columns 2 t, 2 t + 1.
-inline void mma_s8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b,
-                   std::source_location where = std::source_location::current()) {
+/// mma.m16n8k16 of 8 bits, those of A signed or not: lane 4 g + t holds rows g (a0) and g + 8 (a1)
+/// of A at columns 4 t .. + 3, column g of B at rows 4 t .. + 3, and C at rows g, g + 8 and columns
+/// 2 t, 2 t + 1.
+template <typename A>
+void mma_8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b,
+           std::source_location where = std::source_location::current()) {
   const auto a = exchange(0xffffffffu, uint64_t{a1} << 32 | a0, where);
   const int g = lane() / 4;
   const int t = lane() % 4;
@@ -176,8 +178,7 @@ inline void mma_s8(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b,
     for (int k = 0; k < 4; ++k) {
       const auto column = static_cast<uint32_t>(all_b[4 * (2 * t + i % 2) + k]);
       for (int byte = 0; byte < 4; ++byte) {
-        sum += static_cast<int8_t>(rows[i / 2][k] >> 8 * byte) *
-               static_cast<int8_t>(column >> 8 * byte);
+        sum += static_cast<A>(rows[i / 2][k] >> 8 * byte) * static_cast<int8_t>(column >> 8 * byte);
       }
     }
     c[i] = sum;
@@ -330,7 +331,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 namespace hearth::shim {
 cudaError_t function_attributes();
-cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
+cudaError_t enqueue_launch(const void* kernel, const cudaLaunchConfig_t& config,
+                           std::function<void()> thread);
+/// Without it a kernel may have 48 KiB of dynamic shared memory.
+void set_most_shared(const void* kernel, int bytes);
 }  // namespace hearth::shim
 
 template <typename... Parameters>
@@ -339,10 +343,18 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Param
   return hearth::shim::function_attributes();
 }
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+template <typename... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute, int value) {
+  hearth::shim::set_most_shared(reinterpret_cast<const void*>(kernel), value);
+  return cudaSuccess;
+}
+
 /// Parameters are converted and copied during the call, as in a launch.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   std::tuple<Parameters...> packed(std::forward<Arguments>(arguments)...);
-  return hearth::shim::enqueue_launch(*config, [kernel, packed] { std::apply(kernel, packed); });
+  return hearth::shim::enqueue_launch(reinterpret_cast<const void*>(kernel), *config,
+                                      [kernel, packed] { std::apply(kernel, packed); });
 }

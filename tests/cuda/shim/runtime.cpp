@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <unordered_map>
 #include <vector>
 
 #include "tests/cuda/shim/block.h"
@@ -145,14 +146,20 @@ bool page_locked(const void* at) {
   return byte < it->first + it->second;
 }
 
-bool valid(const cudaLaunchConfig_t& config) {
+/// Per kernel, where it is not the usual.
+std::unordered_map<const void*, size_t>& most_shared() {
+  static std::unordered_map<const void*, size_t> bytes;
+  return bytes;
+}
+
+bool valid(const cudaLaunchConfig_t& config, size_t most_shared_bytes) {
   const auto positive = [](const dim3& d) { return d.x > 0 && d.y > 0 && d.z > 0; };
   // Blocks of whole warps in one dimension, which is all that hearth's kernels use and block.h
   // runs.
   return positive(config.gridDim) && positive(config.blockDim) && config.gridDim.x <= 0x7fffffffu &&
          config.gridDim.y <= 65535 && config.gridDim.z <= 65535 && config.blockDim.x <= 1024 &&
          config.blockDim.x % 32 == 0 && config.blockDim.y == 1 && config.blockDim.z == 1 &&
-         config.dynamicSmemBytes <= 48 * 1024;
+         config.dynamicSmemBytes <= most_shared_bytes;
 }
 
 cudaError_t run_grid(const cudaLaunchConfig_t& config, const std::function<void()>& thread) {
@@ -268,9 +275,16 @@ cudaError_t function_attributes() {
   return runtime().machine.image;
 }
 
-cudaError_t enqueue_launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
+void set_most_shared(const void* kernel, int bytes) {
+  most_shared()[kernel] = static_cast<size_t>(bytes);
+}
+
+cudaError_t enqueue_launch(const void* kernel, const cudaLaunchConfig_t& config,
+                           std::function<void()> thread) {
   SHIM_CALL();
-  if (!valid(config)) return cudaErrorInvalidConfiguration;
+  const auto most = most_shared().find(kernel);
+  if (!valid(config, most == most_shared().end() ? size_t{48} * 1024 : most->second))
+    return cudaErrorInvalidConfiguration;
   ++runtime().launches;
   enqueue(config.stream, [config, thread = std::move(thread)] { return run_grid(config, thread); });
   return cudaSuccess;
