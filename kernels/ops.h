@@ -337,10 +337,11 @@ struct AttentionArgs {
   PagedKv kv;    ///< num_heads is a multiple of its num_kv_heads
   int32_t num_heads;
   float scale;
-  int32_t window = 0;             ///< 0: none
-  float soft_cap = 0.0f;          ///< 0: none
-  const Weight* sinks = nullptr;  ///< kVector of num_heads
-  TensorView out;                 ///< (num_tokens, num_heads * v_dim)
+  int32_t window = 0;              ///< 0: none
+  float soft_cap = 0.0f;           ///< 0: none
+  const Weight* sinks = nullptr;   ///< kVector of num_heads
+  TensorView out;                  ///< (num_tokens, num_heads * v_dim)
+  const Weight* reader = nullptr;  ///< as in RmsNormArgs
 };
 
 /// kClampedSwish: x * sigmoid(1.702 x) of x = min(gate, 7), times clamp(up, -7, 7) + 1 in place of
@@ -587,11 +588,9 @@ class HostBuffer {
   void (*release_)(void*, void*) = nullptr;
 };
 
-struct ReferenceOptions {
-  bool super_inputs = false;  ///< x of types with super-blocks per 256 inputs, as on CUDA
-};
-/// The specification: scalar loops, double accumulation, one thread.
-OpTable reference_ops(const ReferenceOptions& options = {});
+/// The specification: scalar loops, double accumulation, one thread. `super_inputs`: x of types
+/// with super-blocks is quantized per 256 inputs, as on CUDA.
+OpTable reference_ops(bool super_inputs = false);
 
 /// What may be given up for speed. Exact: every table keeps batch invariance, as described above.
 /// Fast: for many rows a table may use a faster method in which values depend on the other rows.

@@ -62,17 +62,6 @@ __device__ inline void mma_s8_k32(int (&c)[4], const uint32_t (&a)[4], uint32_t 
 }
 
 /// d = c + A B, with the same c in every place.
-__device__ inline void mma_s8_k16_onto(int (&d)[4], int c, uint32_t a0, uint32_t a1, uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-      "{%7,%7,%7,%7};"
-      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a0), "r"(a1), "r"(b), "r"(c));
-#elif defined(HEARTH_CUDA_SHIM) || defined(__CUDA_ARCH__)
-  d[0] = d[1] = d[2] = d[3] = c;
-  mma_s8_k16(d, a0, a1, b);
-#endif
-}
 __device__ inline void mma_s8_k32_onto(int (&d)[4], int c, const uint32_t (&a)[4], uint32_t b0,
                                        uint32_t b1) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

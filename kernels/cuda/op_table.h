@@ -61,16 +61,19 @@ CudaMemoryUse cuda_memory_use(const OpTable& ops);
 /// Makes the table. Two rules of ops.h take a form that keeps a device busy with few rows, still
 /// batch invariant. First, a product's inputs are divided into eight parts, by the weight's shape
 /// alone; each part is its own chain, and the parts are added in ascending order. Second,
-/// attention's splits have 256 positions. Products of f16 and bf16 weights round x to the weights'
-/// type for the tensor cores: to f16, per 64 inputs, scaled by a power of two of their own so that
-/// nothing overflows; to bf16, as the sum of two. A chain has one step per 64 inputs, whose sum is
-/// computed by the tensor cores. Attention over KV of 16 or 8 bits, with head dimensions that are
-/// multiples of 16 up to 256, likewise takes its weights as f16 or as the sum of two bf16, and q as
-/// the sum of two; for q8_0, V becomes f16. The table uses one device, with one stream for the ops
-/// and one for copies alongside them (side_copies.h). Ops are asynchronous; `copy_to_host` and
-/// `synchronize` wait. Ops allocate nothing, so a step can be captured. Every CUDA error after this
-/// call stops the process with its reason, because a failed context cannot be trusted. Errors:
-/// those of cuda_probe, and kOutOfMemory.
+/// attention's splits have 256 positions. For types with super-blocks (Q2_K to Q6_K, IQ4_XS) x is
+/// quantized per 256 inputs, so that the sums over a super-block, integer scales included, are
+/// integers; a chain has one step per super-block (kernels/cuda/matmul/super_terms.cuh). Products
+/// of f16 and bf16 weights round x to the weights' type for the tensor cores: to f16, per 64
+/// inputs, scaled by a power of two of their own so that nothing overflows; to bf16, as the sum of
+/// two. A chain has one step per 64 inputs, whose sum is computed by the tensor cores. Attention
+/// over KV of 16 or 8 bits, with head dimensions that are multiples of 16 up to 256, likewise takes
+/// its weights as f16 or as the sum of two bf16, and q as the sum of two; for q8_0, V becomes f16.
+/// The table uses one device, with one stream for the ops and one for copies alongside them
+/// (side_copies.h). Ops are asynchronous; `copy_to_host` and `synchronize` wait. Ops allocate
+/// nothing, so a step can be captured. Every CUDA error after this call stops the process with its
+/// reason, because a failed context cannot be trusted. Errors: those of cuda_probe, and
+/// kOutOfMemory.
 ///
 /// Fast numerics: cuBLASLt computes products of more than kFastRows rows, with weights and x
 /// rounded to f16 or bf16 (kernels/cuda/matmul/fast.cuh). Products of f32 weights, of experts and

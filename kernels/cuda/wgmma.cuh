@@ -1,8 +1,8 @@
 #pragma once
 // Products of a warpgroup, four warps, on the tensor cores of compute capability 9.0: operand A in
 // registers, operand B in shared memory, both of 8 bits, sums in int32. PTX ISA, "Asynchronous
-// warpgroup level matrix instructions": wgmma.m64n128k32. A warp has 16 rows of A in the registers
-// of mma.m16n8k32; its sums are those of 16 tiles of 8 columns.
+// warpgroup level matrix instructions": wgmma.m64nNk32. A warp has 16 rows of A in the registers of
+// mma.m16n8k32; its sums are those of N / 8 tiles of 8 columns, N / 2 in each lane.
 //
 // Operand B without swizzle: core matrices of 8 columns and 16 bytes of K, 128 bytes each.
 //
@@ -18,8 +18,6 @@
 
 namespace hearth::kernels {
 
-inline constexpr int kWgmmaColumns = 128;
-inline constexpr int kWgmmaSums = kWgmmaColumns / 2;  ///< of a thread
 inline constexpr int kWarpgroup = 4 * kWarp;
 
 #if defined(HEARTH_HAS_WGMMA)
@@ -35,15 +33,23 @@ struct OperandB {
 inline OperandB operand_b(const std::byte* shared, int k_step, int column_step) {
   return {shared, k_step, column_step};
 }
+inline void arrive_and_wait(int barrier, unsigned threads,
+                            std::source_location where = std::source_location::current()) {
+  shim::named_barrier(barrier, threads, true, where);
+}
+inline void arrive(int barrier, unsigned threads,
+                   std::source_location where = std::source_location::current()) {
+  shim::named_barrier(barrier, threads, false, where);
+}
 inline void shared_writes_before_products() {}
 inline void begin_products() {}
 inline void commit_products() {}
 template <int kPending>
 void wait_for_products() {}
 
-template <bool kAdd>
-void multiply_u8_s8(int (&d)[kWgmmaSums], const uint32_t (&a)[4], const OperandB& b) {
-  for (int tile = 0; tile < kWgmmaColumns / 8; ++tile) {
+template <bool kAdd, int kSums>
+void multiply_u8_s8(int (&d)[kSums], const uint32_t (&a)[4], const OperandB& b) {
+  for (int tile = 0; tile < kSums / 4; ++tile) {
     int(&c)[4] = reinterpret_cast<int(&)[4]>(d[4 * tile]);
     if (!kAdd) c[0] = c[1] = c[2] = c[3] = 0;
     const std::byte* column = b.first + tile * b.column_step + thread_x() % kWarp * 4;
@@ -67,6 +73,14 @@ __device__ inline OperandB operand_b(const std::byte* shared, int k_step, int co
   return {(address & 0x3ffffu) >> 4 | static_cast<uint64_t>(k_step / 16) << 16 |
           static_cast<uint64_t>(column_step / 16) << 32};
 }
+/// Barriers of whole warps of a block, 1 to 15; `threads` of them reach one. The second does not
+/// wait.
+__device__ inline void arrive_and_wait(int barrier, unsigned threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ inline void arrive(int barrier, unsigned threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
 /// What this thread has written to shared memory comes before products of a later barrier.
 __device__ inline void shared_writes_before_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -83,22 +97,21 @@ __device__ inline void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// d = A B, or d += A B. Called by the whole warpgroup.
+/// d = A B, or d += A B, for 128 and for 32 columns. Called by the whole warpgroup.
 template <bool kAdd>
-__device__ inline void multiply_u8_s8(int (&d)[kWgmmaSums], const uint32_t (&a)[4],
-                                      const OperandB& b) {
+__device__ inline void multiply_u8_s8(int (&d)[64], const uint32_t (&a)[4], const OperandB& b) {
   // clang-format off
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8"
       " {%0,%1,%2,%3,%4,%5,%6,%7,"
-      "  %8,%9,%10,%11,%12,%13,%14,%15,"
-      "  %16,%17,%18,%19,%20,%21,%22,%23,"
-      "  %24,%25,%26,%27,%28,%29,%30,%31,"
-      "  %32,%33,%34,%35,%36,%37,%38,%39,"
-      "  %40,%41,%42,%43,%44,%45,%46,%47,"
-      "  %48,%49,%50,%51,%52,%53,%54,%55,"
-      "  %56,%57,%58,%59,%60,%61,%62,%63}, "
+      " %8,%9,%10,%11,%12,%13,%14,%15,"
+      " %16,%17,%18,%19,%20,%21,%22,%23,"
+      " %24,%25,%26,%27,%28,%29,%30,%31,"
+      " %32,%33,%34,%35,%36,%37,%38,%39,"
+      " %40,%41,%42,%43,%44,%45,%46,%47,"
+      " %48,%49,%50,%51,%52,%53,%54,%55,"
+      " %56,%57,%58,%59,%60,%61,%62,%63}, "
       "{%64,%65,%66,%67}, %68, add;\n}\n"
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
         "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
@@ -111,6 +124,21 @@ __device__ inline void multiply_u8_s8(int (&d)[kWgmmaSums], const uint32_t (&a)[
         "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]),
         "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]),
         "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0));
+  // clang-format on
+}
+template <bool kAdd>
+__device__ inline void multiply_u8_s8(int (&d)[16], const uint32_t (&a)[4], const OperandB& b) {
+  // clang-format off
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k32.s32.u8.s8"
+      " {%0,%1,%2,%3,%4,%5,%6,%7,"
+      " %8,%9,%10,%11,%12,%13,%14,%15}, "
+      "{%16,%17,%18,%19}, %20, add;\n}\n"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
+        "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
+        "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0));
   // clang-format on
 }

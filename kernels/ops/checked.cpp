@@ -227,7 +227,9 @@ void set_ops(OpTable& table) {
   table.kv_store = [](void* s, const KvStoreArgs& args) {
     run_op("kv_store", s, args, blocks_of(args), &OpTable::kv_store);
   };
-  table.attention = [](void* s, const AttentionArgs& args) {
+  table.attention = [](void* s, const AttentionArgs& given) {
+    AttentionArgs args = given;
+    args.reader = nullptr;
     run_op("attention", s, args, rows_of(args.out, tokens_of(args.batch)), &OpTable::attention,
            &AttentionArgs::sinks);
   };

@@ -8,7 +8,7 @@
 
 namespace hearth::kernels {
 
-OpTable reference_ops(const ReferenceOptions& options) {
+OpTable reference_ops(bool super_inputs) {
   OpTable table;
   const HostMemoryInfo memory = host_memory_info();
   table.device = {.kind = "reference",
@@ -30,7 +30,7 @@ OpTable reference_ops(const ReferenceOptions& options) {
   table.pack_weights = reference::pack_weights;
   table.embed = reference::embed;
   table.rms_norm = reference::rms_norm;
-  table.matmul = options.super_inputs ? reference::matmul_super : reference::matmul;
+  table.matmul = super_inputs ? reference::matmul_super : reference::matmul;
   table.add_bias = reference::add_bias;
   table.add_scaled = reference::add_scaled;
   table.soft_cap = reference::soft_cap;
@@ -48,7 +48,7 @@ OpTable reference_ops(const ReferenceOptions& options) {
   table.copy_blocks = reference::copy_blocks;
   table.draw = &reference::kDrawOps;
   table.moe_route = reference::moe_route;
-  table.moe_matmul = options.super_inputs ? reference::moe_matmul_super : reference::moe_matmul;
+  table.moe_matmul = super_inputs ? reference::moe_matmul_super : reference::moe_matmul;
   table.moe_combine = reference::moe_combine;
   return table;
 }

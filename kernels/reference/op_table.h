@@ -61,7 +61,7 @@ Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor>,
 void embed(void*, const EmbedArgs&);
 void rms_norm(void*, const RmsNormArgs&);
 void matmul(void*, const MatmulArgs&);
-void matmul_super(void*, const MatmulArgs&);  ///< ReferenceOptions::super_inputs
+void matmul_super(void*, const MatmulArgs&);  ///< x per 256 inputs
 void add_bias(void*, const AddBiasArgs&);
 void add_scaled(void*, const AddScaledArgs&);
 void soft_cap(void*, const SoftCapArgs&);

@@ -255,6 +255,7 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
   }
   norm_heads(s, q, s.weights.q_norm, {}, Moment::kAfterRope);
   scale_by_position(s, q);
+  const bool gated = c.gate_in_q || s.weights.attn_gate != nullptr;
   ops_.attention(state(), {.batch = &s.batch,
                            .group = s.spec.group,
                            .q = q,
@@ -264,7 +265,8 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
                            .window = s.spec.window,
                            .soft_cap = c.attention_soft_cap,
                            .sinks = s.weights.sinks.get(),
-                           .out = s.attn});
+                           .out = s.attn,
+                           .reader = gated ? nullptr : s.weights.attn_out.get()});
   if (c.gate_in_q) {
     ops_.encoder->sigmoid_gate(
         state(), {.batch = &s.batch, .x = s.attn, .gate = act_.gate.columns(0, q_width)});

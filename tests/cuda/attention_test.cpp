@@ -344,4 +344,42 @@ TEST_CASE("kv_store: a slot of -1 stores nothing") {
   CHECK(bytes == std::vector<unsigned char>(bytes.size(), 0xff));
 }
 
+TEST_CASE("attention: rows left quantized for the next product give the same bits") {
+  HEARTH_CUDA_TABLE(ops);
+  const Case c{.heads = 4, .head_dim = 128};
+  constexpr int64_t kCols = 4 * 128;
+  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
+    const auto weight = pack(ops, {random_tensor(60, type, 40, kCols)}, WeightRole::kMatmul);
+    for (const int32_t rows : {1, 9, 33}) {
+      CAPTURE(rows);
+      const std::vector<SeqPart> all = {{0, 0, 600 + rows}};  // three splits
+      const std::vector<SeqPart> part = {{0, 600, rows}};
+      Pool pool(ops, c, all);
+      pool.store(all);
+      const Step step(ops, part, pool.tables(), c.block_size);
+      const DeviceRows q(ops, step.bound(), kCols, token_rows(part, Stream::kQuery, kCols));
+      const DeviceRows attended(ops, step.bound(), kCols);
+      const DeviceRows out(ops, step.bound(), 40);
+      int64_t launches[2] = {};
+      std::vector<float> results[2];
+      for (const bool held : {false, true}) {
+        const int64_t before = runtime_counts() ? runtime_counts()->launches : 0;
+        ops.attention(ops.state.get(), {.batch = &step.batch(),
+                                        .q = q.view(),
+                                        .kv = pool.kv(),
+                                        .num_heads = c.heads,
+                                        .scale = 0.4f,
+                                        .out = attended.view(),
+                                        .reader = held ? weight.get() : nullptr});
+        ops.matmul(ops.state.get(), {&step.batch(), Rows::kTokens, attended.view(), weight.get(),
+                                     nullptr, out.view()});
+        results[held] = out.read(step.num_tokens());
+        if (runtime_counts()) launches[held] = runtime_counts()->launches - before;
+      }
+      CHECK(results[0] == results[1]);
+      if (runtime_counts()) CHECK(launches[1] == launches[0] - 1);
+    }
+  }
+}
+
 }  // namespace hearth::tests

@@ -23,20 +23,21 @@ constexpr int64_t kOutputs = 40;
 /// The ops of these tests: norm, activation and products over rows of one step.
 struct Parts {
   Parts(const OpTable& table, int32_t rows, DType type = DType::kQ8_0)
-      : ops(table),
+      : width(type == DType::kQ4_K || type == DType::kQ6_K ? 512 : kWidth),
+        ops(table),
         step(table, rows),
-        weight(pack(table, {random_tensor(1, type, kOutputs, kWidth)}, WeightRole::kMatmul)),
-        mixed(pack(
-            table,
-            {random_tensor(2, DType::kF16, 8, kWidth), random_tensor(3, DType::kQ4_0, 8, kWidth),
-             random_tensor(4, DType::kQ8_0, 8, kWidth)},
-            WeightRole::kMatmul)),
-        plain(pack(table, {random_tensor(5, DType::kF16, kOutputs, kWidth)}, WeightRole::kMatmul)),
+        weight(pack(table, {random_tensor(1, type, kOutputs, width)}, WeightRole::kMatmul)),
+        mixed(
+            pack(table,
+                 {random_tensor(2, DType::kF16, 8, width), random_tensor(3, DType::kQ4_0, 8, width),
+                  random_tensor(4, DType::kQ8_0, 8, width)},
+                 WeightRole::kMatmul)),
+        plain(pack(table, {random_tensor(5, DType::kF16, kOutputs, width)}, WeightRole::kMatmul)),
         narrow(pack(table, {random_tensor(6, DType::kQ8_0, kOutputs, 64)}, WeightRole::kMatmul)),
-        norm_weight(pack(table, {random_tensor(7, DType::kF32, 1, kWidth)}, WeightRole::kVector)),
-        x(table, step.bound(), kWidth, Random(8).floats(step.bound() * kWidth)),
-        gate_up(table, step.bound(), 2 * kWidth, Random(9).floats(step.bound() * 2 * kWidth)),
-        in(table, step.bound(), kWidth),
+        norm_weight(pack(table, {random_tensor(7, DType::kF32, 1, width)}, WeightRole::kVector)),
+        x(table, step.bound(), width, Random(8).floats(step.bound() * width)),
+        gate_up(table, step.bound(), 2 * width, Random(9).floats(step.bound() * 2 * width)),
+        in(table, step.bound(), width),
         out(table, step.bound(), kOutputs) {}
 
   void norm(const Weight* reader, Rows rows = Rows::kTokens) const {
@@ -54,6 +55,7 @@ struct Parts {
   /// All rows; the output rows of a smaller product keep their values.
   std::vector<float> read() const { return out.read(step.num_tokens()); }
 
+  int64_t width;
   const OpTable& ops;
   Step step;
   std::unique_ptr<Weight> weight, mixed, plain, narrow, norm_weight;
@@ -73,7 +75,7 @@ int64_t launches(const Body& body) {
 TEST_CASE("held rows: the same bits as without them, with one launch less") {
   HEARTH_CUDA_TABLE(ops);
   in_every_order([&] {
-    for (const DType type : {DType::kQ8_0, DType::kQ5_1}) {
+    for (const DType type : {DType::kQ8_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K}) {
       for (const int32_t rows : {1, 9, 70}) {
         CAPTURE(rows);
         const Parts p(ops, rows, type);

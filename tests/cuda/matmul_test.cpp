@@ -175,6 +175,22 @@ TEST_CASE("matmul: a row's value does not depend on the other rows") {
   }
 }
 
+TEST_CASE("matmul: many rows and outputs of types with super-blocks") {
+  HEARTH_CUDA_TABLE(ops);
+  // Enough tiles for the few multiprocessors of the shim's device; with mins and without.
+  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {
+    const std::vector<float> all = run(ops, {{type}, {260}, 768, 70});
+    for (const int32_t rows : {1, 40}) {
+      CAPTURE(rows);
+      CAPTURE(kernels::info(type).name);
+      const std::vector<float> few = run(ops, {{type}, {260}, 768, rows});
+      CHECK(std::equal(few.begin(), few.end(), all.begin()));
+    }
+  }
+  const Case c{{DType::kIQ4_XS}, {270}, 512, 66, true};
+  check_close(run(ops, c), run(reference_ops(), c), tolerance(c));
+}
+
 TEST_CASE("matmul: activations that are zero, tiny or not finite") {
   HEARTH_CUDA_TABLE(ops);
   const auto run_special = [](const OpTable& table, DType type) {

@@ -31,7 +31,7 @@ using kernels::WeightRole;
 
 Result<kernels::OpTable> table_under_test();
 /// The specification, with x quantized as on CUDA.
-inline kernels::OpTable reference_ops() { return kernels::reference_ops({.super_inputs = true}); }
+inline kernels::OpTable reference_ops() { return kernels::reference_ops(true); }
 /// What the shim counts; a device counts nothing.
 struct RuntimeCounts {
   int64_t launches = 0;        ///< of kernels

@@ -132,7 +132,7 @@ serve_clients() {
 # What a sanitizer or the profiler runs; run_on_device_test.sh checks that each names a case.
 sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'attention: a row*' 'matmul: joined*'
   'matmul: rows of 16*' 'moe_matmul: a row*' 'moe_matmul: types*' 'draw' 'best logits' 'rms_norm')
-profiled=(matmul_quant_row_kernel matmul_quant_tiles_kernel few_rows_kernel many_rows_kernel)
+profiled=(matmul_super_row_kernel matmul_super_tiles_kernel few_rows_kernel many_rows_kernel)
 
 do_step() {
   local filter tool kernel

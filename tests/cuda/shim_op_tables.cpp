@@ -92,7 +92,7 @@ const std::vector<NamedTable>& cpu_tables(int32_t) {
 }
 
 const OpTable& reference() {
-  static const OpTable table = reference_ops({.super_inputs = true});
+  static const OpTable table = reference_ops(true);
   return table;
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/kv_tiles.cuh"
+#include "kernels/cuda/matmul/quantize.cuh"
 #include "kernels/ops/encoder_kernels.h"
 
 namespace hearth::kernels {
@@ -10,31 +11,39 @@ namespace {
 /// From this number of rows on, one block per row fills the device, so partial results stay in the
 /// block.
 constexpr int kManyQueries = 64;
-constexpr int kMergeThreads = 128;
+constexpr int kMergeThreads = 128;  // of a head
+constexpr int kMergeHeads = 2;      // of a block: together a chunk of the product's inputs
 
-/// One block per (row, head), in rounds of one split per thread: the factors of all splits first,
-/// then each value's chain. The maximum so far is the same in whichever order it is found.
-__global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a) {
+/// One block per row and two heads, in rounds of one split per thread: the factors of all splits
+/// first, then each value's chain. The maximum so far is the same in whichever order it is found.
+__global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
+    merge_kernel(AttentionParams a, int num_heads, QuantTarget quantized) {
   after_previous_launch();
   const int row = a.first_row + block_x();
-  const int head = block_y();
+  const int half = thread_x() / kMergeThreads;
+  const bool there = block_y() * kMergeHeads + half < num_heads;
+  const int head = there ? block_y() * kMergeHeads + half : num_heads - 1;
   const int num_rows = *a.count;
   const int position = a.to_all ? 0 : a.positions[row];  // loaded along with the count
   if (row >= num_rows) return;
   const Seen seen = a.to_all ? seen_by(a, row) : seen_from(a, position);
   const int first = seen.begin / kSplit;
   const int num_splits = (seen.end - 1) / kSplit - first + 1;
-  const int thread = thread_x();
+  const int thread = thread_x() % kMergeThreads;
   const int lane = thread % kWarp;
   const int warp = thread / kWarp;
   const int head_dim = a.kv.v_dim;
   const int stride = head_dim + 2;
   const float* partial = partial_of(a, row, head, first);
 
-  __shared__ float keep[kMergeThreads];
-  __shared__ float add[kMergeThreads];
-  __shared__ float sums[kMergeThreads];
-  __shared__ float maxima[kMergeThreads / kWarp];
+  __shared__ float all_keep[kMergeHeads][kMergeThreads];
+  __shared__ float all_add[kMergeHeads][kMergeThreads];
+  __shared__ float all_sums[kMergeHeads][kMergeThreads];
+  __shared__ float all_maxima[kMergeHeads][kMergeThreads / kWarp];
+  float(&keep)[kMergeThreads] = all_keep[half];
+  float(&add)[kMergeThreads] = all_add[half];
+  float(&sums)[kMergeThreads] = all_sums[half];
+  float(&maxima)[kMergeThreads / kWarp] = all_maxima[half];
   constexpr int kValues = kMaxHeadDim / kMergeThreads;
   float total[kValues] = {};
   float sum = 0.0f;
@@ -92,7 +101,12 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams a)
   for (int i = 0; i < kValues; ++i) {
     const int d = thread + i * kMergeThreads;
     if (d >= head_dim) continue;
-    out[d] = finished(total[i], maximum, sum, a.sinks == nullptr ? nullptr : a.sinks + head);
+    const float value =
+        finished(total[i], maximum, sum, a.sinks == nullptr ? nullptr : a.sinks + head);
+    if (there) out[d] = value;
+    if (quantized.values != nullptr) {
+      quantize_value(quantized, row, block_y() * kMergeHeads * kMergeThreads + thread_x(), value);
+    }
   }
 }
 
@@ -143,12 +157,17 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   if (batch.num_tokens >= kManyQueries || params.max_splits == 1 || at_once == 0) {
     return attend(stream, args.kv.dtype, params, batch.num_tokens, batch.num_seqs, true);
   }
+  QuantTarget quantized{};
+  if (shape.v_dim == kMergeThreads && args.num_heads % kMergeHeads == 0) {
+    quantized = hold_quantized(state, batch, Rows::kTokens, args.out, args.reader);
+  }
   for (int64_t first = 0; first < batch.num_tokens; first += at_once) {
     params.first_row = static_cast<int32_t>(first);
     const auto rows =
         static_cast<int>(batch.num_tokens - first < at_once ? batch.num_tokens - first : at_once);
     attend(stream, args.kv.dtype, params, rows, batch.num_seqs, false);
-    HEARTH_LAUNCH(stream, merge_kernel, grid2(rows, args.num_heads), kMergeThreads, 0, params);
+    HEARTH_LAUNCH(stream, merge_kernel, grid2(rows, ceil_div(args.num_heads, kMergeHeads)),
+                  kMergeHeads * kMergeThreads, 0, params, args.num_heads, quantized);
   }
 }
 

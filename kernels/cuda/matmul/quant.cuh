@@ -1,9 +1,9 @@
 #pragma once
-// out = x w^T (+ residual) for quantized weights on the tensor cores: weights are operand A,
-// sixteen outputs at a time; rows of x are operand B, eight at a time. The instruction sums
-// integers, which is exact; the f32 chain per output, over blocks and over kParts parts in
-// ascending order, is the same in all kernels. So a row's value depends neither on the other rows
-// nor on which kernel ran.
+// out = x w^T (+ residual) for types with a scale per 32 weights (kernels/cuda/matmul/super.cuh has
+// those with super-blocks) on the tensor cores: weights are operand A, sixteen outputs at a time;
+// rows of x are operand B, eight at a time. The instruction sums integers, which is exact; the f32
+// chain per output, over blocks and over kParts parts in ascending order, is the same in all
+// kernels. So a row's value depends neither on the other rows nor on which kernel ran.
 //   matmul_quant_kernel         a block of warps computes one group of 16 outputs and up to 8 rows,
 //                               one warp per part: for few rows, when the whole device reads
 //                               weights
@@ -31,33 +31,24 @@ template <DType kType>
 __device__ void add_block(const ChunkShare<kType>& w, const uint32_t (&a)[4], int b, uint32_t b0,
                           uint32_t b1, const ColumnPair& x, float (&acc)[4]) {
   constexpr QuantForm kForm = quant_form(kType);
+  float sums[2];
+  int c[4];
 #pragma unroll
-  for (int s = 0; s < kForm.subs; ++s) {
-    float sums[2];
-    int c[4];
+  for (int j = 0; j < 2; ++j) {
+    const int sum = x.column[j].sum[0] + x.column[j].sum[1];
+    sums[j] = static_cast<float>(sum);
+    c[j] = c[2 + j] = -kForm.offset * sum;  // instead of subtracting the offset from every code
+  }
+  mma_s8_k32(c, a, b0, b1);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float scale = scale_of<kType>(w.scales[r], b);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int sum =
-          kForm.subs == 2 ? x.column[j].sum[s] : x.column[j].sum[0] + x.column[j].sum[1];
-      sums[j] = static_cast<float>(sum);
-      c[j] = c[2 + j] = -kForm.offset * sum;  // instead of subtracting the offset from every code
-    }
-    if constexpr (kForm.subs == 2) {
-      mma_s8_k16(c, a[2 * s], a[2 * s + 1], s == 0 ? b0 : b1);
-    } else {
-      mma_s8_k32(c, a, b0, b1);
-    }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float scale = scale_of<kType>(w.scales[r], kForm.subs * b + s);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float& to = acc[2 * r + j];
-        to = fmaf(static_cast<float>(c[2 * r + j]), x.column[j].d * scale, to);
-        if constexpr (kForm.has_min) {
-          const float min = min_of<kType>(w.scales[r], kForm.subs * b + s);
-          to = fmaf(x.column[j].d * sums[j], min, to);
-        }
+      float& to = acc[2 * r + j];
+      to = fmaf(static_cast<float>(c[2 * r + j]), x.column[j].d * scale, to);
+      if constexpr (kForm.has_min) {
+        to = fmaf(x.column[j].d * sums[j], min_of<kType>(w.scales[r], b), to);
       }
     }
   }

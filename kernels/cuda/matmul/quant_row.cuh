@@ -14,7 +14,7 @@ namespace hearth::kernels {
 
 /// Whether registers suffice for three blocks per multiprocessor with two chunks on their way.
 constexpr bool light_row(const QuantForm& form) {
-  return form.num_planes() <= 4 && form.scale_bytes < 32 && !(form.subs == 2 && form.has_min);
+  return form.num_planes() <= 4 && form.scale_bytes < 32;
 }
 
 /// A block of warps computes one group of 16 outputs, one warp per part; kAhead chunks of a warp
@@ -24,10 +24,8 @@ __global__ void __launch_bounds__(kParts* kWarp,
                                   kAhead == 1 || light_row(quant_form(kType)) ? 3 : 2)
     matmul_quant_row_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
-  constexpr int kSubs = quant_form(kType).subs;
   constexpr int kOffset = quant_form(kType).offset;
   constexpr bool kHasMin = quant_form(kType).has_min;
-  constexpr int kSums = kChunkBlocks * kSubs;  // of an output, per chunk
   constexpr int kHalfBlocks = kChunkBlocks / 2;
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
@@ -75,7 +73,7 @@ __global__ void __launch_bounds__(kParts* kWarp,
     residual = p.residual.data[slice.out(0) * p.residual.stride + own_output];
   }
 
-  __shared__ __align__(16) int sums[kParts][kGroupOutputs][kSums + 4];
+  __shared__ __align__(16) int sums[kParts][kGroupOutputs][kChunkBlocks + 4];
   float acc = 0;
 #pragma unroll 1
   for (int chunk = begin; chunk < end; ++chunk) {
@@ -88,7 +86,7 @@ __global__ void __launch_bounds__(kParts* kWarp,
       pairs[b] = load_as<uint4>(blocks + chunk * kChunkBlocks + 2 * b);
     }
 
-    int c[kSubs][4] = {};
+    int c[4] = {};
 #pragma unroll
     for (int b = 0; b < kChunkBlocks; ++b) {
       uint32_t a[4];
@@ -96,12 +94,7 @@ __global__ void __launch_bounds__(kParts* kWarp,
       const bool own = lane / 4 == b;
       const uint32_t b0 = own ? column.x : 0;
       const uint32_t b1 = own ? column.y : 0;
-      if constexpr (kSubs == 2) {
-        mma_s8_k16(c[0], a[0], a[1], b0);
-        mma_s8_k16(c[1], a[2], a[3], b1);
-      } else {
-        mma_s8_k32(c[0], a, b0, b1);
-      }
+      mma_s8_k32(c, a, b0, b1);
     }
 #pragma unroll
     for (int i = 1; i < kAhead; ++i) {
@@ -112,43 +105,36 @@ __global__ void __launch_bounds__(kParts* kWarp,
     __syncwarp();                                                // the sums before have been read
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      int* to = sums[part][lane / 4 + 8 * r] + lane % 4 * 2 * kSubs;
-      if constexpr (kSubs == 2) {
-        *reinterpret_cast<int4*>(to) = {c[0][2 * r], c[1][2 * r], c[0][2 * r + 1], c[1][2 * r + 1]};
-      } else {
-        *reinterpret_cast<int2*>(to) = {c[0][2 * r], c[0][2 * r + 1]};
-      }
+      int* to = sums[part][lane / 4 + 8 * r] + lane % 4 * 2;
+      *reinterpret_cast<int2*>(to) = {c[2 * r], c[2 * r + 1]};
     }
     __syncwarp();
 
     // The factors of the lane's blocks; then the chain, through the lower blocks and the upper.
-    constexpr int kOwn = kSums / 2;
-    const int* own = sums[part][output] + (upper ? kOwn : 0);
-    float product[kOwn], scale[kOwn];
-    [[maybe_unused]] float sum_of[kOwn], min[kOwn];
+    const int* own = sums[part][output] + (upper ? kHalfBlocks : 0);
+    float product[kHalfBlocks], scale[kHalfBlocks];
+    [[maybe_unused]] float sum_of[kHalfBlocks], min[kHalfBlocks];
 #pragma unroll
-    for (int at = 0; at < kOwn; ++at) {
-      const int b = at / kSubs;
+    for (int b = 0; b < kHalfBlocks; ++b) {
       const uint4& two = pairs[b / 2];
       const ActivationBlock block =
           b % 2 == 0 ? activation_block(two.x, two.y) : activation_block(two.z, two.w);
-      const int sum = kSubs == 2 ? block.sum[at % 2] : block.sum[0] + block.sum[1];
-      product[at] = static_cast<float>(own[at] - kOffset * sum);
-      scale[at] = block.d * scale_of<kType>(scales, at);
+      const int sum = block.sum[0] + block.sum[1];
+      product[b] = static_cast<float>(own[b] - kOffset * sum);
+      scale[b] = block.d * scale_of<kType>(scales, b);
       if constexpr (kHasMin) {
-        sum_of[at] = block.d * static_cast<float>(sum);
-        min[at] = min_of<kType>(scales, at);
+        sum_of[b] = block.d * static_cast<float>(sum);
+        min[b] = min_of<kType>(scales, b);
       }
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (half == 1) acc = __shfl_sync(kAllLanes, acc, output);
 #pragma unroll
-      for (int at = 0; at < kOwn; ++at) {
-        const int b = chunk * kChunkBlocks + half * kHalfBlocks + at / kSubs;
-        if (b >= p.num_blocks) break;
-        acc = fmaf(product[at], scale[at], acc);
-        if constexpr (kHasMin) acc = fmaf(sum_of[at], min[at], acc);
+      for (int b = 0; b < kHalfBlocks; ++b) {
+        if (chunk * kChunkBlocks + half * kHalfBlocks + b >= p.num_blocks) break;
+        acc = fmaf(product[b], scale[b], acc);
+        if constexpr (kHasMin) acc = fmaf(sum_of[b], min[b], acc);
       }
     }
     acc = __shfl_sync(kAllLanes, acc, output + kGroupOutputs);

@@ -12,17 +12,13 @@ namespace hearth::kernels {
 inline constexpr int kSliceOutputs = kShareOutputs;
 static_assert(kManyRows == kWarp);  // a lane prepares the terms of one
 
-/// Whether the ActivationBlocks are copied too; the terms of Q2_K leave no room.
-template <DType kType>
-inline constexpr bool kRawStaged = kMins<kType> < 2;
-
 /// A warp's shared memory: x and the terms of two blocks of inputs, and at the end its sums.
 template <DType kType>
 struct SliceMemory {
   static constexpr int kSumStride = kSliceOutputs + 4;  // lanes that store sums use all banks
   struct Staged {
     uint4 x[2][kManyRows * 4];  ///< of these two blocks and the next two, as operand B
-    uint4 raw[kRawStaged<kType> ? kManyRows : 0];  ///< ActivationBlocks of the next two
+    uint4 raw[kManyRows];       ///< ActivationBlocks of the next two
     RowTerms<kType> rows[2][kManyRows];
     ScaleTerms<kType> scales[2][kSliceOutputs];
   };
@@ -60,7 +56,6 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_quant_slices_kernel(Q
   const int num_tiles = (slice.num_rows + 7) / 8;
   // Where x of row `lane` begins, in units of 16 bytes.
   const int32_t own_row = row_of(lane) * (p.chunks * (kChunkInputs / 16));
-  uint4 raw;  // the lane's row of p.blocks, two of them
   const auto stage = [&](int pair) {
     // A lane copies 16 bytes, of both blocks, of every eighth row: with 8 bytes there are fewer
     // bank conflicts, and it is slower by a tenth.
@@ -73,11 +68,7 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_quant_slices_kernel(Q
     }
     // A quarter of the bytes of x.
     const auto* blocks = reinterpret_cast<const std::byte*>(p.blocks) + int64_t{own_row} * 4;
-    if constexpr (kRawStaged<kType>) {
-      start_copy<16>(&staged.raw[lane], blocks + 16 * pair);
-    } else {
-      raw = load_as<uint4>(blocks + 16 * pair);
-    }
+    start_copy<16>(&staged.raw[lane], blocks + 16 * pair);
   };
   if (begin < end) stage(begin * (kChunkBlocks / 2));
 
@@ -89,7 +80,7 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_quant_slices_kernel(Q
       const int first = chunk * kChunkBlocks + 2 * pair;
       if (first >= p.num_blocks) break;
       wait_for_all_copies();
-      if constexpr (kRawStaged<kType>) raw = staged.raw[lane];
+      const uint4 raw = staged.raw[lane];
       staged.rows[0][lane] = row_terms<kType>(raw.x, raw.y);
       staged.rows[1][lane] = row_terms<kType>(raw.z, raw.w);
       w.store_scales(pair, more, staged.scales, lane);

@@ -18,20 +18,14 @@ __device__ inline float sum_to_float(int based) {
   return __uint_as_float(static_cast<uint32_t>(based)) - 12582912.0f;
 }
 
+/// Floats of a row and block: d, then d times the sum that a min is multiplied with.
 template <DType kType>
-inline constexpr int kMins = quant_form(kType).has_min ? quant_form(kType).subs : 0;
-/// Floats of a row and block: d, then d times each sum that a min is multiplied with.
+inline constexpr int kRowFloats = quant_form(kType).has_min ? 2 : 1;
+/// Floats of an output and block: scale, then min.
 template <DType kType>
-inline constexpr int kRowFloats = kMins<kType> == 0   ? 1
-                                  : kMins<kType> == 1 ? 2
-                                                      : 4;
-/// Floats of an output and block: scale, then min, for each half that has its own.
-template <DType kType>
-inline constexpr int kScaleStep = quant_form(kType).has_min ? 2 : 1;
-template <DType kType>
-inline constexpr int kScaleFloats = kScaleStep<kType>* quant_form(kType).subs;
+inline constexpr int kScaleFloats = kRowFloats<kType>;
 
-/// One, two or four floats, loaded and stored at once.
+/// One or two floats, loaded and stored at once.
 template <int kCount>
 struct alignas(4 * kCount) Floats {
   float at[kCount];
@@ -63,15 +57,10 @@ __device__ RowTerms<kType> row_terms(uint32_t d_bits, uint32_t sums) {
   RowTerms<kType> out{};
   const float d = __uint_as_float(d_bits);
   out.at[0] = d;
-  if constexpr (kMins<kType> != 0) {
+  if constexpr (quant_form(kType).has_min) {
     const int low = static_cast<int16_t>(sums & 0xffffu);
     const int high = static_cast<int16_t>(sums >> 16);
-    if constexpr (kMins<kType> == 1) {
-      out.at[1] = d * static_cast<float>(low + high);
-    } else {
-      out.at[1] = d * static_cast<float>(low);
-      out.at[2] = d * static_cast<float>(high);
-    }
+    out.at[1] = d * static_cast<float>(low + high);
   }
   return out;
 }
@@ -79,13 +68,9 @@ __device__ RowTerms<kType> row_terms(uint32_t d_bits, uint32_t sums) {
 /// Block b of a chunk.
 template <DType kType>
 __device__ ScaleTerms<kType> scale_terms(const StoredScales& stored, int b) {
-  constexpr QuantForm kForm = quant_form(kType);
   ScaleTerms<kType> out;
-#pragma unroll
-  for (int s = 0; s < kForm.subs; ++s) {
-    out.at[kScaleStep<kType> * s] = scale_of<kType>(stored, kForm.subs * b + s);
-    if constexpr (kForm.has_min) out.at[2 * s + 1] = min_of<kType>(stored, kForm.subs * b + s);
-  }
+  out.at[0] = scale_of<kType>(stored, b);
+  if constexpr (quant_form(kType).has_min) out.at[1] = min_of<kType>(stored, b);
   return out;
 }
 
@@ -96,17 +81,12 @@ struct RowPair {
 
   __device__ explicit RowPair(const RowTerms<kType>* first) {
     constexpr int kFloats = kRowFloats<kType>;
-    if constexpr (kFloats == 4) {
-      load_floats<4>(first, row[0]);
-      load_floats<4>(first + 1, row[1]);
-    } else {
-      float both[2 * kFloats];
-      load_floats<2 * kFloats>(first, both);
+    float both[2 * kFloats];
+    load_floats<2 * kFloats>(first, both);
 #pragma unroll
-      for (int i = 0; i < kFloats; ++i) {
-        row[0][i] = both[i];
-        row[1][i] = both[kFloats + i];
-      }
+    for (int i = 0; i < kFloats; ++i) {
+      row[0][i] = both[i];
+      row[1][i] = both[kFloats + i];
     }
   }
 };
@@ -137,22 +117,14 @@ struct BlockOperand {
 template <DType kType>
 __device__ void add_products(const BlockOperand<kType>& w, uint32_t b0, uint32_t b1,
                              const RowPair<kType>& x, float (&acc)[4]) {
-  constexpr QuantForm kForm = quant_form(kType);
+  int c[4];
+  mma_s8_k32_onto(c, kSumBase, w.a, b0, b1);
 #pragma unroll
-  for (int s = 0; s < kForm.subs; ++s) {
-    int c[4];
-    if constexpr (kForm.subs == 2) {
-      mma_s8_k16_onto(c, kSumBase, w.a[2 * s], w.a[2 * s + 1], s == 0 ? b0 : b1);
-    } else {
-      mma_s8_k32_onto(c, kSumBase, w.a, b0, b1);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float(&row)[kRowFloats<kType>] = x.row[i % 2];
-      const float* scale = w.scale[i / 2] + kScaleStep<kType> * s;
-      acc[i] = fmaf(sum_to_float(c[i]), row[0] * scale[0], acc[i]);
-      if constexpr (kForm.has_min) acc[i] = fmaf(row[1 + s], scale[1], acc[i]);
-    }
+  for (int i = 0; i < 4; ++i) {
+    const float(&row)[kRowFloats<kType>] = x.row[i % 2];
+    const float* scale = w.scale[i / 2];
+    acc[i] = fmaf(sum_to_float(c[i]), row[0] * scale[0], acc[i]);
+    if constexpr (quant_form(kType).has_min) acc[i] = fmaf(row[1], scale[1], acc[i]);
   }
 }
 

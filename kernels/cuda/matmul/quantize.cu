@@ -39,7 +39,7 @@ QuantTarget target(CudaState& state, RowForm form, int64_t cols) {
 
 RowForm row_form(const CudaState& state, DType dtype, int64_t rows) {
   if (!is_super(dtype)) return RowForm::kBlocks;
-  return state.wgmma && rows > kSuperTileFrom ? RowForm::kTiles : RowForm::kChunks;
+  return state.wgmma && rows >= kSuperTilesFrom ? RowForm::kTiles : RowForm::kChunks;
 }
 
 void quantize_rows(CudaState& state, RowForm form, const int32_t* count, int32_t per_token,

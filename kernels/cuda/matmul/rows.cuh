@@ -104,7 +104,7 @@ struct QuantMatmul {
   int32_t chunks;
   int32_t outputs;                ///< of this segment
   const std::byte* x;             ///< (rows of the round, chunks * 256) activation_byte
-  const ActivationBlock* blocks;  ///< (rows of the round, chunks * 8), or as RowForm says
+  const ActivationBlock* blocks;  ///< (rows of the round, chunks * 8), or another RowForm
   RowsView residual;              ///< data null: none
   RowsView out;                   ///< `out` and `residual` begin at the segment's first output
 };
@@ -125,8 +125,8 @@ inline constexpr int kFewRows = 8;  ///< widths of slices; 1 is another
 inline constexpr int kManyRows = 32;
 inline constexpr int kTileRows = 64;  ///< rows of a block of the kernels for many rows
 inline constexpr int kTileOutputs = 128;
-/// More rows of types with super-blocks than these take run_super_tiles.
-inline constexpr int kSuperTileFrom = 64;
+/// From so many rows on, run_super_tiles is faster than slices.
+inline constexpr int kSuperTilesFrom = 24;
 
 /// Whether slices of kManyRows compute a product of quantized weights faster than tiles: if there
 /// are so few tiles that most multiprocessors would have one or none. Products of fewer outputs

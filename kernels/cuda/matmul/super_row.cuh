@@ -8,10 +8,15 @@
 
 namespace hearth::kernels {
 
-/// A block of warps computes one group of 16 outputs, one warp per part; two chunks of a warp are
-/// on their way.
+/// Blocks per multiprocessor.
 template <DType kType>
-__global__ void __launch_bounds__(kParts* kWarp, 3) matmul_super_row_kernel(QuantMatmul p) {
+inline constexpr int kRowBlocks = kType == DType::kQ3_K ? 2 : 3;
+
+/// A block of warps computes one group of 16 outputs, one warp per part; two chunks of a warp are
+/// on their way, or one where they take many registers.
+template <DType kType>
+__global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
+    matmul_super_row_kernel(QuantMatmul p) {
   constexpr QuantForm kForm = quant_form(kType);
   constexpr int kChunkBytes = kForm.chunk_bytes();
   constexpr int kSubs = kForm.subs;
@@ -51,11 +56,14 @@ __global__ void __launch_bounds__(kParts* kWarp, 3) matmul_super_row_kernel(Quan
   }
 
   // A lane loads a share of column lane / 4 of operand B.
+  // A lane loads a share of column lane / 4 of operand B.
   const int64_t row = known ? block_x() : slice.in(0);
   const std::byte* x =
       p.x + row * p.chunks * kChunkInputs + lane / 8 * 64 + lane % 4 * 16 + lane / 4 % 2 * 8;
   const auto* blocks = reinterpret_cast<const std::byte*>(p.blocks + row * p.chunks * kChunkBlocks +
                                                           (upper ? kHalfBlocks : 0));
+  uint2 next_column = {};
+  if (begin < end) next_column = load_as<uint2>(x + int64_t{begin} * kChunkInputs);
 
   const int64_t own_output = int64_t{blockIdx.y} * kGroupOutputs + thread_x();
   const bool stores = thread_x() < kGroupOutputs && own_output < p.outputs && slice.num_rows > 0;
@@ -70,12 +78,13 @@ __global__ void __launch_bounds__(kParts* kWarp, 3) matmul_super_row_kernel(Quan
   for (int chunk = begin; chunk < end; ++chunk) {
     const ChunkShare<kType>& w = next[0];
     const StoredScales scales = upper ? upper_half<kType>(next_scales[0]) : next_scales[0];
-    const auto column = load_as<uint2>(x + int64_t{chunk} * kChunkInputs);
+    const uint2 column = next_column;
+    if (chunk + 1 < end) next_column = load_as<uint2>(x + int64_t{chunk + 1} * kChunkInputs);
     const std::byte* own_blocks = blocks + chunk * (kChunkBlocks * sizeof(SuperActivation));
     const auto lower_pair = load_as<uint4>(own_blocks);
     const auto upper_pair = load_as<uint4>(own_blocks + 16);
 
-    int c[kSubs][4] = {};
+    int c[2][4] = {};  // of sub-blocks, or of every other block
 #pragma unroll
     for (int b = 0; b < kChunkBlocks; ++b) {
       uint32_t a[4];
@@ -87,8 +96,12 @@ __global__ void __launch_bounds__(kParts* kWarp, 3) matmul_super_row_kernel(Quan
         mma_s8_k16(c[0], a[0], a[1], b0);
         mma_s8_k16(c[1], a[2], a[3], b1);
       } else {
-        mma_s8_k32(c[0], a, b0, b1);
+        mma_s8_k32(c[b % 2], a, b0, b1);
       }
+    }
+    if constexpr (kSubs == 1) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[0][i] += c[1][i];
     }
 #pragma unroll
     for (int i = 1; i < kAhead; ++i) {

@@ -33,6 +33,38 @@ struct SuperSliceMemory {
   };
 };
 
+/// Adds the warps' parts in ascending order and stores the sums. Each warp's sums take the place of
+/// what it staged.
+template <DType kType>
+__device__ void store_slice(const QuantMatmul& p, const RowSlice& slice,
+                            SuperSliceMemory<kType>* memory,
+                            const float (&acc)[kManyRows / 8][kSuperGroups<kType>][4]) {
+  constexpr int kStride = SuperSliceMemory<kType>::kSumStride;
+  constexpr int kOutputs = kSuperOutputs<kType>;
+  const int lane = thread_x() % kWarp;
+  const int part = thread_x() / kWarp;
+#pragma unroll
+  for (int tile = 0; tile < kManyRows / 8; ++tile) {
+#pragma unroll
+    for (int i = 0; i < kSuperGroups<kType>; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int n = 8 * tile + 2 * (lane % 4) + j % 2;
+        memory[part].sums[n * kStride + i * kGroupOutputs + lane / 4 + j / 2 * 8] = acc[tile][i][j];
+      }
+    }
+  }
+  __syncthreads();
+  const int64_t output = int64_t{block_y()} * kOutputs + thread_x() % kOutputs;
+  if (output >= p.outputs) return;
+  for (int n = thread_x() / kOutputs; n < slice.num_rows; n += kParts * kWarp / kOutputs) {
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < kParts; ++k) sum += memory[k].sums[n * kStride + thread_x() % kOutputs];
+    store_output(p, slice.out(n), output, sum);
+  }
+}
+
 template <DType kType>
 __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_super_slices_kernel(QuantMatmul p) {
   constexpr QuantForm kForm = quant_form(kType);
@@ -127,15 +159,7 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_super_slices_kernel(Q
           w[i].codes(b, a);
           if (b % 2 == 1) w[i].replace_bits(planes(i), pair, more);
           int scales[2][kForm.subs];
-#pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const std::byte* bytes =
-                chunk_scales[i] + kForm.scales_at() + (lane / 4 + 8 * r) * kForm.scale_bytes;
-#pragma unroll
-            for (int s = 0; s < kForm.subs; ++s) {
-              scales[r][s] = scale_integer<kType>(bytes[kForm.subs * b + s]);
-            }
-          }
+          load_integers<kType>(chunk_scales[i], b, scales);
 #pragma unroll
           for (int tile = 0; tile < kTiles; ++tile) {
             if (tile >= num_tiles) break;
@@ -164,53 +188,14 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_super_slices_kernel(Q
       }
 #pragma unroll
       for (int i = 0; i < kSuperGroups<kType>; ++i) {
-        int weighed[4] = {};
-        if constexpr (kWeighsSums<kType>) {
-          uint32_t weights[2];
-#pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const auto integers = load_as<uint4>(chunk_scales[i] + kForm.scales_at() +
-                                                 (lane / 4 + 8 * r) * kForm.scale_bytes);
-            weights[r] = sum_weights<kType>(integers, lane % 4);
-          }
-          weigh_sums(weights, sums, weighed);
-        }
-        const StoredScales heads[2] = {load_head<kType>(chunk_scales[i], lane / 4),
-                                       load_head<kType>(chunk_scales[i], lane / 4 + 8)};
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float& to = acc[tile][i][j];
-          to = add_super<kType>(to, total[tile][i][j], weighed[j], dx[j % 2],
-                                super_scale(heads[j / 2]), super_min(heads[j / 2]));
-        }
+        add_chunk<kType>(chunk_scales[i], sums, dx, total[tile][i], acc[tile][i]);
       }
     }
     __syncwarp();  // the scales have been read
     at += kChunkUnits;
   }
 
-  constexpr int kStride = SuperSliceMemory<kType>::kSumStride;
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < kSuperGroups<kType>; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int n = 8 * tile + 2 * (lane % 4) + j % 2;
-        memory[part].sums[n * kStride + i * kGroupOutputs + lane / 4 + j / 2 * 8] = acc[tile][i][j];
-      }
-    }
-  }
-  __syncthreads();
-  constexpr int kOutputs = kSuperOutputs<kType>;
-  const int64_t output = int64_t{block_y()} * kOutputs + thread_x() % kOutputs;
-  if (output >= p.outputs) return;
-  for (int n = thread_x() / kOutputs; n < slice.num_rows; n += kParts * kWarp / kOutputs) {
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < kParts; ++k) sum += memory[k].sums[n * kStride + thread_x() % kOutputs];
-    store_output(p, slice.out(n), output, sum);
-  }
+  store_slice<kType>(p, slice, memory, acc);
 }
 
 template <DType kType>

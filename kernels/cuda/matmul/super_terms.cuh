@@ -90,4 +90,53 @@ __device__ void add_products(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, c
   }
 }
 
+/// The integers of block b of outputs lane / 4 and lane / 4 + 8, from what a chunk has before its
+/// planes.
+template <DType kType>
+__device__ void load_integers(const std::byte* scales, int b,
+                              int (&to)[2][quant_form(kType).subs]) {
+  constexpr QuantForm kForm = quant_form(kType);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const std::byte* bytes = scales + kForm.scales_at() + kForm.subs * b +
+                             (thread_x() % kWarp / 4 + 8 * r) * kForm.scale_bytes;
+#pragma unroll
+    for (int s = 0; s < kForm.subs; ++s) to[r][s] = scale_integer<kType>(bytes[s]);
+  }
+}
+
+/// What multiplies the sums of sub-blocks 4 t to 4 t + 3 of these outputs.
+template <DType kType>
+__device__ void load_sum_weights(const std::byte* scales, uint32_t (&to)[2]) {
+  constexpr QuantForm kForm = quant_form(kType);
+  const int lane = thread_x() % kWarp;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const auto integers =
+        load_as<uint4>(scales + kForm.scales_at() + (lane / 4 + 8 * r) * kForm.scale_bytes);
+    to[r] = sum_weights<kType>(integers, lane % 4);
+  }
+}
+
+/// One step of the chains of 16 outputs and 8 rows. `sums`: of row lane / 4, sub-blocks 4 t to 4 t
+/// + 3; `dx`: of rows 2 t and 2 t + 1.
+template <DType kType>
+__device__ void add_chunk(const std::byte* scales, const SumBytes& sums, const float (&dx)[2],
+                          const int (&total)[4], float (&acc)[4]) {
+  const int output = thread_x() % kWarp / 4;
+  int weighed[4] = {};
+  if constexpr (kWeighsSums<kType>) {
+    uint32_t weights[2];
+    load_sum_weights<kType>(scales, weights);
+    weigh_sums(weights, sums, weighed);
+  }
+  const StoredScales heads[2] = {load_head<kType>(scales, output),
+                                 load_head<kType>(scales, output + 8)};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    acc[j] = add_super<kType>(acc[j], total[j], weighed[j], dx[j % 2], super_scale(heads[j / 2]),
+                              super_min(heads[j / 2]));
+  }
+}
+
 }  // namespace hearth::kernels

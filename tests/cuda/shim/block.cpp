@@ -27,7 +27,7 @@ namespace context = boost::context::detail;
 constexpr size_t kStackBytes = 64 * 1024;
 constexpr size_t kGuardBytes = 4096;
 
-enum class State { kReady, kAtBarrier, kAtExchange, kDone };
+enum class State { kReady, kAtBarrier, kAtNamedBarrier, kAtExchange, kDone };
 
 struct Site {
   const char* file = "";
@@ -57,6 +57,12 @@ struct Warp {
   int turn = 0;
   unsigned arrived = 0;
   Site site;  // of those that arrived
+};
+
+/// bar.sync and bar.arrive with a number of threads.
+struct NamedBarrier {
+  unsigned arrived = 0;
+  std::vector<uint32_t> waiting;
 };
 
 /// Threads that can run: a ring in which each stands at most once.
@@ -90,6 +96,7 @@ class Ready {
 struct Block {
   std::vector<Fiber> fibers;  // grows to the widest block so far; stacks are reused
   std::vector<Warp> warps;
+  NamedBarrier named[16];
   Ready ready;
   Order* order = nullptr;
   size_t num_threads = 0;
@@ -247,6 +254,12 @@ std::string stuck() {
                          text(fiber.site), b.warps[i / 32].arrived, i / 32);
     }
   }
+  for (uint32_t i = 0; i < b.num_threads; ++i) {
+    const Fiber& fiber = b.fibers[i];
+    if (fiber.state == State::kAtNamedBarrier) {
+      return fmt::format("barrier at {} is reached by too few threads", text(fiber.site));
+    }
+  }
   return "no thread can run";
 }
 
@@ -261,6 +274,7 @@ void prepare(const cudaLaunchConfig_t& config, uint3 block_idx,
   b.thread = &thread;
   b.failure.clear();
   b.warps.assign(b.num_threads / 32, Warp{});
+  for (NamedBarrier& named : b.named) named = {};
   b.ready.reset(b.num_threads);
   // A new vector each time: AddressSanitizer guards its exact size. All bits set is NaN.
   b.shared = std::vector<std::byte>(config.dynamicSmemBytes, std::byte{0xff});
@@ -287,6 +301,19 @@ void* dynamic_shared_memory() { return the_block.shared.data(); }
 void sync_threads(const std::source_location& where) {
   ++the_block.num_at_barrier;
   wait(State::kAtBarrier, site_of(where));
+}
+
+void named_barrier(int index, unsigned threads, bool waits, const std::source_location& where) {
+  Block& b = the_block;
+  NamedBarrier& named = b.named[index];
+  if (++named.arrived < threads) {
+    if (!waits) return;
+    named.waiting.push_back(running);
+    return wait(State::kAtNamedBarrier, site_of(where));
+  }
+  const std::vector<uint32_t> released = std::move(named.waiting);
+  named = {};
+  for (const uint32_t index_of_thread : released) make_ready(index_of_thread);
 }
 
 void wait_for_previous() { ++the_block.num_waited; }

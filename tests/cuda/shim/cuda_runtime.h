@@ -56,6 +56,8 @@ namespace hearth::shim {
 
 void* dynamic_shared_memory();
 void sync_threads(const std::source_location& where);
+/// A barrier that `threads` of the block reach, some of which do not wait.
+void named_barrier(int index, unsigned threads, bool waits, const std::source_location& where);
 /// Counts the thread: where a launch has attributes, as all of hearth's have, each thread must wait
 /// once for the launch before, also in launches that do not overlap it.
 void wait_for_previous();
