@@ -130,6 +130,26 @@ void write_scored(Input* input, const TestVocab& v, Metadata* out) {
   special_ids(input, out);
 }
 
+/// Merges in the order of their ranks, most of tokens whose join is one too.
+void write_listed(Input* input, Metadata* out) {
+  TestVocab v = scored(input);
+  std::vector<std::string> merges;
+  for (int i = input->number(0, 20); i > 0; --i) {
+    if (v.tokens.empty() || input->rarely()) {
+      merges.push_back(input->text(8));
+      continue;
+    }
+    const auto token = [&] {
+      return v.tokens[static_cast<size_t>(input->number(0, static_cast<int>(v.tokens.size()) - 1))];
+    };
+    const std::string left = token(), right = token();
+    merges.push_back(left + " " + right);
+    if (!input->rarely()) v.add(left + right, 0, 1);
+  }
+  out->strings("merges", merges);
+  write_scored(input, v, out);
+}
+
 void write_bpe(Input* input, Metadata* out) {
   constexpr std::string_view kRules[] = {"default", "gpt-2",        "llama-bpe",      "starcoder",
                                          "falcon",  "qwen2",        "qwen35",         "tekken",
@@ -196,7 +216,8 @@ std::vector<int32_t> charsmap(Input* input) {
 
 GgufWriter vocabulary(Input* input) {
   Metadata out(input);
-  switch (input->number(0, 4)) {
+  // A new kind takes a free number, so that inputs found before keep their kind.
+  switch (input->number(0, 9)) {
     case 0:
       out.string("model", input->rarely() ? "nonesuch" : "llama");
       write_scored(input, scored(input), &out);
@@ -214,6 +235,10 @@ GgufWriter vocabulary(Input* input) {
     case 3:
       out.string("model", "plamo2");
       write_scored(input, scored(input), &out);
+      break;
+    case 4:
+      out.string("model", "gemma4");
+      write_listed(input, &out);
       break;
     default:
       out.string("model", "t5");
