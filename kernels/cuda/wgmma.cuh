@@ -24,6 +24,8 @@ inline constexpr int kWarpgroup = 4 * kWarp;
 
 #if defined(HEARTH_CUDA_SHIM)
 
+// The tests' replacement: a product has ended on return. What each function is for stands below.
+
 struct OperandB {
   const std::byte* first;
   int k_step;

@@ -8,7 +8,7 @@
 
 namespace hearth::kernels {
 
-/// Blocks per multiprocessor.
+/// Blocks per multiprocessor: three, where registers suffice.
 template <DType kType>
 inline constexpr int kRowBlocks = kType == DType::kQ3_K ? 2 : 3;
 
@@ -55,7 +55,6 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
     load_first();
   }
 
-  // A lane loads a share of column lane / 4 of operand B.
   // A lane loads a share of column lane / 4 of operand B.
   const int64_t row = known ? block_x() : slice.in(0);
   const std::byte* x =

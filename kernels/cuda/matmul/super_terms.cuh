@@ -4,8 +4,8 @@
 // integers, exact in any order, and the f32 chain has one step per chunk:
 //   total   = sum over sub-blocks of scale * sum(code * q)
 //   minimum = sum over sub-blocks of min * sum(q)
-//   acc = fma(float(total), dx * d, acc);  with mins also  acc = fma(float(minimum), -(dx * dmin),
-//   acc)
+//   acc = fma(float(total), dx * d, acc)
+//   acc = fma(float(minimum), -(dx * dmin), acc)    only types with mins
 // Sums of q are bytes, 32 * high + low, so that dot products and tensor cores take them.
 
 #include "kernels/cuda/matmul/rows.cuh"
@@ -41,7 +41,8 @@ __device__ uint32_t sum_weights(const uint4& words, int t) {
   }
 }
 
-/// One step of a chain. `dx`: of the row; `stored`: of the output.
+/// One step of a chain. `weighed`: the sums of q times the output's mins, or times its scales where
+/// codes have an offset, which is subtracted here; `dx`: of the row; `d`, `dmin`: of the output.
 template <DType kType>
 __device__ float add_super(float acc, int total, int weighed, float dx, float d, float dmin) {
   constexpr QuantForm kForm = quant_form(kType);

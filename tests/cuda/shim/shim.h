@@ -3,7 +3,7 @@
 // around them are compiled as C++ against the headers of this folder and linked to it in place of
 // the CUDA runtime, so `cuda_ops()` fills a whole table without a GPU.
 //
-// Every CUDA thread is a fiber; one block runs at a time. A fiber runs until __syncthreads or a
+// Every CUDA thread is a fiber; one block runs at a time. A fiber runs until a barrier or a
 // warp operation, and goes on when the block (the warp's 32 lanes) has arrived. The order in which
 // fibers and blocks run comes from a seed: a missing barrier shows as a result that depends on it.
 // Reported as a failed launch, with a sentence in `last_failure`: barriers that only a part of the
