@@ -1,8 +1,9 @@
 #pragma once
 // Products of a warpgroup, four warps, on the tensor cores of compute capability 9.0: operand A in
-// registers, operand B in shared memory, both of 8 bits, sums in int32. PTX ISA, "Asynchronous
-// warpgroup level matrix instructions": wgmma.m64nNk32. A warp has 16 rows of A in the registers of
-// mma.m16n8k32; its sums are those of N / 8 tiles of 8 columns, N / 2 in each lane.
+// registers, operand B in shared memory; both of 8 bits with sums in int32, or of f16 or bf16 with
+// sums in f32. PTX ISA, "Asynchronous warpgroup level matrix instructions": wgmma.m64nNk32 and
+// m64nNk16. A warp has 16 rows of A in the registers of mma.m16n8k32 or m16n8k16; its sums are
+// those of N / 8 tiles of 8 columns, N / 2 in each lane.
 //
 // Operand B without swizzle: core matrices of 8 columns and 16 bytes of K, 128 bytes each.
 //
@@ -59,6 +60,15 @@ void multiply_u8_s8(int (&d)[kSums], const uint32_t (&a)[4], const OperandB& b) 
     shim::mma_8<uint8_t>(c, a[2], a[3], load_as<uint32_t>(column + b.k_step));
   }
 }
+template <typename T, bool kAdd, int kSums>
+void multiply_k16(float (&d)[kSums], const uint32_t (&a)[4], const OperandB& b) {
+  for (int tile = 0; tile < kSums / 4; ++tile) {
+    float(&c)[4] = reinterpret_cast<float(&)[4]>(d[4 * tile]);
+    if (!kAdd) c[0] = c[1] = c[2] = c[3] = 0;
+    const std::byte* column = b.first + tile * b.column_step + thread_x() % kWarp * 4;
+    mma_k16<T>(c, a, load_as<uint32_t>(column), load_as<uint32_t>(column + b.k_step));
+  }
+}
 
 #else
 
@@ -99,10 +109,19 @@ __device__ inline void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// clang-format off
+#define HEARTH_SUMS_8(kind, i) \
+  kind(d[i]), kind(d[i + 1]), kind(d[i + 2]), kind(d[i + 3]), \
+  kind(d[i + 4]), kind(d[i + 5]), kind(d[i + 6]), kind(d[i + 7])
+#define HEARTH_SUMS_16(kind) HEARTH_SUMS_8(kind, 0), HEARTH_SUMS_8(kind, 8)
+#define HEARTH_SUMS_32(kind) HEARTH_SUMS_16(kind), HEARTH_SUMS_8(kind, 16), HEARTH_SUMS_8(kind, 24)
+#define HEARTH_SUMS_64(kind) \
+  HEARTH_SUMS_32(kind), HEARTH_SUMS_8(kind, 32), HEARTH_SUMS_8(kind, 40), \
+  HEARTH_SUMS_8(kind, 48), HEARTH_SUMS_8(kind, 56)
+
 /// d = A B, or d += A B, for 128 and for 32 columns. Called by the whole warpgroup.
 template <bool kAdd>
 __device__ inline void multiply_u8_s8(int (&d)[64], const uint32_t (&a)[4], const OperandB& b) {
-  // clang-format off
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8"
@@ -115,35 +134,64 @@ __device__ inline void multiply_u8_s8(int (&d)[64], const uint32_t (&a)[4], cons
       " %48,%49,%50,%51,%52,%53,%54,%55,"
       " %56,%57,%58,%59,%60,%61,%62,%63}, "
       "{%64,%65,%66,%67}, %68, add;\n}\n"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
-        "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
-        "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]),
-        "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]),
-        "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]),
-        "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]),
-        "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]),
-        "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]),
-        "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]),
-        "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]),
-        "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
+      : HEARTH_SUMS_64("+r")
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0));
-  // clang-format on
 }
 template <bool kAdd>
 __device__ inline void multiply_u8_s8(int (&d)[16], const uint32_t (&a)[4], const OperandB& b) {
-  // clang-format off
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %21, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n32k32.s32.u8.s8"
       " {%0,%1,%2,%3,%4,%5,%6,%7,"
       " %8,%9,%10,%11,%12,%13,%14,%15}, "
       "{%16,%17,%18,%19}, %20, add;\n}\n"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
-        "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
-        "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
+      : HEARTH_SUMS_16("+r")
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0));
-  // clang-format on
 }
+#define HEARTH_MULTIPLY_64(type) \
+  asm volatile( \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n" \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,"\
+      " %8,%9,%10,%11,%12,%13,%14,%15,"\
+      " %16,%17,%18,%19,%20,%21,%22,%23,"\
+      " %24,%25,%26,%27,%28,%29,%30,%31,"\
+      " %32,%33,%34,%35,%36,%37,%38,%39,"\
+      " %40,%41,%42,%43,%44,%45,%46,%47,"\
+      " %48,%49,%50,%51,%52,%53,%54,%55,"\
+      " %56,%57,%58,%59,%60,%61,%62,%63}, " \
+      "{%64,%65,%66,%67}, %68, add, 1, 1, 0;\n}\n" \
+      : HEARTH_SUMS_64("+f") \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0))
+#define HEARTH_MULTIPLY_32(type) \
+  asm volatile( \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n" \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,"\
+      " %8,%9,%10,%11,%12,%13,%14,%15,"\
+      " %16,%17,%18,%19,%20,%21,%22,%23,"\
+      " %24,%25,%26,%27,%28,%29,%30,%31}, " \
+      "{%32,%33,%34,%35}, %36, add, 1, 1, 0;\n}\n" \
+      : HEARTH_SUMS_32("+f") \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0))
+/// The same for T = Half, BFloat16, and 128 and 64 columns.
+template <typename T, bool kAdd>
+__device__ inline void multiply_k16(float (&d)[64], const uint32_t (&a)[4], const OperandB& b) {
+  if constexpr (std::is_same_v<T, Half>) HEARTH_MULTIPLY_64("f16");
+  else HEARTH_MULTIPLY_64("bf16");
+}
+template <typename T, bool kAdd>
+__device__ inline void multiply_k16(float (&d)[32], const uint32_t (&a)[4], const OperandB& b) {
+  if constexpr (std::is_same_v<T, Half>) HEARTH_MULTIPLY_32("f16");
+  else HEARTH_MULTIPLY_32("bf16");
+}
+#undef HEARTH_MULTIPLY_32
+#undef HEARTH_MULTIPLY_64
+#undef HEARTH_SUMS_64
+#undef HEARTH_SUMS_32
+#undef HEARTH_SUMS_16
+#undef HEARTH_SUMS_8
+// clang-format on
 
 #endif
 #endif
