@@ -16,6 +16,8 @@ constexpr int kMergeHeads = 2;      // of a block: together a chunk of the produ
 
 /// One block per row and two heads, in rounds of one split per thread: the factors of all splits
 /// first, then each value's chain. The maximum so far is the same in whichever order it is found.
+/// `kValues`: of a head, per thread.
+template <int kValues>
 __global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
     merge_kernel(AttentionParams a, int num_heads, QuantTarget quantized) {
   after_previous_launch();
@@ -44,13 +46,28 @@ __global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
   float(&add)[kMergeThreads] = all_add[half];
   float(&sums)[kMergeThreads] = all_sums[half];
   float(&maxima)[kMergeThreads / kWarp] = all_maxima[half];
-  constexpr int kValues = kMaxHeadDim / kMergeThreads;
   float total[kValues] = {};
   float sum = 0.0f;
   float maximum = -INFINITY;
+#pragma unroll 1
   for (int begin = 0; begin < num_splits; begin += kMergeThreads) {
     const int count = num_splits - begin < kMergeThreads ? num_splits - begin : kMergeThreads;
     const float* from = partial + int64_t{begin} * stride;
+    // Values of kAtOnce splits are on their way together, the first while factors are computed.
+    constexpr int kAtOnce = 16;
+    float next[kValues][kAtOnce];
+    const auto load = [&](int group) {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        const int d = thread + i * kMergeThreads;
+        const float* value = from + int64_t{group} * stride + d;
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (d < head_dim && j < count - group) next[i][j] = value[int64_t{j} * stride];
+        }
+      }
+    };
+    load(0);
     float own = -INFINITY;
     if (thread < count) {
       own = from[int64_t{thread} * stride + head_dim];
@@ -74,24 +91,24 @@ __global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
     keep[thread] = with.keep;
     add[thread] = with.add;
     __syncthreads();
+#pragma unroll 1
+    for (int group = 0; group < count; group += kAtOnce) {
+      float values[kValues][kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const int d = thread + i * kMergeThreads;
-      if (d >= head_dim) continue;
-      constexpr int kAtOnce = 32;
-      for (int group = 0; group < count; group += kAtOnce) {
-        float values[kAtOnce];
+      for (int i = 0; i < kValues; ++i) {
 #pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          if (group + j < count) values[j] = from[int64_t{group + j} * stride + d];
+        for (int j = 0; j < kAtOnce; ++j) values[i][j] = next[i][j];
+      }
+      if (group + kAtOnce < count) load(group + kAtOnce);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int s = group + j;
+        if (s >= count) break;
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) {
+          total[i] = fmaf(values[i][j], add[s], total[i] * keep[s]);
         }
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
-          const int s = group + j;
-          if (s >= count) break;
-          total[i] = fmaf(values[j], add[s], total[i] * keep[s]);
-          if (i == 0) sum = fmaf(sums[s], add[s], sum * keep[s]);
-        }
+        sum = fmaf(sums[s], add[s], sum * keep[s]);
       }
     }
     __syncthreads();  // the next round overwrites the factors
@@ -166,8 +183,14 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
     const auto rows =
         static_cast<int>(batch.num_tokens - first < at_once ? batch.num_tokens - first : at_once);
     attend(stream, args.kv.dtype, params, rows, batch.num_seqs, false);
-    HEARTH_LAUNCH(stream, merge_kernel, grid2(rows, ceil_div(args.num_heads, kMergeHeads)),
-                  kMergeHeads * kMergeThreads, 0, params, args.num_heads, quantized);
+    const dim3 grid = grid2(rows, ceil_div(args.num_heads, kMergeHeads));
+    if (shape.v_dim <= kMergeThreads) {
+      HEARTH_LAUNCH(stream, merge_kernel<1>, grid, kMergeHeads * kMergeThreads, 0, params,
+                    args.num_heads, quantized);
+    } else {
+      HEARTH_LAUNCH(stream, merge_kernel<kMaxHeadDim / kMergeThreads>, grid,
+                    kMergeHeads * kMergeThreads, 0, params, args.num_heads, quantized);
+    }
   }
 }
 

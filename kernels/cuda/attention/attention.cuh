@@ -42,6 +42,8 @@ struct AttentionParams {
   int32_t first_row;  ///< first row of this launch
   int32_t heads_per_kv;
   int32_t head_groups;  ///< blocks that share one KV head
+  int32_t block_heads;  ///< most query heads of a block (tiles_few.cuh)
+  int32_t block_rows;   ///< most rows of a block (tiles_few.cuh)
   RowsView q;
   RowsView out;
   KvView kv;

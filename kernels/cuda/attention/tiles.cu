@@ -15,8 +15,10 @@ constexpr int kManyPerSequence = 4;
 
 template <typename T, bool kWhole, int kAhead>
 void launch_few(cudaStream_t stream, AttentionParams params, int rows) {
-  const int heads = few_heads_of_block(params.heads_per_kv);
+  const int heads = params.heads_per_kv < kColumns ? params.heads_per_kv : kColumns;
   params.head_groups = (params.heads_per_kv + heads - 1) / heads;
+  params.block_heads = heads;
+  params.block_rows = kColumns / heads;  // drafted tokens to verify share a block
   const int shared = few_shared_bytes<T>(params.kv.k_dim, kAhead);
   constexpr auto kKernel = few_rows_kernel<T, kWhole, kAhead>;
   allow_shared<kKernel>();

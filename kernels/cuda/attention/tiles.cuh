@@ -45,10 +45,11 @@ struct QueryRow {
   float value[kMaxTiledHeadDim / kWarp];
 
   __device__ void load(const float* q, int head_dim) {
+    if (q == nullptr) head_dim = 0;
+    const int lane = thread_x() % kWarp;
 #pragma unroll
     for (int i = 0; i < kMaxTiledHeadDim / kWarp; ++i) {
-      const int d = thread_x() % kWarp + i * kWarp;
-      value[i] = q != nullptr && d < head_dim ? q[d] : 0.0f;
+      value[i] = lane < head_dim - i * kWarp ? q[lane + i * kWarp] : 0.0f;
     }
   }
   /// The largest magnitude, as the bits of a float.
@@ -95,6 +96,7 @@ struct TileRow {
 ///   key_row        16 positions of K in the pool
 ///   copy_key       copies a lane's Key into kKeySlots slots, which are a warp's slots apart
 ///   key_bytes      of 16 positions of K; for q8_0 also key_scale_bytes
+///   value_row      the dimensions of 16 positions of V in the pool
 ///   copy_values    copies a lane's part of 16 positions and 16 dimensions of V into a slot
 ///   operand        the same as an operand, from a slot
 template <typename T>
@@ -122,14 +124,15 @@ struct Tiles {
       scale = power.scale;
       unscale = power.inverse;
     }
+    const int lane = thread_x() % kWarp;
+    operand += lane / kKvTile * 2 * kKvTileElements + tile_element(column, lane % kKvTile);
 #pragma unroll
     for (int i = 0; i < kMaxTiledHeadDim / kWarp; ++i) {
-      const int d = thread_x() % kWarp + i * kWarp;
-      if (d >= head_dim) break;
+      if (lane >= head_dim - i * kWarp) break;
       float left = row.value[i] * scale;
 #pragma unroll
       for (int term = 0; term < 2; ++term) {
-        operand[(d / kKvTile * 2 + term) * kKvTileElements + tile_element(column, d % kKvTile)] =
+        operand[(i * (kWarp / kKvTile) * 2 + term) * kKvTileElements] =
             bits_of(take_term<T>(&left));
       }
     }
@@ -178,6 +181,14 @@ struct Tiles {
     start_copy<16, Through::kSecondLevel>(
         slot, values<const T>(kv, block) + kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) +
                   lane * 8);
+  }
+  static __device__ TileRow value_row(const KvView& kv, int64_t block, int kv_head, int offset) {
+    const T* from =
+        values<const T>(kv, block) + kv_tile(kv_head, offset, 0, kv.v_dim, kv.block_size);
+    return {reinterpret_cast<const std::byte*>(from), nullptr};
+  }
+  static __device__ void copy_values(const TileRow& row, int dims, int lane, std::byte* slot) {
+    start_copy<16, Through::kSecondLevel>(slot, row.elements + (dims * kWarp + lane) * 16);
   }
   static __device__ uint4 operand(const std::byte* slot) { return load_as<uint4>(slot); }
 };

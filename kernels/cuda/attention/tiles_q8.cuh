@@ -149,6 +149,17 @@ struct Tiles<int8_t> {
                                 tile_scales(kv_head, offset, dim, kv.v_dim, kv.block_size) +
                                 lane % 4 * 4);
   }
+  static __device__ TileRow value_row(const KvView& kv, int64_t block, int kv_head, int offset) {
+    const auto* value = values<const int8_t>(kv, block);
+    const int8_t* from = value + kv_tile(kv_head, offset, 0, kv.v_dim, kv.block_size);
+    const Half* scales =
+        scales_of(kv, value, kv.v_dim) + tile_scales(kv_head, offset, 0, kv.v_dim, kv.block_size);
+    return {reinterpret_cast<const std::byte*>(from), reinterpret_cast<const std::byte*>(scales)};
+  }
+  static __device__ void copy_values(const TileRow& row, int dims, int lane, std::byte* slot) {
+    start_copy<8>(slot, row.elements + (dims * kWarp + lane) * 8);
+    start_copy<8>(slot + 8, row.scales + (dims / 2 * kKvTile + lane % 4 * 4) * sizeof(Half));
+  }
   static __device__ uint4 operand(const std::byte* slot) {
     const auto stored = load_as<uint4>(slot);
     uint4 v;

@@ -99,7 +99,16 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
     std::optional<DType> rounded;
     std::optional<RowForm> quantized;
     if (rows <= round) quantized = holds_quantized(state, *args.batch, args.rows, args.x);
-    for (const WeightSegment& segment : weight.segments) {
+    // Whether segments i and i + 1 are two launches of one product.
+    const auto together = [&](size_t i) {
+      if (count > kFewRows || i + 1 >= weight.segments.size()) return false;
+      const DType own = weight.segments[i].dtype;
+      const DType next = weight.segments[i + 1].dtype;
+      return !is_plain(own) && !is_plain(next) &&
+             row_form(state, own, count) == row_form(state, next, count);
+    };
+    for (size_t i = 0; i < weight.segments.size(); ++i) {
+      const WeightSegment& segment = weight.segments[i];
       const RowsView out = from_output(args.out, segment.first_row);
       const RowsView residual =
           args.residual == nullptr ? RowsView{} : from_output(*args.residual, segment.first_row);
@@ -128,6 +137,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
       QuantMatmul params = quant_params(state, weight, segment, slices);
       params.residual = residual;
       params.out = out;
+      params.turn = {.first = i == 0 || !together(i - 1), .last = !together(i)};
       const bool in_tiles = is_super(segment.dtype) ? form == RowForm::kTiles
                                                     : !better_in_slices(count, segment.rows);
       if (in_tiles) {

@@ -63,13 +63,12 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   const int end = part_begin(p.chunks, part + 1);
   const std::byte* group = p.weights + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
   ChunkShare<kType> next;
-  // Which expert's weights are read is a result of an earlier launch.
+  const auto load_first = [&] {
+    if (begin < end) next.load(group + int64_t{begin} * kChunkBytes, lane);
+  };
+  const RowSlice slice = begin_with_weights(p, kFewRows, load_first);
+  if (slice.num_rows == 0) return end_turn(p);
   const bool known = p.rows.slices == nullptr;
-  let_next_launch_begin();
-  if (known && begin < end) next.load(group + int64_t{begin} * kChunkBytes, lane);
-  wait_for_previous_launch();
-  const RowSlice slice = slice_of(p.rows, block_x(), kFewRows);
-  if (slice.num_rows == 0) return;
   if (!known) {
     group += slice.expert * p.expert_bytes;
     if (begin < end) next.load(group + int64_t{begin} * kChunkBytes, lane);
@@ -110,6 +109,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   }
 
   store_parts(p, slice, acc);
+  end_turn(p);
 }
 
 template <DType kType>

@@ -40,14 +40,9 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_quant_slices_kernel(Q
     w.begin(p, expert, block_y() * kShareGroups, begin);
     if (begin < end) w.load_first(lane);
   };
-  // Which expert's weights are read is a result of an earlier launch.
-  const bool known = p.rows.slices == nullptr;
-  let_next_launch_begin();
-  if (known) load_first(0);
-  wait_for_previous_launch();
-  const RowSlice slice = slice_of(p.rows, block_x(), kManyRows);
+  const RowSlice slice = begin_with_weights(p, kManyRows, [&] { load_first(0); });
   if (slice.num_rows == 0) return;
-  if (!known) load_first(slice.expert);
+  if (p.rows.slices != nullptr) load_first(slice.expert);
 
   HEARTH_DYN_SHARED(SliceMemory<kType>, memory);
   auto& staged = memory[part].staged;

@@ -95,6 +95,15 @@ __device__ void store_parts(const Params& p, const RowSlice& slice, const float 
   }
 }
 
+/// Launches of one product, for segments of different types, run at the same time: they read the
+/// same x and write different outputs. The first waits for the launch before the product, and lets
+/// the next begin once that has ended. So the others find x when they begin; they wait for each
+/// other at their end.
+struct Turn {
+  bool first = true;
+  bool last = true;
+};
+
 /// Arguments of products of quantized weights.
 struct QuantMatmul {
   MatmulRows rows;
@@ -107,7 +116,24 @@ struct QuantMatmul {
   const ActivationBlock* blocks;  ///< (rows of the round, chunks * 8), or another RowForm
   RowsView residual;              ///< data null: none
   RowsView out;                   ///< `out` and `residual` begin at the segment's first output
+  Turn turn;                      ///< not for experts
 };
+
+/// How a launch of few rows begins: with `load_first`, which loads the block's first weights while
+/// the launch before still runs. An expert's weights are loaded later: which they are is a result
+/// of that launch. Returns the block's rows.
+template <typename Load>
+__device__ RowSlice begin_with_weights(const QuantMatmul& p, int width, const Load& load_first) {
+  if (p.turn.last) let_next_launch_begin();
+  if (p.rows.slices == nullptr) load_first();
+  if (p.turn.first) wait_for_previous_launch();
+  if (!p.turn.last) let_next_launch_begin();
+  return slice_of(p.rows, block_x(), width);
+}
+/// By every thread, when it has stored its results.
+__device__ inline void end_turn(const QuantMatmul& p) {
+  if (!p.turn.first) wait_for_previous_launch();
+}
 
 /// Launch a matrix product: run_quant for `slices` slices of `width` rows, run_quant_tiles for many
 /// rows of a product without experts.

@@ -43,12 +43,8 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
       if (begin + i < end) load(i, begin + i);
     }
   };
-  // Which expert's weights are read is a result of an earlier launch.
-  const bool known = p.rows.slices == nullptr;
-  let_next_launch_begin();
-  if (known) load_first();
-  wait_for_previous_launch();
-  const RowSlice slice = slice_of(p.rows, block_x(), 1);
+  const RowSlice slice = begin_with_weights(p, 1, load_first);
+  const bool known = p.rows.slices == nullptr;  // nothing waits for the number of rows then
   if (!known) {
     if (slice.num_rows == 0) return;
     group += slice.expert * p.expert_bytes;
@@ -64,7 +60,7 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
   uint2 next_column = {};
   if (begin < end) next_column = load_as<uint2>(x + int64_t{begin} * kChunkInputs);
 
-  const int64_t own_output = int64_t{blockIdx.y} * kGroupOutputs + thread_x();
+  const int own_output = block_y() * kGroupOutputs + thread_x();
   const bool stores = thread_x() < kGroupOutputs && own_output < p.outputs && slice.num_rows > 0;
   float residual = 0;
   if (stores && p.residual.data != nullptr) {
@@ -148,12 +144,13 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
   __shared__ float parts[kParts][kGroupOutputs];
   if (!upper) parts[part][output] = acc;
   __syncthreads();
-  if (!stores) return;
+  if (!stores) return end_turn(p);
   float sum = 0;
 #pragma unroll
   for (int k = 0; k < kParts; ++k) sum += parts[k][thread_x()];
   if (p.residual.data != nullptr) sum += residual;
   p.out.data[slice.out(0) * p.out.stride + own_output] = sum;
+  end_turn(p);
 }
 
 }  // namespace hearth::kernels
