@@ -31,16 +31,16 @@ inline const DeviceLimits& device_limits() {
 }
 
 /// Once per kernel, before its first launch: it may have more shared memory than usual, for as many
-/// blocks as fit.
-template <auto kKernel>
+/// blocks as fit. `kBytes`: for kernels that need more than device_limits() has, and have no other.
+template <auto kKernel, int kBytes = 0>
 void allow_shared() {
 #if defined(HEARTH_CUDA_SHIM)
-  HEARTH_CUDA_CHECK(
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 225 * 1024));
+  HEARTH_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         kBytes > 0 ? kBytes : 225 * 1024));
 #else
   static const bool done = [] {
     HEARTH_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           device_limits().shared_bytes));
+                                           kBytes > 0 ? kBytes : device_limits().shared_bytes));
     HEARTH_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
     return true;

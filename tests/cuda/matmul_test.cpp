@@ -199,6 +199,49 @@ TEST_CASE("matmul: many rows and outputs of types with super-blocks") {
   check_close(run(ops, c), run(reference_ops(), c), tolerance(c));
 }
 
+TEST_CASE("matmul: many rows of f16 and bf16 with and without wgmma") {
+  HEARTH_CUDA_TABLE(ops);
+  auto& wgmma = static_cast<kernels::CudaState*>(ops.state.get())->wgmma;
+  const bool built = wgmma;
+  // Enough tiles of 256 rows for the multiprocessors.
+#if defined(HEARTH_CUDA_SHIM)
+  constexpr int64_t kManyOutputs = 270;
+#else
+  constexpr int64_t kManyOutputs = 9000;
+#endif
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    for (const Case& c : {
+             Case{{type}, {kManyOutputs}, 650, 200, true},  // an odd number of chunks
+             Case{{type}, {33}, 1090, 134},                 // parts of several chunks
+             Case{{type}, {130}, 72, 66},                   // fewer chunks than parts
+             Case{{type, DType::kF32, type}, {20, 3, 150}, 30, 70},
+         }) {
+      CAPTURE(kernels::info(type).name);
+      CAPTURE(c.cols);
+      const std::vector<float> all = run(ops, c);
+      check_close(all, run(reference_ops(), c), tolerance(c));
+      Case few = c;
+      few.num_rows = 40;
+      const std::vector<float> first = run(ops, few);
+      CHECK(std::equal(first.begin(), first.end(), all.begin()));
+      wgmma = false;
+      CHECK(run(ops, c) == all);
+      wgmma = built;
+    }
+  }
+  same_as_reference(ops, {{DType::kF16}, {kManyOutputs}, 200, 250});
+}
+
+#if !defined(HEARTH_CUDA_SHIM)  // it would take minutes
+TEST_CASE("matmul: more rows of f16 and bf16 than the scratch holds") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    const Case c{{type}, {16}, 28672, 1200, true};
+    check_close(run(ops, c), run(reference_ops(), c), tolerance(c));
+  }
+}
+#endif
+
 TEST_CASE("matmul: activations that are zero, tiny or not finite") {
   HEARTH_CUDA_TABLE(ops);
   const auto run_special = [](const OpTable& table, DType type) {

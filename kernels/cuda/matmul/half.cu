@@ -16,11 +16,14 @@
 //                              (kernels/cuda/matmul/half_slices.cuh)
 //   matmul_half_tiles_kernel   a block computes 128 outputs and 128 (64) such rows
 //                              (kernels/cuda/matmul/half_tiles.cuh)
+//   matmul_half_wide_kernel    a block computes 128 outputs and 256 or 128 (128) such rows, with
+//                              wgmma (kernels/cuda/matmul/half_wide.cuh)
 
 #include "kernels/cuda/matmul/half.cuh"
 #include "kernels/cuda/matmul/half_operands.cuh"
 #include "kernels/cuda/matmul/half_slices.cuh"
 #include "kernels/cuda/matmul/half_tiles.cuh"
+#include "kernels/cuda/matmul/half_wide.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -106,8 +109,16 @@ void run_type(cudaStream_t stream, const PlainMatmul& params, int64_t slices, in
 
 template <typename T>
 void run_rounded_type(CudaState& state, const PlainMatmul& params, int64_t rows,
-                      std::optional<DType>* rounded) {
+                      std::optional<RoundedForm>* rounded) {
   cudaStream_t stream = state.stream.get();
+  const RowRounding<T> rounding(state, params, rows, kMostWideRows<T>);
+  if (state.wgmma && rows >= kWideFrom) {
+    rounding.template for_each<RowOrder::kTiles>(
+        rounded, [&](const PlainMatmul& p, const RoundedRows<T>& x, int64_t count) {
+          run_half_wide<T>(stream, p, x, count);
+        });
+    return;
+  }
   const auto run = [&](const PlainMatmul& p, const RoundedRows<T>& x, int64_t count) {
     if (rows <= kManyRows) {
       const dim3 grid = grid2(ceil_div(count, 8 * kHalfSliceTiles<T>),
@@ -119,7 +130,7 @@ void run_rounded_type(CudaState& state, const PlainMatmul& params, int64_t rows,
       HEARTH_LAUNCH_AFTER(stream, matmul_half_tiles_kernel<T>, grid, kParts * kWarp, 0, p, x);
     }
   };
-  RowRounding<T>(state, params, rows).for_each(rounded, run);
+  rounding.template for_each<RowOrder::kLanes>(rounded, run);
 }
 
 PlainMatmul with_alignment(PlainMatmul params) {
@@ -138,7 +149,7 @@ void run_half(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64
 }
 
 void run_half_rounded(CudaState& state, DType dtype, const PlainMatmul& params, int64_t rows,
-                      std::optional<DType>* rounded) {
+                      std::optional<RoundedForm>* rounded) {
   HEARTH_EXPECT(dtype == DType::kF16 || dtype == DType::kBF16, static_cast<int>(dtype));
   const PlainMatmul p = with_alignment(params);
   dtype == DType::kF16 ? run_rounded_type<Half>(state, p, rows, rounded)

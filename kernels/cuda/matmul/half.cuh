@@ -12,10 +12,16 @@ void run_half(cudaStream_t stream, DType dtype, const PlainMatmul& params, int64
 /// From this number of rows on, x is rounded by a launch of its own. With fewer, the launch may
 /// cost more than it saves; this was not measured.
 inline constexpr int kRoundedRows = 16;
+/// How the table's scratch holds rounded rows of x.
+struct RoundedForm {
+  DType dtype;
+  bool in_tiles;  ///< in wgmma's order
+  bool operator==(const RoundedForm&) const = default;
+};
 /// The same for kRoundedRows and more rows, but not for experts. x is rounded to the table's
-/// scratch first, unless `rounded` says that it holds these rows in this type; records what it
-/// holds afterwards.
+/// scratch first, unless `rounded` says that it holds these rows in the form needed; records what
+/// it holds afterwards.
 void run_half_rounded(CudaState& state, DType dtype, const PlainMatmul& params, int64_t rows,
-                      std::optional<DType>* rounded);
+                      std::optional<RoundedForm>* rounded);
 
 }  // namespace hearth::kernels

@@ -4,45 +4,64 @@
 
 #include <optional>
 
+#include "kernels/cuda/matmul/half.cuh"
 #include "kernels/cuda/matmul/half_operands.cuh"
 
 namespace hearth::kernels {
 
+/// The order of operand B in which rounded rows are stored.
+enum class RowOrder {
+  kLanes,  ///< of mma.sync: (row, chunk, term, lane of the row: 4, step, 2 registers)
+  kTiles,  ///< of wgmma: (row / 8, chunk, term, step, 2 registers, row % 8, lane of the row: 4)
+};
+
 template <typename T>
 struct RoundedRows {
-  /// A row's share of a chunk: [term][lane of the row: 4][step][2], the order of operand B.
-  static constexpr int kUnits = 8 * kTerms<T>;  ///< of 16 bytes
+  static constexpr int kUnits = 8 * kTerms<T>;  ///< of 16 bytes, of a row and chunk
 
-  uint4* operands;  ///< (rows, chunks, kUnits)
-  float* unscales;  ///< (chunks, stride); rows from `rows` on hold anything
-  int32_t stride;   ///< rows, rounded up to whole tiles
+  uint4* operands;  ///< RowOrder
+  float* unscales;  ///< (chunks, stride)
+  int32_t stride;   ///< rows, rounded up to whole tiles of 8
 };
 
 inline constexpr int kRoundThreads = 256;
+inline constexpr int kRoundChunks = kRoundThreads / kWarp;  // of a block
 
-/// Four threads per chunk of a row, as four lanes share a row's operand.
-template <typename T>
+/// A warp rounds a chunk of eight rows, four threads per row, as four lanes share a row's operand.
+/// Rows past the last one repeat it.
+template <typename T, RowOrder kOrder>
 __global__ void __launch_bounds__(kRoundThreads)
     round_rows_kernel(PlainMatmul p, RoundedRows<T> to) {
   after_previous_launch();
-  if (p.rows.first_row + block_x() >= *p.rows.count) return;
+  const int rows = *p.rows.count - p.rows.first_row;
   const auto chunks = static_cast<int>(half_chunks(p.cols));
-  const int chunk = (block_y() * kRoundThreads + thread_x()) / 4;
+  const int chunk = block_y() * kRoundChunks + thread_x() / kWarp;
+  if (8 * block_x() >= rows || chunk >= chunks) return;
+  const int row = 8 * block_x() + thread_x() % kWarp / 4;
   const int t = thread_x() % 4;
   float inputs[kLaneInputs];
-  load_inputs(p, p.x.data + (p.first_x + block_x()) * p.x.stride,
+  load_inputs(p, p.x.data + (p.first_x + (row < rows ? row : rows - 1)) * p.x.stride,
               int64_t{chunk} * kHalfChunk + t * kLaneInputs, inputs);
-  const ChunkRow<T> row = round_inputs<T>(inputs);
-  if (chunk >= chunks) return;
-  uint4* operands = to.operands + (int64_t{block_x()} * chunks + chunk) * RoundedRows<T>::kUnits;
+  const ChunkRow<T> rounded = round_inputs<T>(inputs);
+  constexpr int kUnits = RoundedRows<T>::kUnits;
 #pragma unroll
   for (int term = 0; term < kTerms<T>; ++term) {
-    const auto& from = row.operand[term];
-    uint4* operand = operands + (term * 4 + t) * 2;
-    operand[0] = {from[0][0], from[0][1], from[1][0], from[1][1]};
-    operand[1] = {from[2][0], from[2][1], from[3][0], from[3][1]};
+    const auto& from = rounded.operand[term];
+    if constexpr (kOrder == RowOrder::kLanes) {
+      uint4* operand = to.operands + (int64_t{row} * chunks + chunk) * kUnits + (term * 4 + t) * 2;
+      operand[0] = {from[0][0], from[0][1], from[1][0], from[1][1]};
+      operand[1] = {from[2][0], from[2][1], from[3][0], from[3][1]};
+    } else {
+      uint4* tile = to.operands + (int64_t{block_x()} * chunks + chunk) * 8 * kUnits;
+      auto* words = reinterpret_cast<uint32_t*>(tile) + thread_x() % kWarp;
+#pragma unroll
+      for (int s = 0; s < kHalfSteps; ++s) {
+        words[((term * kHalfSteps + s) * 2 + 0) * kWarp] = from[s][0];
+        words[((term * kHalfSteps + s) * 2 + 1) * kWarp] = from[s][1];
+      }
+    }
   }
-  if (t == 0) to.unscales[int64_t{chunk} * to.stride + block_x()] = row.unscale;
+  if (t == 0) to.unscales[int64_t{chunk} * to.stride + row] = rounded.unscale;
 }
 
 /// A lane's operand B of one row and chunk, from its 2 kTerms units.
@@ -65,36 +84,39 @@ __device__ void load_operand(const Units* units, uint32_t (&to)[kTerms<T>][kHalf
 template <typename T>
 class RowRounding {
  public:
-  /// Attention's scratch is free between its launches.
-  RowRounding(CudaState& state, const PlainMatmul& params, int64_t rows)
+  /// Attention's scratch is free between its launches. It holds a multiple of `tile` rows at a
+  /// time, those of the product's largest block, so no block computes rows of two times.
+  RowRounding(CudaState& state, const PlainMatmul& params, int64_t rows, int64_t tile)
       : state_(state), params_(params), chunks_(half_chunks(params.cols)), rows_(rows) {
     constexpr int64_t kRowBytes = 16 * RoundedRows<T>::kUnits + sizeof(float);
-    const int64_t padding = 7 * chunks_ * static_cast<int64_t>(sizeof(float));
-    most_ = (kPartialBytes - padding) / (chunks_ * kRowBytes);
+    most_ = kPartialBytes / (chunks_ * kRowBytes) / tile * tile;
     HEARTH_EXPECT(most_ > 0, params.cols);
   }
 
   /// Calls run(params, rounded rows, count) for as many rows at a time as the scratch holds.
-  /// `rounded`: the type in which the scratch holds all rows of the round, if it does.
-  template <typename Run>
-  void for_each(std::optional<DType>* rounded, const Run& run) const {
-    constexpr DType kType = std::is_same_v<T, Half> ? DType::kF16 : DType::kBF16;
+  /// `rounded`: the form in which the scratch holds all rows of the round, if it does.
+  template <RowOrder kOrder, typename Run>
+  void for_each(std::optional<RoundedForm>* rounded, const Run& run) const {
+    constexpr RoundedForm kForm{std::is_same_v<T, Half> ? DType::kF16 : DType::kBF16,
+                                kOrder == RowOrder::kTiles};
     for (int64_t first = 0; first < rows_; first += most_) {
       const int64_t count = rows_ - first < most_ ? rows_ - first : most_;
+      const int64_t tiles = ceil_div(count, 8);
       RoundedRows<T> x{};
       x.operands = static_cast<uint4*>(state_.partial.get());
-      x.unscales = reinterpret_cast<float*>(x.operands + count * chunks_ * RoundedRows<T>::kUnits);
-      x.stride = static_cast<int32_t>(ceil_div(count, 8) * 8);
+      x.stride = static_cast<int32_t>(tiles * 8);
+      x.unscales =
+          reinterpret_cast<float*>(x.operands + x.stride * chunks_ * RoundedRows<T>::kUnits);
       PlainMatmul p = params_;
       p.rows.first_row += static_cast<int32_t>(first);
       p.first_x += first;
-      if (*rounded != kType) {
-        const dim3 grid = grid2(count, ceil_div(4 * chunks_, kRoundThreads));
-        HEARTH_LAUNCH(state_.stream.get(), round_rows_kernel<T>, grid, kRoundThreads, 0, p, x);
+      if (*rounded != kForm) {
+        HEARTH_LAUNCH(state_.stream.get(), (round_rows_kernel<T, kOrder>),
+                      grid2(tiles, ceil_div(chunks_, kRoundChunks)), kRoundThreads, 0, p, x);
       }
       run(p, x, count);
     }
-    *rounded = rows_ <= most_ ? std::optional(kType) : std::nullopt;
+    *rounded = rows_ <= most_ ? std::optional(kForm) : std::nullopt;
   }
 
  private:

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kParts* kWarp)
   const int begin = part_begin(chunks, part);
   const int end = part_begin(chunks, part + 1);
   // Groups past the last repeat the last one: they are computed and dropped.
-  const auto last_group = static_cast<int>((p.outputs - 1) / kHalfOutputs);
+  const int last_group = (p.outputs - 1) / kHalfOutputs;
   const int first_group = block_y() * kGroups;
   const uint4* weights = static_cast<const uint4*>(p.panels) +
                          (int64_t{first_group} * chunks + begin) * kChunkLoads + lane;

@@ -96,7 +96,7 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
     slices.count = row_count(*args.batch, args.rows);
     slices.first_row = static_cast<int32_t>(first);
     slices.top_k = 1;
-    std::optional<DType> rounded;
+    std::optional<RoundedForm> rounded;
     std::optional<RowForm> quantized;
     if (rows <= round) quantized = holds_quantized(state, *args.batch, args.rows, args.x);
     // Whether segments i and i + 1 are two launches of one product.
