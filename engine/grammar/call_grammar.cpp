@@ -193,7 +193,13 @@ class CallGrammarWriter {
 
   Result<PiecePtr> arguments(const CallableFunction& function) {
     SchemaReader reader(rules_, function.strict ? nullptr : relaxed_);
-    if (wanted_.format->style != models::CallStyle::kTagged) return reader.read(function.schema);
+    if (wanted_.format->style != models::CallStyle::kTagged) {
+      HEARTH_ASSIGN_OR_RETURN(const PiecePtr any, reader.read(function.schema));
+      // Schemas often leave the type out, and nothing but an object is read as arguments.
+      PiecePtr objects = only_objects(any, rules_);
+      if (objects == nullptr) return Error::invalid("want a schema of objects", "tools");
+      return objects;
+    }
     HEARTH_ASSIGN_OR_RETURN(const auto parameters, reader.parameters(function.schema));
     const models::ArgumentTags& tags = wanted_.format->tags;
     const PiecePtr line = optional_piece(text_piece("\n"));

@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace hearth::engine {
 namespace {
@@ -26,7 +29,60 @@ PiecePtr any_string_char() {
                     seq_piece({text_piece("\\u"), no_surrogate, hex, hex})});
 }
 
+class ObjectFilter {
+ public:
+  explicit ObjectFilter(const RuleSet& rules) : rules_(rules) {}
+
+  /// Null: none of its texts is an object.
+  PiecePtr of(const PiecePtr& value) {
+    using Type = Piece::Type;
+    switch (value->type) {
+      case Type::kText: return value->text.starts_with('{') ? value : nullptr;
+      case Type::kRule: return of_rule(value);
+      case Type::kAny: {
+        std::vector<PiecePtr> parts;
+        for (const PiecePtr& part : value->parts) {
+          if (PiecePtr objects = of(part)) parts.push_back(std::move(objects));
+        }
+        if (parts == value->parts) return value;
+        return parts.empty() ? nullptr : any_piece(std::move(parts));
+      }
+      case Type::kSeq: {
+        PiecePtr first = value->parts.empty() ? nullptr : of(value->parts[0]);
+        if (first == nullptr || first == value->parts[0]) return first ? value : nullptr;
+        std::vector<PiecePtr> parts = value->parts;
+        parts[0] = std::move(first);
+        return seq_piece(std::move(parts));
+      }
+      case Type::kChars:
+      case Type::kBytes:
+      case Type::kRepeat: break;  // numbers begin with these
+    }
+    return nullptr;
+  }
+
+ private:
+  PiecePtr of_rule(const PiecePtr& value) {
+    // A rule that begins with itself stays, and is refused where the grammar is compiled.
+    const auto [known, added] = rules_seen_.emplace(value->rule, value);
+    if (!added) return known->second;
+    const PiecePtr& body = rules_.body(value->rule);
+    if (body == nullptr) return value;
+    PiecePtr objects = of(body);
+    if (objects == body) objects = value;
+    rules_seen_[value->rule] = objects;
+    return objects;
+  }
+
+  const RuleSet& rules_;
+  std::unordered_map<int32_t, PiecePtr> rules_seen_;
+};
+
 }  // namespace
+
+PiecePtr only_objects(const PiecePtr& value, const RuleSet& rules) {
+  return ObjectFilter(rules).of(value);
+}
 
 PiecePtr nothing_piece() { return text_piece(""); }
 PiecePtr digit_piece() { return chars_piece({{'0', '9'}}); }

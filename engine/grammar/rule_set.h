@@ -21,6 +21,8 @@ class RuleSet {
   }
   /// Of a rule that was added without a body.
   void set(int32_t rule, PiecePtr body) { rules_[rule] = std::move(body); }
+  /// Null: it was not set.
+  const PiecePtr& body(int32_t rule) const { return rules_[rule]; }
   /// Puts the piece into a rule of its own, so that using it often costs little.
   Result<PiecePtr> as_rule(PiecePtr body) {
     HEARTH_ASSIGN_OR_RETURN(const int32_t rule, add(std::move(body)));

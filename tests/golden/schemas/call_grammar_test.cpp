@@ -341,6 +341,29 @@ TEST_CASE("strict functions lose nothing of their schema, others may") {
   CHECK_FALSE(compile_call_grammar(wanted, &relaxed).ok());
 }
 
+TEST_CASE("arguments are objects, whatever else their schema allows") {
+  CallGrammar wanted;
+  wanted.format = models::find_tool_format("hermes");
+  const auto text = [](const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"f\", \"arguments\": " + arguments + "}\n</tool_call>";
+  };
+  for (const char* schema :
+       {R"({"title":"any"})", R"({"type":["null","object"]})", R"({"enum":[1,{"a":1}]})",
+        R"({"anyOf":[{"type":"string"},{"$ref":"#/$defs/a"}],"$defs":{"a":true}})"}) {
+    INFO(schema);
+    wanted.functions = {{"f", schema}};
+    CHECK(allows(wanted, text(R"({"a":1})")));
+    for (const char* other : {"1", "\"a\"", "null", "[]"}) CHECK_FALSE(allows(wanted, text(other)));
+  }
+  wanted.functions = {{"f", R"({"type":["array","null"]})"}};
+  const auto refused = compile_call_grammar(wanted);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().field == "tools");
+  CHECK(refused.error().message == "tools: parameters of f: want a schema of objects");
+  wanted.functions = {{"f", R"({"$ref":"#"})"}};
+  CHECK_FALSE(compile_call_grammar(wanted).ok());
+}
+
 TEST_CASE("an unsupported schema is refused with the function's name") {
   CallGrammar wanted;
   wanted.format = models::find_tool_format("hermes");
