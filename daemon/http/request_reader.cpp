@@ -19,14 +19,16 @@ constexpr size_t kChunkLineBytes = 256;
 
 }  // namespace
 
-/// Whether the first line ends in a valid HTTP version other than ours.
+/// Whether the first line has a valid HTTP version other than ours after its method and target.
+/// Looks at no byte that the parser does not need to find that out, however the bytes were split.
 bool other_version(std::string_view bytes) {
-  const size_t end = bytes.find("\r\n");
-  const size_t begin = bytes.substr(0, end).rfind(" HTTP/");
-  if (end == std::string_view::npos || begin == std::string_view::npos) return false;
-  const std::string_view version = bytes.substr(begin + 6, end - begin - 6);
+  const size_t target = bytes.find(' ');
+  const size_t begin = target == std::string_view::npos ? target : bytes.find(' ', target + 1);
+  if (begin == std::string_view::npos) return false;
+  const std::string_view version = bytes.substr(begin + 1, 8);
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return version.size() == 3 && digit(version[0]) && version[1] == '.' && digit(version[2]);
+  return version.size() == 8 && version.starts_with("HTTP/") && digit(version[5]) &&
+         version[6] == '.' && digit(version[7]) && version != "HTTP/1.0" && version != "HTTP/1.1";
 }
 
 bool has_bare_line_feed(std::string_view head) {

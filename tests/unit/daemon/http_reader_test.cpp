@@ -95,6 +95,8 @@ TEST_CASE("bytes that are not a request, or too many of them, get their status")
       {"\x16\x03\x01\x02 hello", 400},
       {"GET\r\n\r\n", 400},
       {"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505},
+      {"GET / HTTP/2.0 and more\r\nHost: h\r\n\r\n", 505},
+      {"GET / HTTP/1.x HTTP/1.1\r\nHost: h\r\n\r\n", 400},
       {"GET  / HTTP/1.1\r\nHost: h\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\nHost : h\r\n\r\n", 400},
       {std::string("GET / HTTP/1.1\r\nHo\0st: h\r\n\r\n", 28), 400},
