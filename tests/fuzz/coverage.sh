@@ -21,22 +21,25 @@ declare -A files=(
     models/tokenizer/kinds/plamo2_tokenizer.cpp models/tokenizer/text/charsmap.cpp models/tokenizer/kinds/bpe_merges.cpp models/tokenizer/kinds/load_merges.cpp models/tokenizer/vocabulary/token_index.cpp models/tokenizer/vocabulary/byte_trie.cpp"
   [tokenizer]="models/tokenizer/pretokenizer models/tokenizer/text/utf8.cpp models/tokenizer/text/utf8.h models/tokenizer/text/compose.cpp
     models/tokenizer/detokenizer.cpp models/tokenizer/text/char_classes.cpp models/tokenizer/text/byte_alphabet.cpp models/tokenizer/kinds/bpe_merges.cpp"
-  [wire]="ipc/wire/frames.cpp ipc/wire/json.cpp ipc/wire/codec_request.cpp ipc/wire/codec_event.cpp ipc/wire/convert.h ipc/schema/field_table.cpp ipc/text/utf8.cpp"
+  [wire]="ipc/wire/frames.cpp ipc/wire/json.cpp ipc/wire/codec_request.cpp ipc/wire/codec_event.cpp ipc/wire/convert.h ipc/schema/field_table.cpp ipc/text/utf8.cpp
+    ipc/wire/json_parser.cpp ipc/wire/json_text.cpp"
   [store]="engine/store/stored_row.cpp engine/store/store_contents.cpp engine/store/store_schema.cpp engine/store/chunk.cpp
     engine/store/sqlite_store.cpp engine/store/store_admin.cpp"
   [http]="daemon/http/request_reader.cpp daemon/http/routes.cpp daemon/http/guard.cpp daemon/http/requests/api_request.cpp
     daemon/http/requests/request_members.cpp daemon/http/requests/request_tools.cpp daemon/http/requests/cache_control.cpp daemon/http/requests/chat_request.cpp
     daemon/http/requests/completions_request.cpp daemon/http/requests/messages_request.cpp daemon/http/requests/responses_request.cpp
     daemon/http/requests/api_embeddings.cpp daemon/http/requests/ollama_request.cpp daemon/http/requests/upload.cpp
-    daemon/http/requests/batch_request.cpp"
+    daemon/http/requests/batch_request.cpp daemon/http/requests/api_rerank.cpp daemon/http/requests/token_request.cpp
+    daemon/http/requests/reasoning.cpp daemon/http/requests/field_lists.cpp daemon/http/requests/volatile_lines.cpp
+    daemon/http/answers/page.cpp"
   [template]="models/template"
   [grammar]="engine/grammar"
   [answer]="models/answer"
   [zmtp]="daemon/broker/transport/zmtp.cpp daemon/broker/transport/zmtp.h"
 )
 # Per cent of the lines, at least: what was reached once. It only goes up.
-declare -A least=([gguf]=91 [vocabulary]=97 [tokenizer]=97 [wire]=82 [store]=74 [http]=54 [template]=62 [grammar]=78
-  [answer]=76 [zmtp]=84)
+declare -A least=([gguf]=91 [vocabulary]=97 [tokenizer]=97 [wire]=84 [store]=74 [http]=94 [template]=62 [grammar]=96
+  [answer]=98 [zmtp]=92)
 failed=0
 for target in "${targets[@]}"; do
   cmake --build "$build" -j "${HEARTH_JOBS:-$(nproc)}" --target "${target}_fuzz" >"$build/build.log" || { tail -n 60 "$build/build.log"; exit 1; }

@@ -14,6 +14,7 @@
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 #include "ipc/wire/worker_pipe.h"
+#include "tests/fuzz/seeds.h"
 #include "tests/unit/models/bpe_vocab.h"
 #include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"
@@ -22,23 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace hearth;
+using fuzz::Folder;
 using namespace hearth::models;
-
-class Folder {
- public:
-  Folder(const fs::path& path) : path_(path) { fs::create_directories(path_); }  // NOLINT(implicit)
-  void add(std::string_view bytes) {
-    std::ofstream out(path_ / ("seed-" + std::to_string(count_++)), std::ios::binary);
-    out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  }
-  void add(const std::vector<std::byte>& bytes) {
-    add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  }
-
- private:
-  fs::path path_;
-  int count_ = 0;
-};
 
 /// A value of every type, arrays of every type, nested ones, an alignment, tensors of several
 /// types.
@@ -288,71 +274,6 @@ void wire(Folder out) {
           "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xC0\x80\xED\xA0\x80\xF5\xFF\xC3");
 }
 
-/// Connections, bodies and key files; see http_fuzz.
-void http(Folder out) {
-  const auto add = [&](char which, const std::string& bytes) {
-    out.add(std::string(1, which) + bytes);
-  };
-  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n";
-  const std::string json = "Content-Type: application/json\r\n";
-  const std::string chunked = head + json + "Transfer-Encoding: chunked\r\n\r\n";
-  for (const char step : {'\x02', '\x3F'}) {
-    for (const std::string& bytes : std::vector<std::string>{
-             "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models/a%20b HTTP/1.0\r\n\r\n",
-             head + json + "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}GET /",
-             chunked + "3;x=y\r\nabc\r\n0\r\nT: x\r\n\r\n", chunked + "fffffffff\r\n",
-             head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
-             head + "Origin: http://a\r\nsec-fetch-site: same-site\r\nx-api-key: k\r\n"
-                    "Authorization: Bearer k\r\n\r\n",
-             head + "Transfer-Encoding: gzip\r\n\r\n", head + "X: " + std::string(400, 'a'),
-             "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "nonsense\r\n\r\n"}) {
-      add('\0', step + bytes);
-    }
-  }
-  add('\6',
-      "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\n"
-      "Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n{}\n\r\n--b--");
-  add('\6', R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"a"}})");
-  add('\6', R"({"input_file_id":"a","endpoint":"/v1/embeddings","metadata":{"a":"b"}})");
-  for (const char* body :
-       {R"({"prompt":"a","max_tokens":3,"n":2,"stop":["x"],"logit_bias":{"5":-1},"seed":7})",
-        R"({"prompt":[1,2],"stream":true,"stream_options":{"include_usage":true},"logprobs":2})",
-        R"({"prompt":["a","b"]})", R"({"prompt":"a","echo":true})", R"({"nonesuch":1})"}) {
-    add('\1', body);
-  }
-  for (
-      const char* body :
-      {R"({"messages":[{"role":"user","content":"a"}],"stream":true,"top_logprobs":1,"logprobs":true})",
-       R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]},
-            {"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"b"}]}],"tools":[]})",
-       R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema",
-            "json_schema":{"name":"n","schema":{"type":"string"}}},"chat_template_kwargs":{}})"}) {
-    add('\2', body);
-  }
-  add('\3', R"({"input":"a","instructions":"b","text":{"format":{"type":"json_object"}}})");
-  add('\3',
-      R"({"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]}],"stream":true})");
-  add('\4',
-      R"({"max_tokens":3,"messages":[{"role":"user","content":"a"}],"system":"s","stream":true,
-      "stop_sequences":["x"],"top_k":3,"thinking":{"type":"disabled"}})");
-  add('\4', R"({"max_tokens":3,"messages":[{"role":"assistant","content":"a"}]})");
-  add('\5', R"({"text":"a","raw":true})");
-  add('\5', R"({"text":"a","verb":"ping"})");
-  add('\6', "# keys\nme all 0123456789abcdef\nyou read,metrics\tfedcba9876543210\n");
-  add('\6', "me all short\n");
-  add('\7',
-      R"({"model":"m:latest","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"",
-      "thinking":"b","tool_calls":[{"function":{"index":0,"name":"f","arguments":{}}}]},
-      {"role":"tool","tool_name":"f","content":"c"}],"stream":false,"think":"low","format":{"type":"object"},
-      "options":{"num_predict":-2,"seed":-1,"stop":["x"],"num_ctx":9},"keep_alive":"5m"})");
-  add('\7',
-      R"({"model":"m","prompt":"a","system":"s","raw":false,"images":[],"context":[],"logprobs":true})");
-  add('\7', R"({"model":"m","input":["a","b"],"dimensions":4,"truncate":true})");
-  add('\7', "127.0.0.1:8080");
-  add('\7', "[::1]:80");
-  add('\7', "a\"b\\\n\x01\xC3\xA9");
-}
-
 /// Edits of a database; see store_fuzz.
 void store(const fs::path& directory) {
   Folder out(directory);
@@ -415,63 +336,6 @@ void chat_template(Folder out) {
   }
 }
 
-/// Schemas and grammars, and bytes for a walk; see grammar_fuzz.
-void grammar(Folder out) {
-  const std::string walk = "\x1E" + std::string("\x01\x09\x20\x05\x80\x03\x07\x11\x02\xFE\x04\x06");
-  for (const char* source :
-       {R"({"type":"object","properties":{"a":{"type":"integer","minimum":-7,"maximum":120},)"
-        R"("b":{"type":"array","items":{"type":"string","maxLength":3},"maxItems":2}},)"
-        R"("required":["a"],"additionalProperties":false})",
-        R"({"anyOf":[{"type":"null"},{"$ref":"#/$defs/x"}],"$defs":{"x":{"enum":[1,"a",[2]]}}})",
-        R"({"type":"string","pattern":"^[a-c\\d]{1,3}(x|yz)?$"})",
-        R"({"allOf":[{"type":"object","properties":{"k":{"const":true}}},{"required":["k"]}]})",
-        R"({"oneOf":[{"type":"number","exclusiveMinimum":0,"maximum":2},{"type":"string"}]})",
-        R"({"prefixItems":[{"type":"boolean"},{"format":"date"}],"items":false,"minItems":1})",
-        R"({"additionalProperties":{"type":["integer","null"]},"properties":{"ab":{}}})", "{}"}) {
-    out.add(std::string(1, 1) + source + walk);
-  }
-  for (const char* source :
-       {"root ::= \"(\" root? \")\" | item{1,3}\nitem ::= [a-z^\\]] \"\\n\" # c\n",
-        "root ::= (a | b)* \"\\u00e9\"\na ::= [^x] \".\"\nb ::= \"\" | . a+\n",
-        "root ::= root \"a\"", "root ::= x"}) {
-    out.add(std::string(1, 2) + source + walk);
-  }
-}
-
-/// Answers of each format; see answer_fuzz.
-void answer(Folder out) {
-  const char* const answers[] = {
-      "Yes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
-      "\"}\\\"\"}}\n</tool_call>\n<tool_call>{",
-      "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
-      "{}}]<|END_ACTION|>",
-      "Action:\n```json\n[{\"tool_name\": \"g\", \"parameters\": {\"x\": [1]}}, {\"tool_name\": "
-      "\"h\"}]```",
-      "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]h[ARGS]{}",
-      "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}, \"id\": \"123456789\"}, {\"name\": 1}]",
-      "<\xEF\xBD\x9Ctool\xE2\x96\x81"
-      "call\xE2\x96\x81"
-      "begin\xEF\xBD\x9C>function<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>f\n```json\n{\"a\":1}"
-      "\n```",
-      "<\xEF\xBD\x9Ctool\xE2\x96\x81"
-      "call\xE2\x96\x81"
-      "begin\xEF\xBD\x9C>f<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>{}",
-      "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
-      "to=functions.f <|constrain|>json<|message|>{}<|call|>",
-      "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"a\": null}}; {\"name\": \"f\"}",
-      "plain \xC3\xA9 text"};
-  char which = 0;
-  for (const char* text : answers) {
-    for (const char flags : {0, 3, 5}) {
-      const std::string front = (flags & 2) != 0   ? "hm\n</think>\n\n"
-                                : (flags & 1) != 0 ? "<think>a</think>"
-                                                   : "";
-      out.add(std::string{which, flags} + front + text);
-    }
-    ++which;
-  }
-}
-
 /// Connections of clients and listeners; see zmtp_fuzz.
 void zmtp(Folder out) {
   namespace wire = broker::zmtp;
@@ -513,10 +377,10 @@ int main(int argc, char** argv) {
   tokenizer(directory / "tokenizer");
   wire(directory / "wire");
   store(directory / "store");
-  http(directory / "http");
+  fuzz::http_seeds(directory / "http");
   chat_template(directory / "template");
-  grammar(directory / "grammar");
-  answer(directory / "answer");
+  fuzz::grammar_seeds(directory / "grammar");
+  fuzz::answer_seeds(directory / "answer");
   zmtp(directory / "zmtp");
   return 0;
 }

@@ -53,6 +53,12 @@ void note(const Command& command, Read* to) {
   append_command(to->valid, command.name, command.data);
   if (const auto type = socket_type_of(command.data)) HEARTH_CHECK(!type->empty());
   if (const auto pong = pong_of(command)) HEARTH_CHECK(pong->size() <= command.data.size());
+  if (const auto subscription = subscription_of(command)) {
+    HEARTH_CHECK(subscription->topic == command.data);
+  }
+  std::string refusal;
+  append_error(refusal, command.data);
+  HEARTH_CHECK(refusal.size() <= 9 + 1 + 5 + 1 + 255);
 }
 
 Read read_in_pieces(std::string_view bytes, size_t piece) {
@@ -71,7 +77,11 @@ Read read_in_pieces(std::string_view bytes, size_t piece) {
         out.failed = true;
         return out;
       }
-      if (!*event) break;
+      if (!*event) {
+        // Its memory, as a connection takes it, within the bounds that the header passed.
+        if (decoder.is_midway()) decoder.reserve();
+        break;
+      }
       if (const auto* message = std::get_if<Message>(&**event)) note(*message, &out);
       if (const auto* command = std::get_if<Command>(&**event)) note(*command, &out);
       if (std::holds_alternative<Greeting>(**event)) out.events += "greeting\n";
