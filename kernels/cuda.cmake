@@ -39,6 +39,7 @@ set(HEARTH_CUDA_KERNELS
   cuda/attention/kv_store.cu
   cuda/attention/q8.cu
   cuda/attention/tiles.cu
+  cuda/attention/tiles_wgmma.cu
   cuda/host/ceilings.cu
   cuda/host/probe_kernel.cu
   cuda/matmul/fast.cu
@@ -116,7 +117,7 @@ target_compile_options(hearth_cuda_objects PRIVATE
 # A product whose values do not stay in registers, or whose arguments are copied to memory, reads slowly: not compiled.
 # One of quant_k_low.cu spills 24 bytes on compute capability 8.0.
 foreach(file ${HEARTH_CUDA_KERNELS})
-  if(file MATCHES "^cuda/matmul/" AND NOT file MATCHES "quant_k_low")
+  if(file MATCHES "^cuda/matmul/|wgmma" AND NOT file MATCHES "quant_k_low")
     set_property(SOURCE ${file} APPEND PROPERTY COMPILE_OPTIONS
       -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
   endif()

@@ -45,10 +45,16 @@ inline void arrive(int barrier, unsigned threads,
   shim::named_barrier(barrier, threads, false, where);
 }
 inline void shared_writes_before_products() {}
+template <int kRegisters>
+void give_registers() {}
+template <int kRegisters>
+void take_registers() {}
 inline void begin_products() {}
 inline void commit_products() {}
 template <int kPending>
 void wait_for_products() {}
+template <typename Register, int kCount>
+void settle(Register (&)[kCount]) {}
 
 template <bool kAdd, int kSums>
 void multiply_u8_s8(int (&d)[kSums], const uint32_t (&a)[4], const OperandB& b) {
@@ -97,6 +103,17 @@ __device__ inline void arrive(int barrier, unsigned threads) {
 __device__ inline void shared_writes_before_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+/// The warpgroup's threads have kRegisters registers from now on, a multiple of 8: fewer than
+/// before, or more, as soon as others of the block have given them. Each thread begins with as many
+/// as __launch_bounds__ leaves it.
+template <int kRegisters>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 /// Before the first product after the thread has written registers of one.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Ends a group of products.
@@ -109,12 +126,26 @@ __device__ inline void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+/// Instructions that write these registers stay before it, those that read them after it: before
+/// begin_products() for what products read and add to, after a wait for what they have written.
+template <int kCount>
+__device__ inline void settle(float (&registers)[kCount]) {
+#pragma unroll
+  for (float& value : registers) asm volatile("" : "+f"(value)::"memory");
+}
+template <int kCount>
+__device__ inline void settle(uint32_t (&registers)[kCount]) {
+#pragma unroll
+  for (uint32_t& value : registers) asm volatile("" : "+r"(value)::"memory");
+}
+
 // clang-format off
 #define HEARTH_SUMS_8(kind, i) \
   kind(d[i]), kind(d[i + 1]), kind(d[i + 2]), kind(d[i + 3]), \
   kind(d[i + 4]), kind(d[i + 5]), kind(d[i + 6]), kind(d[i + 7])
 #define HEARTH_SUMS_16(kind) HEARTH_SUMS_8(kind, 0), HEARTH_SUMS_8(kind, 8)
 #define HEARTH_SUMS_32(kind) HEARTH_SUMS_16(kind), HEARTH_SUMS_8(kind, 16), HEARTH_SUMS_8(kind, 24)
+#define HEARTH_SUMS_48(kind) HEARTH_SUMS_32(kind), HEARTH_SUMS_8(kind, 32), HEARTH_SUMS_8(kind, 40)
 #define HEARTH_SUMS_64(kind) \
   HEARTH_SUMS_32(kind), HEARTH_SUMS_8(kind, 32), HEARTH_SUMS_8(kind, 40), \
   HEARTH_SUMS_8(kind, 48), HEARTH_SUMS_8(kind, 56)
@@ -148,46 +179,72 @@ __device__ inline void multiply_u8_s8(int (&d)[16], const uint32_t (&a)[4], cons
       : HEARTH_SUMS_16("+r")
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0));
 }
-#define HEARTH_MULTIPLY_64(type) \
+// `kind` and `add`: "+f" and "1" to add to d, "=f" and "0" to overwrite it.
+#define HEARTH_MULTIPLY_64(type, kind, add) \
   asm volatile( \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n" \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\n" \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,"\
-      " %8,%9,%10,%11,%12,%13,%14,%15,"\
-      " %16,%17,%18,%19,%20,%21,%22,%23,"\
-      " %24,%25,%26,%27,%28,%29,%30,%31,"\
-      " %32,%33,%34,%35,%36,%37,%38,%39,"\
-      " %40,%41,%42,%43,%44,%45,%46,%47,"\
-      " %48,%49,%50,%51,%52,%53,%54,%55,"\
+      " {%0,%1,%2,%3,%4,%5,%6,%7," \
+      " %8,%9,%10,%11,%12,%13,%14,%15," \
+      " %16,%17,%18,%19,%20,%21,%22,%23," \
+      " %24,%25,%26,%27,%28,%29,%30,%31," \
+      " %32,%33,%34,%35,%36,%37,%38,%39," \
+      " %40,%41,%42,%43,%44,%45,%46,%47," \
+      " %48,%49,%50,%51,%52,%53,%54,%55," \
       " %56,%57,%58,%59,%60,%61,%62,%63}, " \
       "{%64,%65,%66,%67}, %68, add, 1, 1, 0;\n}\n" \
-      : HEARTH_SUMS_64("+f") \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0))
-#define HEARTH_MULTIPLY_32(type) \
+      : HEARTH_SUMS_64(kind) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor))
+#define HEARTH_MULTIPLY_48(type, kind, add) \
   asm volatile( \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n" \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\n" \
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type \
+      " {%0,%1,%2,%3,%4,%5,%6,%7," \
+      " %8,%9,%10,%11,%12,%13,%14,%15," \
+      " %16,%17,%18,%19,%20,%21,%22,%23," \
+      " %24,%25,%26,%27,%28,%29,%30,%31," \
+      " %32,%33,%34,%35,%36,%37,%38,%39," \
+      " %40,%41,%42,%43,%44,%45,%46,%47}, " \
+      "{%48,%49,%50,%51}, %52, add, 1, 1, 0;\n}\n" \
+      : HEARTH_SUMS_48(kind) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor))
+#define HEARTH_MULTIPLY_32(type, kind, add) \
+  asm volatile( \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, " add ", 0;\n" \
       "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,"\
-      " %8,%9,%10,%11,%12,%13,%14,%15,"\
-      " %16,%17,%18,%19,%20,%21,%22,%23,"\
+      " {%0,%1,%2,%3,%4,%5,%6,%7," \
+      " %8,%9,%10,%11,%12,%13,%14,%15," \
+      " %16,%17,%18,%19,%20,%21,%22,%23," \
       " %24,%25,%26,%27,%28,%29,%30,%31}, " \
       "{%32,%33,%34,%35}, %36, add, 1, 1, 0;\n}\n" \
-      : HEARTH_SUMS_32("+f") \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "n"(kAdd ? 1 : 0))
-/// The same for T = Half, BFloat16, and 128 and 64 columns.
+      : HEARTH_SUMS_32(kind) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor))
+/// The same for T = Half, BFloat16, and 128, 96 and 64 columns.
 template <typename T, bool kAdd>
 __device__ inline void multiply_k16(float (&d)[64], const uint32_t (&a)[4], const OperandB& b) {
-  if constexpr (std::is_same_v<T, Half>) HEARTH_MULTIPLY_64("f16");
-  else HEARTH_MULTIPLY_64("bf16");
+  if constexpr (kAdd && std::is_same_v<T, Half>) HEARTH_MULTIPLY_64("f16", "+f", "1");
+  else if constexpr (kAdd) HEARTH_MULTIPLY_64("bf16", "+f", "1");
+  else if constexpr (std::is_same_v<T, Half>) HEARTH_MULTIPLY_64("f16", "=f", "0");
+  else HEARTH_MULTIPLY_64("bf16", "=f", "0");
+}
+template <typename T, bool kAdd>
+__device__ inline void multiply_k16(float (&d)[48], const uint32_t (&a)[4], const OperandB& b) {
+  if constexpr (kAdd && std::is_same_v<T, Half>) HEARTH_MULTIPLY_48("f16", "+f", "1");
+  else if constexpr (kAdd) HEARTH_MULTIPLY_48("bf16", "+f", "1");
+  else if constexpr (std::is_same_v<T, Half>) HEARTH_MULTIPLY_48("f16", "=f", "0");
+  else HEARTH_MULTIPLY_48("bf16", "=f", "0");
 }
 template <typename T, bool kAdd>
 __device__ inline void multiply_k16(float (&d)[32], const uint32_t (&a)[4], const OperandB& b) {
-  if constexpr (std::is_same_v<T, Half>) HEARTH_MULTIPLY_32("f16");
-  else HEARTH_MULTIPLY_32("bf16");
+  if constexpr (kAdd && std::is_same_v<T, Half>) HEARTH_MULTIPLY_32("f16", "+f", "1");
+  else if constexpr (kAdd) HEARTH_MULTIPLY_32("bf16", "+f", "1");
+  else if constexpr (std::is_same_v<T, Half>) HEARTH_MULTIPLY_32("f16", "=f", "0");
+  else HEARTH_MULTIPLY_32("bf16", "=f", "0");
 }
-#undef HEARTH_MULTIPLY_32
+#undef HEARTH_MULTIPLY_48
 #undef HEARTH_MULTIPLY_64
 #undef HEARTH_SUMS_64
+#undef HEARTH_SUMS_48
 #undef HEARTH_SUMS_32
 #undef HEARTH_SUMS_16
 #undef HEARTH_SUMS_8

@@ -1,5 +1,6 @@
 // kv_store and attention compared with the reference, and their batch invariance by ==.
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -300,6 +301,51 @@ TEST_CASE("attention: a row's value depends on its own sequence alone") {
     for (const auto& [token, row] : chunked) {
       CAPTURE(token.second);
       CHECK(row == together.at(token));
+    }
+  }
+}
+
+TEST_CASE("attention: all kernels for many rows and that for few rows give the same bits") {
+  const std::optional<OpTable> older = table_without_wgmma();
+  HEARTH_CUDA_TABLE(ops);
+  const DType bf16 = DType::kBF16;
+  // Blocks of one warpgroup that multiplies (the first two), and of two. Blocks end within a
+  // sequence and with it, the last block of a sequence has few rows, splits and chunks are seen in
+  // part.
+  const std::vector<std::pair<Case, std::vector<SeqPart>>> cases = {
+      {{.kv_heads = 1, .heads = 1, .head_dim = 128}, {{1, 530, 64}}},
+      {{.kv_type = bf16, .kv_heads = 2, .heads = 2, .head_dim = 64}, {{1, 0, 70}}},
+      {{.kv_heads = 1, .heads = 4, .head_dim = 128}, {{1, 700, 40}, {2, 0, 19}, {3, 250, 9}}},
+      {{.kv_heads = 1, .heads = 3, .head_dim = 96, .sinks = true}, {{1, 300, 90}}},
+      {{.kv_heads = 1, .heads = 8, .head_dim = 64, .window = 70}, {{1, 600, 50}, {2, 0, 20}}},
+      {{.kv_heads = 3, .heads = 3, .head_dim = 64, .soft_cap = 2.5f}, {{1, 100, 150}}},
+      {{.kv_heads = 1, .heads = 18, .head_dim = 64, .block_size = 48}, {{1, 0, 70}}},
+      {{.kv_heads = 1, .heads = 140, .head_dim = 64}, {{1, 10, 64}}},  // more than a block has
+      {{.kv_heads = 2, .heads = 8, .head_dim = 64, .to_all = true}, {{1, 0, 55}, {2, 0, 25}}},
+      {{.kv_type = bf16, .kv_heads = 1, .heads = 4, .head_dim = 128, .window = 300, .sinks = true},
+       {{1, 540, 60}, {2, 20, 9}}},
+      {{.kv_type = bf16, .kv_heads = 1, .heads = 8, .head_dim = 96}, {{1, 200, 70}}},
+  };
+  for (const auto& [c, parts] : cases) {
+    CAPTURE(c.head_dim);
+    CAPTURE(c.heads);
+    const Outputs many = run(ops, c, parts);
+    in_every_order([&] { CHECK(run(ops, c, parts) == many); });
+    if (older) CHECK(run(*older, c, parts) == many);
+    for (const SeqPart& part : parts) {
+      Pool pool(ops, c, {part});
+      pool.store(whole({part}));
+      Outputs few;
+      constexpr int32_t kAtOnce = 60;  // too few for the other kernels
+      for (int32_t p = 0; p < part.scheduled; p += kAtOnce) {
+        const int32_t count = std::min(kAtOnce, part.scheduled - p);
+        attend(ops, c, pool, {{part.id, part.cached + p, count}}, &few);
+      }
+      for (const auto& [token, row] : few) {
+        CAPTURE(token.first);
+        CAPTURE(token.second);
+        CHECK(row == many.at(token));
+      }
     }
   }
 }

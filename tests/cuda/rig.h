@@ -30,6 +30,9 @@ using kernels::Rows;
 using kernels::WeightRole;
 
 Result<kernels::OpTable> table_under_test();
+/// That of a device without wgmma, whose kernels give the same bits; none on a device. Call this
+/// before table_under_test().
+std::optional<kernels::OpTable> table_without_wgmma();
 /// The specification, with x quantized as on CUDA.
 inline kernels::OpTable reference_ops() { return kernels::reference_ops(true); }
 /// What the shim counts; a device counts nothing.

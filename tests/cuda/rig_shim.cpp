@@ -13,6 +13,14 @@ Result<kernels::OpTable> table_under_test() {
   return table;
 }
 
+std::optional<kernels::OpTable> table_without_wgmma() {
+  shim::reset();
+  shim::set_machine({.major = 8});
+  auto table = kernels::cuda_ops({});
+  REQUIRE(table.ok());
+  return std::move(table).value();
+}
+
 std::optional<RuntimeCounts> runtime_counts() {
   return RuntimeCounts{shim::num_launches(), shim::num_graph_launches(), shim::num_bytes_to_host(),
                        shim::bytes_in_use()};

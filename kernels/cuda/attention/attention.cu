@@ -127,10 +127,11 @@ __global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
   }
 }
 
-void attend(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows, int num_seqs,
-            bool whole) {
+void attend(const CudaState& state, DType dtype, const AttentionParams& params, int rows,
+            int num_seqs, bool whole) {
+  cudaStream_t stream = state.stream.get();
   if (dtype != DType::kF32 && tiled_heads(params.kv)) {
-    return attend_tiles(stream, dtype, params, rows, num_seqs, whole);
+    return attend_tiles(stream, dtype, params, rows, num_seqs, whole, state.wgmma);
   }
   switch (dtype) {
     case DType::kF32: return attend_f32(stream, params, rows, whole);
@@ -172,7 +173,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
       int64_t{args.num_heads} * params.max_splits * (shape.v_dim + 2) * int64_t{sizeof(float)};
   const int64_t at_once = kPartialBytes / row_bytes;
   if (batch.num_tokens >= kManyQueries || params.max_splits == 1 || at_once == 0) {
-    return attend(stream, args.kv.dtype, params, batch.num_tokens, batch.num_seqs, true);
+    return attend(state, args.kv.dtype, params, batch.num_tokens, batch.num_seqs, true);
   }
   QuantTarget quantized{};
   if (shape.v_dim == kMergeThreads && args.num_heads % kMergeHeads == 0) {
@@ -182,7 +183,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
     params.first_row = static_cast<int32_t>(first);
     const auto rows =
         static_cast<int>(batch.num_tokens - first < at_once ? batch.num_tokens - first : at_once);
-    attend(stream, args.kv.dtype, params, rows, batch.num_seqs, false);
+    attend(state, args.kv.dtype, params, rows, batch.num_seqs, false);
     const dim3 grid = grid2(rows, ceil_div(args.num_heads, kMergeHeads));
     if (shape.v_dim <= kMergeThreads) {
       HEARTH_LAUNCH(stream, merge_kernel<1>, grid, kMergeHeads * kMergeThreads, 0, params,

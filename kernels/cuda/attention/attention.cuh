@@ -112,8 +112,12 @@ void attend_f32(cudaStream_t stream, const AttentionParams& params, int rows, bo
 void attend_f16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_bf16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_q8(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
-/// For f16, bf16 and q8_0 KV in tiles: kernels/cuda/attention/tiles.cu.
+/// For f16, bf16 and q8_0 KV in tiles: kernels/cuda/attention/tiles.cu. `wgmma`: the device has it.
 void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
-                  int num_seqs, bool whole);
+                  int num_seqs, bool whole, bool wgmma);
+/// For many rows on a device with wgmma: kernels/cuda/attention/tiles_wgmma.cu.
+bool wgmma_supports(DType dtype, int head_dim);
+void attend_wgmma(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
+                  int num_seqs);
 
 }  // namespace hearth::kernels

@@ -1,5 +1,6 @@
 // Attention on the tensor cores over KV in tiles: launches of kernels/cuda/attention/tiles_few.cuh
-// and kernels/cuda/attention/tiles_many.cuh, which give a row the same bits.
+// and kernels/cuda/attention/tiles_many.cuh. They and kernels/cuda/attention/tiles_wgmma.cuh give a
+// row the same bits.
 
 #include "kernels/cuda/attention/tiles_few.cuh"
 #include "kernels/cuda/attention/tiles_many.cuh"
@@ -12,6 +13,9 @@ namespace {
 /// lone row one warp.
 constexpr int kManyRows = 64;
 constexpr int kManyPerSequence = 4;
+bool many(int rows, int num_seqs) {
+  return rows >= kManyRows && rows >= kManyPerSequence * num_seqs;
+}
 
 template <typename T, bool kWhole, int kAhead>
 void launch_few(cudaStream_t stream, AttentionParams params, int rows) {
@@ -68,7 +72,7 @@ template <typename T>
 void launch_tiles(cudaStream_t stream, const AttentionParams& params, int rows, int num_seqs,
                   bool whole) {
   const int head_dim = params.kv.k_dim;
-  if (whole && rows >= kManyRows && rows >= kManyPerSequence * num_seqs) {
+  if (whole && many(rows, num_seqs)) {
     if (const int warps = many_warps<T>(params, rows, num_seqs); warps > 0) {
       return head_dim <= 4 * kKvTile ? launch_many<T, 4>(stream, params, rows, num_seqs, warps)
                                      : launch_many<T, 8>(stream, params, rows, num_seqs, warps);
@@ -87,7 +91,10 @@ void launch_tiles(cudaStream_t stream, const AttentionParams& params, int rows, 
 }  // namespace
 
 void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
-                  int num_seqs, bool whole) {
+                  int num_seqs, bool whole, bool wgmma) {
+  if (wgmma && whole && many(rows, num_seqs) && wgmma_supports(dtype, params.kv.k_dim)) {
+    return attend_wgmma(stream, dtype, params, rows, num_seqs);
+  }
   switch (dtype) {
     case DType::kF16: return launch_tiles<Half>(stream, params, rows, num_seqs, whole);
     case DType::kBF16: return launch_tiles<BFloat16>(stream, params, rows, num_seqs, whole);
