@@ -176,12 +176,6 @@ struct Tiles {
   static __device__ void copy_key(const TileRow& row, int, int step, int lane, std::byte* slot) {
     start_copy<16, Through::kSecondLevel>(slot, row.elements + (step * kWarp + lane) * 16);
   }
-  static __device__ void copy_values(const KvView& kv, int64_t block, int kv_head, int offset,
-                                     int dim, int lane, std::byte* slot) {
-    start_copy<16, Through::kSecondLevel>(
-        slot, values<const T>(kv, block) + kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) +
-                  lane * 8);
-  }
   static __device__ TileRow value_row(const KvView& kv, int64_t block, int kv_head, int offset) {
     const T* from =
         values<const T>(kv, block) + kv_tile(kv_head, offset, 0, kv.v_dim, kv.block_size);

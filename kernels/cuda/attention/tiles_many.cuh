@@ -86,8 +86,9 @@ __global__ void __launch_bounds__(kManyWarps* kWarp, 1) many_rows_kernel(Attenti
       for (int i = thread * 16; i < Types::key_scale_bytes(head_dim); i += threads * 16) {
         start_copy<16, Through::kSecondLevel>(to + key_bytes + i, row.scales + i);
       }
+      const TileRow values = Types::value_row(kv, block, kv_head, offset);
       for (int dims = warp; dims < dim_tiles; dims += warps) {
-        Types::copy_values(kv, block, kv_head, offset, (first_dims + dims) * kKvTile, lane,
+        Types::copy_values(values, first_dims + dims, lane,
                            slot_of(buffer, tile, dims) + lane * kSlotBytes);
       }
     }

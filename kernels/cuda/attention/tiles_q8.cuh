@@ -140,15 +140,6 @@ struct Tiles<int8_t> {
     start_copy<8>(slot + kWarp * kSlotBytes,
                   row.scales + step * kKvTile * sizeof(Half) + lane % 4 * 8);
   }
-  /// Integers, then the scales of positions 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
-  static __device__ void copy_values(const KvView& kv, int64_t block, int kv_head, int offset,
-                                     int dim, int lane, std::byte* slot) {
-    const auto* value = values<const int8_t>(kv, block);
-    start_copy<8>(slot, value + kv_tile(kv_head, offset, dim, kv.v_dim, kv.block_size) + lane * 8);
-    start_copy<8>(slot + 8, scales_of(kv, value, kv.v_dim) +
-                                tile_scales(kv_head, offset, dim, kv.v_dim, kv.block_size) +
-                                lane % 4 * 4);
-  }
   static __device__ TileRow value_row(const KvView& kv, int64_t block, int kv_head, int offset) {
     const auto* value = values<const int8_t>(kv, block);
     const int8_t* from = value + kv_tile(kv_head, offset, 0, kv.v_dim, kv.block_size);
@@ -156,6 +147,7 @@ struct Tiles<int8_t> {
         scales_of(kv, value, kv.v_dim) + tile_scales(kv_head, offset, 0, kv.v_dim, kv.block_size);
     return {reinterpret_cast<const std::byte*>(from), reinterpret_cast<const std::byte*>(scales)};
   }
+  /// Integers, then the scales of positions 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
   static __device__ void copy_values(const TileRow& row, int dims, int lane, std::byte* slot) {
     start_copy<8>(slot, row.elements + (dims * kWarp + lane) * 8);
     start_copy<8>(slot + 8, row.scales + (dims / 2 * kKvTile + lane % 4 * 4) * sizeof(Half));
