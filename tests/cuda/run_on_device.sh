@@ -2,7 +2,7 @@
 # Runs what carry.sh packed, on a machine with a GPU, in three calls of at most nine minutes each.
 #   bash run.sh 1       device, doctor, op tests, whole models, ceilings, products of few rows
 #   bash run.sh 2       engine, speculation, a daemon with clients, all op measurements, numerics fast, row bits, the 8 B shape in Q4_K_M
-#   bash run.sh 3       the 8 B shape in Q8_0 and F16, sanitizers, profiles of four kernels
+#   bash run.sh 3       the 8 B shape in Q8_0 and F16, sanitizers, profiles of five kernels
 #   bash run.sh STEP... steps alone: device tests golden ceilings few engine speculate daemon ops fast row-bits sanitize profile
 #                       model-Q4_K_M model-Q8_0 model-F16
 # $OUT or logs/ gets run.log (all output) and results.json (every case and figure). A step prints a line when it ends;
@@ -130,9 +130,9 @@ serve_clients() {
 }
 
 # What a sanitizer or the profiler runs; run_on_device_test.sh checks that each names a case.
-sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'attention: a row*' 'matmul: joined*'
+sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'attention: all kernels*' 'attention: a row*' 'matmul: many rows*' 'matmul: joined*'
   'matmul: rows of 16*' 'moe_matmul: a row*' 'moe_matmul: types*' 'draw' 'best logits' 'rms_norm')
-profiled=(matmul_super_row_kernel matmul_super_tiles_kernel few_rows_kernel many_rows_kernel)
+profiled=(matmul_super_row_kernel matmul_super_tiles_kernel matmul_half_wide_kernel few_rows_kernel wgmma_rows_kernel)
 
 do_step() {
   local filter tool kernel
