@@ -17,11 +17,17 @@ constexpr bool light_row(const QuantForm& form) {
   return form.num_planes() <= 4 && form.scale_bytes < 32;
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+inline constexpr int kLightBlocks = 2;  // the compiler takes a few registers more there
+#else
+inline constexpr int kLightBlocks = 3;
+#endif
+
 /// A block of warps computes one group of 16 outputs, one warp per part; kAhead chunks of a warp
 /// are on their way.
 template <DType kType, int kAhead>
 __global__ void __launch_bounds__(kParts* kWarp,
-                                  kAhead == 1 || light_row(quant_form(kType)) ? 3 : 2)
+                                  kAhead == 1 || light_row(quant_form(kType)) ? kLightBlocks : 2)
     matmul_quant_row_kernel(QuantMatmul p) {
   constexpr int kChunkBytes = quant_form(kType).chunk_bytes();
   constexpr int kOffset = quant_form(kType).offset;
