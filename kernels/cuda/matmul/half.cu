@@ -28,8 +28,14 @@
 namespace hearth::kernels {
 namespace {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int kLeastBlocks = 1;  // of a multiprocessor: without it the compiler spills there
+#else
+constexpr int kLeastBlocks = 0;  // as the compiler chooses
+#endif
+
 template <typename T, int kTiles>
-__global__ void __launch_bounds__(kParts* kWarp) matmul_half_kernel(PlainMatmul p) {
+__global__ void __launch_bounds__(kParts* kWarp, kLeastBlocks) matmul_half_kernel(PlainMatmul p) {
   constexpr int kRows = 8 * kTiles;
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
