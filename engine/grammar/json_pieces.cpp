@@ -29,6 +29,7 @@ PiecePtr any_string_char() {
                     seq_piece({text_piece("\\u"), no_surrogate, hex, hex})});
 }
 
+/// A JSON value is an object if its first byte is a brace, so the first piece of each way decides.
 class ObjectFilter {
  public:
   explicit ObjectFilter(const RuleSet& rules) : rules_(rules) {}

@@ -25,7 +25,8 @@ PiecePtr integer_range(int64_t low, int64_t high);
 PiecePtr real_range(int64_t low, int64_t high, bool low_in, bool high_in,
                     int decimals = kMostDecimals);
 
-/// The objects among the texts of a JSON value, whose rules have their bodies; null: none.
+/// Of a JSON value's texts, those that are objects; null: none is. The rules that it names have
+/// their bodies.
 PiecePtr only_objects(const PiecePtr& value, const RuleSet& rules);
 
 /// Those that need rules, each made once.

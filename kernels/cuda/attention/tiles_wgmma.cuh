@@ -24,10 +24,6 @@ constexpr int kWgmmaThreads = (kMostGroups + 1) * kWarpgroup;
 constexpr int kStages = 4;
 constexpr int kCoreBytes = 128;
 
-#if !defined(HEARTH_ATTENTION_VARIANT)
-#define HEARTH_ATTENTION_VARIANT 0
-#endif
-
 /// K: [16 dimensions][8 dimensions][8 positions][core matrix].
 /// V: [16 positions][8 positions][8 dimensions][core matrix].
 template <int kHeadDim>
@@ -116,18 +112,13 @@ struct ChunkCopies {
       constexpr int kKeyStep = ChunkOperands<kHeadDim>::kKeyColumns * kCoreBytes;
       constexpr int kValueStep = ChunkOperands<kHeadDim>::kValueColumns * kCoreBytes;
       store(keys, to.keys + warp * 2 * kCoreBytes, 2 * kKeyStep, kKeyStep);
-#if HEARTH_ATTENTION_VARIANT == 2
-      if (chunk < last_chunk) load(tiles_of<true>(chunk + 1, pool_block), keys);
-#endif
       clear(chunk, values);
       store(values, to.values + warp * 2 * kValueStep, 2 * kCoreBytes, kValueStep);
       shared_writes_before_products();
       arrive(kFull + chunk % kStages, 2 * kWarpgroup);
       if (groups > 1) arrive(kFull + kStages + chunk % kStages, 2 * kWarpgroup);
-#if HEARTH_ATTENTION_VARIANT != 2
       // Not before: shared_writes_before_products() would wait for them.
       if (chunk < last_chunk) load(tiles_of<true>(chunk + 1, pool_block), keys);
-#endif
     }
   }
 
@@ -256,7 +247,7 @@ struct ChunkProducts {
       arrive_and_wait(kFull + chunk % kStages, 2 * kWarpgroup);
     }
   }
-  __device__ bool in_turn() const { return HEARTH_ATTENTION_VARIANT != 1 && block.groups > 1; }
+  __device__ bool in_turn() const { return block.groups > 1; }
   __device__ void wait_for_turn() const {
     if (!in_turn()) return;
     if (second) {
