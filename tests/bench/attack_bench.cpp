@@ -5,11 +5,12 @@
 // attack, and by how much the broker's resident memory grows beyond what the first user alone made
 // it, at most during the attack and 10 s after its end.
 //
-//   hearth-attack-bench [--smoke] [ATTACK]
+//   hearth-attack-bench [--smoke] [--model FILE] [ATTACK]
 //   hearth-attack-bench --against RUNTIME_DIR [ATTACK]
 // Wants root, to be two users; without it both are one user, which is printed. --smoke: a
-// moment each, for ctest. Prints; never judges. --against measures nothing: it attacks the daemon
-// of that directory, in this way or in all ways at once, until it is killed (tests/soak/siege.py).
+// moment each, for ctest. --model: FILE in place of the bundled model. Prints; never judges.
+// --against measures nothing: it attacks the daemon of that directory, in this way or in all ways
+// at once, until it is killed (tests/soak/siege.py).
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -131,12 +132,11 @@ void print(std::string_view name, const Seen& seen, const Seen& calm, int64_t id
   std::fflush(stdout);
 }
 
-int run(const Lengths& lengths, const std::string& only) {
+int run(const Lengths& lengths, const fs::path& model, const std::string& only) {
   if (::geteuid() != 0) fmt::print("not root: both users are one\n");
   const tests::TempDir temp;
   fs::create_directories(temp.path() / "models");
-  fs::copy_file(fs::path(hearth::tests::source_dir()) / "models/demo/tales.gguf",
-                temp.path() / "models/tales.gguf");
+  fs::copy_file(model, temp.path() / "models/tales.gguf");
   const Daemon daemon(temp.path(), {});
   tests::let_other_user_in(temp.path(), daemon.runtime());
   (void)measure(daemon, lengths.measured / 4);  // loads the model
@@ -175,6 +175,7 @@ int attack_until_killed(const fs::path& runtime, const std::string& only) {
 int main(int argc, char** argv) {
   hearth::bench::Lengths lengths;
   std::string only, against;
+  std::string model = hearth::tests::source_dir() + "/models/demo/tales.gguf";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const auto known = hearth::bench::attacks();
@@ -183,14 +184,18 @@ int main(int argc, char** argv) {
                  .after = std::chrono::milliseconds(100)};
     } else if (word == "--against" && i + 1 < argc) {
       against = argv[++i];
+    } else if (word == "--model" && i + 1 < argc) {
+      model = argv[++i];
     } else if (std::ranges::any_of(known, [&](const auto& each) { return word == each.name; })) {
       only = word;
     } else {
-      fmt::print(stderr, "usage: hearth-attack-bench [--smoke | --against RUNTIME_DIR] [ATTACK]\n");
+      fmt::print(stderr,
+                 "usage: hearth-attack-bench [--smoke] [--model FILE] [ATTACK]\n"
+                 "       hearth-attack-bench --against RUNTIME_DIR [ATTACK]\n");
       for (const auto& each : known) fmt::print(stderr, "  {:<14} {}\n", each.name, each.what);
       return 2;
     }
   }
   if (!against.empty()) return hearth::bench::attack_until_killed(against, only);
-  return hearth::bench::run(lengths, only);
+  return hearth::bench::run(lengths, model, only);
 }
