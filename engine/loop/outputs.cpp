@@ -107,24 +107,22 @@ bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_r
   LiveRequest& live = *rows.seq->request;
   if (!live.request.sampling.prompt_logprobs || rows.seq->sample != 0) return true;
   std::vector<float>& known = live.prompt_logprobs;
+  const int32_t num_best = live.request.sampling.top_logprobs;
   const int32_t end = std::min(rows.first + rows.count, live.prompt_size() - 1);
-  for (int32_t position = rows.first_output; position < end; ++position) {
-    if (position != size32(known)) continue;
+  for (int32_t position = std::max(rows.first_output, size32(known)); position < end; ++position) {
     const int32_t row = first_row + position - rows.first_output;
-    Result<float> logprob = sampler.logprob(runner->logits(row), live.request.prompt[position + 1]);
-    if (!logprob.ok()) {
-      fail(live, logprob.take_error());
+    Result<Sampler::Score> score =
+        sampler.score(runner->logits(row), live.request.prompt[position + 1], num_best);
+    if (!score.ok()) {
+      fail(live, score.take_error());
       return false;
     }
-    known.push_back(*logprob);
-    if (live.request.sampling.top_logprobs > 0) {
-      live.prompt_top.push_back(
-          sampler.best(runner->logits(row), live.request.sampling.top_logprobs));
-    }
-    if (position + 2 == live.prompt_size()) {
-      keep_scores(kv, live, rows.seq->blocks);
-      events.emplace_back(PromptLogprobsEvent{live.request.id, known, live.prompt_top});
-    }
+    known.push_back(score->logprob);
+    if (num_best > 0) live.prompt_top.push_back(std::move(score->best));
+    if (position + 1 < end) continue;
+    keep_scores(kv, live, rows.seq->blocks);
+    if (live.scores_left(*rows.seq) > 0) continue;
+    events.emplace_back(PromptLogprobsEvent{live.request.id, known, live.prompt_top});
   }
   return true;
 }
@@ -223,10 +221,10 @@ Result<Sampled> Engine::Impl::take_forced(int32_t row, int32_t token,
   Sampled out;
   out.token = token;
   if (params.top_logprobs < 0) return out;
-  HEARTH_ASSIGN_OR_RETURN(out.logprob, sampler.logprob(runner->logits(row), token));
-  if (params.top_logprobs > 0) {
-    out.top_logprobs = sampler.best(runner->logits(row), params.top_logprobs);
-  }
+  HEARTH_ASSIGN_OR_RETURN(Sampler::Score score,
+                          sampler.score(runner->logits(row), token, params.top_logprobs));
+  out.logprob = score.logprob;
+  out.top_logprobs = std::move(score.best);
   return out;
 }
 

@@ -69,14 +69,18 @@ std::vector<TokenLogprob> best_logprobs(std::span<const float> logits, double lo
   n = std::min(n, logits.size());
   if (n == 0) return best;
   best.reserve(n + 1);
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const TokenLogprob entry{narrow<int32_t>(i), logits[i]};
-    if (best.size() == n && !better(entry, best.front())) continue;
-    best.push_back(entry);
-    std::ranges::push_heap(best, better);
-    if (best.size() <= n) continue;
-    std::ranges::pop_heap(best, better);
-    best.pop_back();
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const auto run = logits.subspan(begin, std::min(kLogitRun, logits.size() - begin));
+    if (best.size() == n && largest(run) < best.front().logprob) continue;
+    for (size_t i = 0; i < run.size(); ++i) {
+      const TokenLogprob entry{narrow<int32_t>(begin + i), run[i]};
+      if (best.size() == n && !better(entry, best.front())) continue;
+      best.push_back(entry);
+      std::ranges::push_heap(best, better);
+      if (best.size() <= n) continue;
+      std::ranges::pop_heap(best, better);
+      best.pop_back();
+    }
   }
   std::ranges::sort_heap(best, better);
   for (TokenLogprob& entry : best) entry.logprob = static_cast<float>(entry.logprob - log_sum);
@@ -95,13 +99,12 @@ Sampler::Sampler(int32_t vocab_size) : counts_(vocab_size, 0) {
   HEARTH_CHECK(vocab_size > 0, "vocab_size={}", vocab_size);
 }
 
-Result<float> Sampler::logprob(std::span<const float> logits, int32_t token) const {
+Result<Sampler::Score> Sampler::score(std::span<const float> logits, int32_t token,
+                                      int32_t num_best) const {
   HEARTH_TRY(check_finite(logits));
-  return static_cast<float>(logits[token] - log_sum_exp(logits));
-}
-
-std::vector<TokenLogprob> Sampler::best(std::span<const float> logits, int32_t count) const {
-  return best_logprobs(logits, log_sum_exp(logits), count);
+  const double log_sum = log_sum_exp(logits);
+  return Score{.logprob = static_cast<float>(logits[token] - log_sum),
+               .best = best_logprobs(logits, log_sum, std::max(0, num_best))};
 }
 
 Result<Sampled> Sampler::sample(std::span<float> logits, const SampleArgs& args) {

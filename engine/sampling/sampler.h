@@ -76,10 +76,12 @@ class Sampler {
   Result<void> probabilities(std::span<float> logits, const SampleArgs& args,
                              std::vector<TokenProbability>* out);
 
-  /// The `count` best of log softmax(logits), best first. All logits are finite.
-  std::vector<TokenLogprob> best(std::span<const float> logits, int32_t count) const;
-  /// log softmax(logits)[token]; kInternal as above.
-  Result<float> logprob(std::span<const float> logits, int32_t token) const;
+  struct Score {
+    float logprob = 0;               ///< log softmax(logits)[token]
+    std::vector<TokenLogprob> best;  ///< the `num_best` best, best first
+  };
+  /// kInternal as above.
+  Result<Score> score(std::span<const float> logits, int32_t token, int32_t num_best) const;
 
  private:
   struct Candidate {

@@ -19,7 +19,9 @@ void take_known_scores(const KvCache& kv, LiveRequest& request) {
     const BlockScores& block = kv.index().scores(node);
     if (block.logprobs.empty() || block.num_best < num_best) return;
     const int32_t width = size32(block.best_tokens) / size;
-    for (int32_t i = first == 0 ? 1 : 0; i < size; ++i) {
+    // Those of token t are at t - 1.
+    const int32_t known = size32(request.prompt_logprobs) + 1 - first;
+    for (int32_t i = std::max(0, known); i < size; ++i) {
       request.prompt_logprobs.push_back(block.logprobs[i]);
       if (num_best == 0) continue;
       auto& best = request.prompt_top.emplace_back();
@@ -30,6 +32,12 @@ void take_known_scores(const KvCache& kv, LiveRequest& request) {
   }
 }
 
+bool keeps_scores_for(const Request& from, const Request& request) {
+  const int32_t num_best = std::max(0, from.sampling.top_logprobs);
+  return from.sampling.prompt_logprobs && num_best <= kMaxKeptBest &&
+         num_best >= request.sampling.top_logprobs;
+}
+
 void keep_scores(KvCache& kv, const LiveRequest& request, const SequenceBlocks& blocks) {
   const int32_t num_best = std::max(0, request.request.sampling.top_logprobs);
   if (num_best > kMaxKeptBest) return;
@@ -37,13 +45,12 @@ void keep_scores(KvCache& kv, const LiveRequest& request, const SequenceBlocks& 
   int32_t end = 0;
   for (const NodeMark& mark : kv.marks(blocks)) {
     const int32_t first = std::exchange(end, end + size);
-    if (end > request.prompt_size()) return;
+    if (end - 1 > size32(request.prompt_logprobs)) return;
     const BlockScores& known = kv.scores(mark);
     if (!known.logprobs.empty() && known.num_best >= num_best) continue;
     BlockScores scores;
     scores.num_best = num_best;
     for (int32_t token = first; token < end; ++token) {
-      // Those of token t are at t - 1.
       scores.logprobs.push_back(token == 0 ? 0 : request.prompt_logprobs[token - 1]);
       if (num_best == 0) continue;
       for (const TokenLogprob& best : request.prompt_top[std::max(0, token - 1)]) {

@@ -14,11 +14,14 @@ namespace hearth::engine {
 /// Prompts that ask for more alternatives keep no scores. Completions of OpenAI's API have 5.
 inline constexpr int32_t kMaxKeptBest = 5;
 
-/// Sets the request's first log probabilities, as far as they are known. At least one is left to
-/// be computed.
+/// Adds to the request's first log probabilities, as far as the next ones are known. At least one
+/// is left to be computed.
 void take_known_scores(const KvCache& kv, LiveRequest& request);
 
-/// Keeps those of the request, which are complete, with the indexed blocks of its prompt.
+/// Whether those kept of `from` are all that `request` wants.
+bool keeps_scores_for(const Request& from, const Request& request);
+
+/// Keeps those that the request has so far with the indexed blocks of its prompt.
 void keep_scores(KvCache& kv, const LiveRequest& request, const SequenceBlocks& blocks);
 
 }  // namespace hearth::engine

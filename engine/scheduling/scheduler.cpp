@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/scheduling/prompt_scores.h"
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
@@ -429,18 +430,24 @@ void Scheduler::adopt(Sequence& seq) {
 // Whether this step already computes the sequence's next block for another sequence with the same
 // prefix. One step later the block can be shared, so it is not computed twice.
 bool Scheduler::computed_beside(Sequence& seq) {
-  const Request& request = seq.request->request;
-  if (!request.use_prefix_cache || request.sampling.prompt_logprobs) return false;
+  LiveRequest& live = *seq.request;
+  if (!live.request.use_prefix_cache) return false;
+  const bool scored = live.scores_left(seq) > 0;
+  if (scored) take_known_scores(kv_, live);
   adopt(seq);
   if (!kv_.can_adopt(seq.blocks)) return false;
-  const int32_t end = seq.blocks.num_tokens + kv_.block_size();
-  if (end > hit_limit(seq)) return false;
+  // Scores of the first token after a block are kept with the next block.
+  const int32_t end = seq.blocks.num_tokens + (scored ? 2 : 1) * kv_.block_size();
+  if (end >= size32(seq.tokens) || (!scored && end > hit_limit(seq))) return false;
   const std::span<const int32_t> prefix(seq.tokens.data(), end);
   return std::ranges::any_of(plan_.rows, [&](const PlannedRows& rows) {
+    const LiveRequest& other = *rows.seq->request;
+    if (scored && (end > other.prompt_size() || !keeps_scores_for(other.request, live.request))) {
+      return false;
+    }
     // Drafted rows are none of its tokens yet.
     return rows.first < end && rows.first + rows.count >= end && size32(rows.seq->tokens) >= end &&
-           rows.seq->request->request.use_prefix_cache &&
-           rows.seq->request->scope == seq.request->scope &&
+           other.request.use_prefix_cache && other.scope == live.scope &&
            std::ranges::equal(prefix, std::span(rows.seq->tokens).first(prefix.size()));
   });
 }
@@ -454,11 +461,10 @@ int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   if (until > first) count = std::min(count, until - first);
   if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
   if (config_.chunked_prefill) count = kv_.step_end(seq.blocks, first, first + count) - first;
-  const auto known = size32(request.prompt_logprobs);
-  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
-      known + 1 < request.prompt_size()) {
-    // Every row from `known` on is an output row, and those are few.
-    count = std::min(count, std::max(0, known - first) + 1 + extra_outputs_left_);
+  if (request.scores_left(seq) > 0) {
+    // Every row from the first unknown one on is an output row, and those are few.
+    const int32_t known = std::max(0, size32(request.prompt_logprobs) - first);
+    count = std::min(count, known + 1 + extra_outputs_left_);
   }
   while (count > 0 && !reserve_or_preempt(seq, first + count)) count /= 2;
   if (count > 0) plan_rows(seq, count);
@@ -473,10 +479,8 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count) {
   rows.count = count;
   const int32_t end = rows.first + count;
   rows.first_output = end == size32(seq.tokens) && !request.embeds() ? end - 1 : end;
-  const auto known = size32(request.prompt_logprobs);
-  const int32_t first_unknown = std::max(rows.first, known);
-  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
-      first_unknown < std::min(end, request.prompt_size() - 1)) {
+  const int32_t first_unknown = std::max(rows.first, size32(request.prompt_logprobs));
+  if (request.scores_left(seq) > 0 && first_unknown < std::min(end, request.prompt_size() - 1)) {
     rows.first_output = std::min(rows.first_output, first_unknown);
   }
   const int32_t outputs = end - rows.first_output;

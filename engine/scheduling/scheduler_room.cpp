@@ -22,20 +22,13 @@ int32_t Scheduler::hit_limit(const Sequence& seq) const {
   const LiveRequest& request = *seq.request;
   // Pooling needs the final rows of all tokens, and those of earlier requests are not kept.
   if (request.embeds() && request.request.pooling != models::Pooling::kLast) return 0;
-  const auto known = size32(request.prompt_logprobs);
-  if (request.request.sampling.prompt_logprobs && seq.sample == 0 &&
-      known + 1 < request.prompt_size()) {
-    return std::min(limit, known);
-  }
-  return limit;
+  return request.scores_left(seq) > 0 ? std::min(limit, size32(request.prompt_logprobs)) : limit;
 }
 
 void Scheduler::begin_blocks(Sequence& seq) {
   LiveRequest& request = *seq.request;
   if (request.request.use_prefix_cache) {
-    if (request.request.sampling.prompt_logprobs && request.prompt_logprobs.empty()) {
-      take_known_scores(kv_, request);
-    }
+    if (request.scores_left(seq) > 0) take_known_scores(kv_, request);
     kv_.begin(seq.blocks, request.scope, seq.tokens, hit_limit(seq));
     if (request.request.fork_of != 0) share_fork(seq);
   } else {

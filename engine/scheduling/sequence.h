@@ -132,6 +132,11 @@ struct LiveRequest {
   }
   bool embeds() const { return request.pooling != models::Pooling::kNone; }
   int32_t prompt_size() const { return size32(request.prompt); }
+  /// Prompt tokens whose log probabilities the sequence has to compute or find.
+  int32_t scores_left(const Sequence& seq) const {
+    if (!request.sampling.prompt_logprobs || seq.sample != 0) return 0;
+    return prompt_size() - 1 - size32(prompt_logprobs);
+  }
   /// Slots it takes when running: a prompt keeps room for all its samples.
   int32_t slots(const Sequence&) const { return forked ? 1 : request.n; }
 };

@@ -327,6 +327,30 @@ TEST_CASE("log probabilities of a prompt's beginning are computed once") {
   CHECK(cached(alone) == 0);
 }
 
+TEST_CASE("prompts that come together compute the log probabilities of their beginning once") {
+  const FakeModelConfig model;
+  EngineConfig config = small();
+  config.scheduler.max_step_tokens = 24;
+  Simulation sim(config, model);
+  int64_t tokens = 0, cached = 0;
+  for (RequestId id = 1; id <= 6; ++id) {
+    Request request = make_request(id, 200, 1);
+    request.prompt.resize(160);
+    for (int32_t i = 0; i < 9; ++i) request.prompt.push_back(10 + static_cast<int32_t>(id));
+    request.sampling.prompt_logprobs = true;
+    request.sampling.top_logprobs = id == 4 ? -1 : id == 5 ? 3 : 1;  // one wants more than others
+    tokens += size32(request.prompt);
+    sim.submit(request);
+  }
+  sim.run_until_idle();
+  sim.check_all_ended();
+  for (RequestId id = 1; id <= 6; ++id) cached += sim.record(id).done->cached_tokens;
+  // Two compute it all: the first, and the one that wants more. A block at the end is computed
+  // anew.
+  CHECK(cached == 4 * (160 - 16));
+  CHECK(sim.engine().snapshot().prefill_tokens_total == tokens - cached);
+}
+
 TEST_CASE("requests that wait or prefill get progress ten times a second") {
   FakeModelConfig model;
   model.cost = {5'000, 1'000, 0};

@@ -174,10 +174,10 @@ void Simulation::check_prompt_logprobs(const Record& record) const {
   for (size_t i = 0; i + 1 < prompt.size(); ++i) {
     CAPTURE(i);
     const auto logits = expected_logits(model_config_, std::span(prompt).first(i + 1));
-    REQUIRE(record.prompt_logprobs[i] == sampler.logprob(logits, prompt[i + 1]).value());
+    const Sampler::Score score = sampler.score(logits, prompt[i + 1], num_best).value();
+    REQUIRE(record.prompt_logprobs[i] == score.logprob);
     if (num_best <= 0) continue;
-    const std::vector<TokenLogprob> best = sampler.best(logits, num_best);
-    REQUIRE(std::ranges::equal(record.prompt_top[i], best,
+    REQUIRE(std::ranges::equal(record.prompt_top[i], score.best,
                                [](const TokenLogprob& a, const TokenLogprob& b) {
                                  return a.token == b.token && a.logprob == b.logprob;
                                }));

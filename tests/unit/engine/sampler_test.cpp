@@ -386,7 +386,9 @@ TEST_CASE("logprobs are those of the raw distribution, best first") {
   double total = 0;
   for (const float logit : logits) total += std::exp(static_cast<double>(logit));
   CHECK(*sampled.logprob == doctest::Approx(logits[50] - std::log(total)).epsilon(1e-5));
-  CHECK(*sampled.logprob == sampler.logprob(logits, 50).value());
+  const Sampler::Score score = sampler.score(logits, 50, 4).value();
+  CHECK(*sampled.logprob == score.logprob);
+  CHECK(score.best.size() == 4);
   REQUIRE(sampled.top_logprobs.size() == 4);
   CHECK(sampled.top_logprobs[0].token == 20);
   CHECK(sampled.top_logprobs[1].token == 30);
@@ -418,7 +420,7 @@ TEST_CASE("a value that is not finite is an error that names the token") {
       REQUIRE_FALSE(result.ok());
       CHECK(result.error().code == ErrorCode::kInternal);
       CHECK(result.error().message.find("token " + std::to_string(at)) != std::string::npos);
-      CHECK_FALSE(sampler.logprob(logits, 0).ok());
+      CHECK_FALSE(sampler.score(logits, 0, 1).ok());
     }
   }
 }
