@@ -53,6 +53,8 @@ struct EngineConfig {
   /// device's free memory (half if a quarter does not hold one full context). Split over layer
   /// groups in proportion to what a full context needs.
   uint64_t kv_bytes = 0;
+  /// Memory that the pools keep when idle and may always take; the rest is backed as it is used.
+  uint64_t kv_floor_bytes = 16 << 20;
   int32_t context_length = 0;  ///< 0: the model's
   bool prefix_cache = true;
   /// Restore stored prefixes even where recomputing would be faster; for tests.

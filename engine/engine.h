@@ -4,9 +4,9 @@
 // Owned and run by one thread. Other threads reach it only through the two mailboxes. One iteration
 // of `step()`: drain the inbox -> the speculator drafts tokens -> the scheduler plans a batch ->
 // model_runner fills the index buffers -> the model calls ops -> the sampler picks or verifies
-// tokens -> events go to the outbox. It does no I/O, takes no lock outside the mailboxes, and no
-// device memory after create(). The store of the KV cache runs on another thread, reached through
-// two more mailboxes (engine/tiers/).
+// tokens -> events go to the outbox. It does no I/O and takes no lock outside the
+// mailboxes; after create() it takes no device memory but that of KV pools (KvBound). The store of
+// the KV cache runs on another thread, reached through two more mailboxes (engine/tiers/).
 
 #include <cstdint>
 #include <memory>
@@ -31,11 +31,11 @@ struct WatchPort;
 
 class Engine {
  public:
-  /// Takes all device memory (pools, activations, index buffers, logits). kOutOfMemory holds the
-  /// numbers; kInvalidArgument names the field.
-  /// `proposer`: drafts in addition to lookup, and before it if its drafts are free; may be null.
-  /// `store`: the inbox of the store's thread, null without a store. It outlives the engine, and
-  /// its replies arrive as commands.
+  /// Takes all device memory (activations, index buffers, logits, and pools: their addresses alone
+  /// where the device backs memory in parts). kOutOfMemory holds the numbers; kInvalidArgument
+  /// names the field. `proposer`: drafts in addition to lookup, and before it if its drafts are
+  /// free; may be null. `store`: the inbox of the store's thread, null without a store. It outlives
+  /// the engine, and its replies arrive as commands.
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config, kernels::OpTable ops,
                                                 std::unique_ptr<models::Model> model,
                                                 const Clock& clock,
@@ -91,7 +91,7 @@ class Engine {
 
   const models::ModelInfo& model_info() const;
   int32_t context_length() const;
-  /// Device memory by part; what was allocated is exactly this.
+  /// Device memory by part; what was allocated or reserved is exactly this.
   const MemoryPlan& memory_plan() const;
   /// The layout under which a store keeps this engine's blocks.
   KvLayout kv_layout() const;

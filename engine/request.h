@@ -133,9 +133,15 @@ struct Drain {};
 struct Stop {};
 /// A `SnapshotEvent` is wanted at the end of the next step.
 struct WantSnapshot {};
+/// At most about so much memory may back the KV pools from now on, at least their floor: what
+/// cached prefixes use beyond it is given back at once, and what sequences use as they end. A
+/// snapshot follows.
+struct KvBound {
+  uint64_t bytes = 0;
+};
 
 using EngineCommand = std::variant<Request, CancelRequest, FinishSample, EndReasoning, Drain, Stop,
-                                   WantSnapshot, StoreReply>;
+                                   WantSnapshot, StoreReply, KvBound>;
 
 /// The engine's own check of a request, for values that would make it read outside its arrays or
 /// loop. The ranges of the protocol are checked where requests enter. kInvalidArgument names the
@@ -281,6 +287,12 @@ struct EngineSnapshot {
   std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
   uint64_t kv_bytes = 0;
   uint64_t kv_bytes_used = 0;  ///< of blocks that are used or cached
+  // Of all pools, a draft model's included: see KvBound.
+  uint64_t kv_reserved_bytes = 0;
+  uint64_t kv_backed_bytes = 0;
+  uint64_t kv_bound_bytes = 0;
+  bool kv_short = false;    ///< a request waits for blocks that a higher bound could provide
+  bool kv_stalled = false;  ///< and until then nothing is computed
   uint64_t prompt_tokens_total = 0;
   uint64_t prompt_tokens_cached = 0;
   uint64_t prefill_tokens_total = 0;

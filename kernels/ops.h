@@ -447,6 +447,7 @@ struct RecurrentOps;
 struct SideCopies;
 struct DrawOps;
 struct DeviceClock;
+struct ElasticMemory;
 
 /// Function pointers of one device. Copyable; copies share `state`, which the last copy frees.
 struct OpTable {
@@ -462,6 +463,8 @@ struct OpTable {
   /// there is not enough.
   void* (*allocate)(void* state, size_t bytes) = nullptr;
   void (*release)(void* state, void* memory, size_t bytes) = nullptr;
+  /// Memory that is backed in parts (kernels/ops/elastic_memory.h); null: all of it at once.
+  const ElasticMemory* elastic = nullptr;
   /// The source may be reused when the call returns, unless it is memory of allocate_host: that may
   /// be reused only after a wait.
   void (*copy_to_device)(void* state, void* dst, const void* src, size_t bytes) = nullptr;

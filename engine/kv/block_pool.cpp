@@ -1,5 +1,6 @@
 #include "engine/kv/block_pool.h"
 
+#include <functional>
 #include <utility>
 
 #include "engine/kv/prefix_value.h"
@@ -9,13 +10,19 @@
 
 namespace hearth::engine {
 
-BlockPool::BlockPool(int32_t num_blocks, int32_t num_owner_lists) {
+BlockPool::BlockPool(int32_t num_blocks, int32_t num_owner_lists, int32_t extent_blocks)
+    : extent_blocks_(extent_blocks) {
   HEARTH_CHECK(num_blocks >= 0 && num_owner_lists >= 1 && num_owner_lists <= 256,
                "num_blocks={} num_owner_lists={}", num_blocks, num_owner_lists);
   owner_lists_.resize(num_owner_lists);
   blocks_.resize(num_blocks);
-  free_.reserve(blocks_.size());
-  for (int32_t block = num_blocks - 1; block >= 0; --block) free_.push_back(block);
+  ready_.reserve(blocks_.size());
+  if (extent_blocks_ == 0) {
+    for (int32_t block = 0; block < num_blocks; ++block) ready_.push_back(block);  // is a heap
+    return;
+  }
+  extents_.resize((num_blocks + extent_blocks_ - 1) / extent_blocks_);
+  limit_ = num_extents();
 }
 
 const BlockPool::Block& BlockPool::at(int32_t block) const {
@@ -28,10 +35,13 @@ BlockPool::Block& BlockPool::at(int32_t block) {
 }
 
 std::optional<int32_t> BlockPool::allocate(int32_t owner_list) {
-  if (free_.empty()) return std::nullopt;
-  const int32_t block = free_.back();
-  free_.pop_back();
+  if (ready_.empty()) return std::nullopt;
+  std::ranges::pop_heap(ready_, std::greater{});
+  const int32_t block = ready_.back();
+  ready_.pop_back();
   at(block).refs = 1;
+  ++num_held_;
+  if (extent_blocks_ > 0) ++extents_[block / extent_blocks_].held;
   put_on(block, owner_list);
   return block;
 }
@@ -49,8 +59,61 @@ void BlockPool::set_free(int32_t block) {
   b.uses = 0;
   b.recompute_us = 0;
   b.continued = false;
-  free_.push_back(block);
+  --num_held_;
+  if (extent_blocks_ > 0) --extents_[block / extent_blocks_].held;
+  ready_.push_back(block);
+  std::ranges::push_heap(ready_, std::greater{});
 }
+
+// ---- Memory ---------------------------------------------------------------------------------
+
+std::pair<int32_t, int32_t> BlockPool::blocks_of(int32_t extent) const {
+  const int32_t first = extent * extent_blocks_;
+  return {first, std::min(num_blocks(), first + extent_blocks_)};
+}
+
+int32_t BlockPool::num_growable() const {
+  const int32_t more = std::min(limit_, num_extents()) - num_backed_;
+  if (more <= 0) return 0;
+  // Only the last extent may have fewer blocks, and it is backed last.
+  const bool last_too = num_backed_ + more == num_extents() && !extents_.back().backed;
+  const auto [first, end] = blocks_of(num_extents() - 1);
+  return last_too ? (more - 1) * extent_blocks_ + end - first : more * extent_blocks_;
+}
+
+std::optional<int32_t> BlockPool::next_to_back() const {
+  if (num_growable() == 0) return std::nullopt;
+  const auto next = std::ranges::find(extents_, false, &Extent::backed);
+  return narrow<int32_t>(next - extents_.begin());
+}
+
+std::optional<int32_t> BlockPool::last_empty() const {
+  for (int32_t extent = num_extents() - 1; extent >= 0; --extent) {
+    if (extents_[extent].backed && extents_[extent].held == 0) return extent;
+  }
+  return std::nullopt;
+}
+
+void BlockPool::set_backed(int32_t extent, bool backed) {
+  Extent& e = extents_[extent];
+  HEARTH_CHECK(e.backed != backed && e.held == 0, "extent {}: backed={} held={}", extent, e.backed,
+               e.held);
+  e.backed = backed;
+  num_backed_ += backed ? 1 : -1;
+  const int32_t first = extent * extent_blocks_;
+  const int32_t end = std::min(num_blocks(), first + extent_blocks_);
+  if (backed) {
+    for (int32_t block = first; block < end; ++block) {
+      ready_.push_back(block);
+      std::ranges::push_heap(ready_, std::greater{});
+    }
+    return;
+  }
+  std::erase_if(ready_, [&](int32_t block) { return block >= first && block < end; });
+  std::ranges::make_heap(ready_, std::greater{});
+}
+
+// ---- References -----------------------------------------------------------------------------
 
 void BlockPool::add_ref(int32_t block) {
   Block& b = at(block);
@@ -165,6 +228,28 @@ void BlockPool::sift(std::vector<int32_t>& heap, size_t place) {
   put(place, block);
 }
 
+// A block in use is backed, and the backed ones in no use are ready to be taken.
+void BlockPool::check_extents() const {
+  int32_t backed_extents = 0, num_backed_blocks = extent_blocks_ == 0 ? num_blocks() : 0;
+  for (int32_t extent = 0; extent < num_extents(); ++extent) {
+    const Extent& e = extents_[extent];
+    const auto [first, end] = blocks_of(extent);
+    int32_t held = 0;
+    for (int32_t block = first; block < end; ++block) {
+      held += at(block).refs > 0 || at(block).indexed ? 1 : 0;
+    }
+    HEARTH_CHECK(e.held == held && (e.backed || held == 0), "extent {}: {} counted, {} held, {}",
+                 extent, e.held, held, e.backed ? "backed" : "not backed");
+    if (!e.backed) continue;
+    ++backed_extents;
+    num_backed_blocks += end - first;
+  }
+  HEARTH_CHECK(backed_extents == num_backed_, "{} extents counted, {} backed", num_backed_,
+               backed_extents);
+  HEARTH_CHECK(num_ready() + num_held_ == num_backed_blocks, "ready={} held={} backed={}",
+               num_ready(), num_held_, num_backed_blocks);
+}
+
 void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
   HEARTH_CHECK(expected_refs.size() == blocks_.size());
   int32_t used = 0;
@@ -174,10 +259,12 @@ void BlockPool::check_integrity(std::span<const int32_t> expected_refs) const {
                  at(block).refs, expected);
     if (expected > 0) ++used;
   }
-  for (const int32_t block : free_) {
-    HEARTH_CHECK(at(block).refs == 0 && !at(block).indexed, "free block {}: refs={} indexed={}",
-                 block, at(block).refs, at(block).indexed);
+  for (const int32_t block : ready_) {
+    HEARTH_CHECK(at(block).refs == 0 && !at(block).indexed && backed(block),
+                 "free block {}: refs={} indexed={} backed={}", block, at(block).refs,
+                 at(block).indexed, backed(block));
   }
+  check_extents();
   int32_t cached = 0;
   std::vector<int32_t> held(owner_lists_.size(), 0);
   for (int32_t block = 0; block < num_blocks(); ++block) {

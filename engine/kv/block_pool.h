@@ -6,6 +6,10 @@
 //   free    no reference, not in the prefix index
 //   used    at least one sequence refers to it (it may be in the prefix index too)
 //   cached  no reference, but in the prefix index: kept until evicted
+// Memory is backed by extents of `extent_blocks` consecutive blocks, which the owner of the memory
+// backs and gives back as told here. Used and cached blocks are always backed. Of the backed free
+// blocks the first is taken, so that the last extents become free and can be given back.
+//
 // Used and cached blocks are on owner lists, one per owner. Eviction takes the least valuable block
 // (prefix_value) of the fullest list, so no owner can flush the blocks of another while holding
 // more itself. A block that other blocks continue is evicted after them. An operation takes O(log
@@ -15,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/sizes.h"
@@ -23,17 +28,41 @@ namespace hearth::engine {
 
 class BlockPool {
  public:
-  explicit BlockPool(int32_t num_blocks, int32_t num_owner_lists = 1);
+  /// `extent_blocks` 0: all blocks are always backed.
+  explicit BlockPool(int32_t num_blocks, int32_t num_owner_lists = 1, int32_t extent_blocks = 0);
 
   int32_t num_blocks() const { return size32(blocks_); }
-  int32_t num_free() const { return size32(free_); }
+  int32_t num_free() const { return num_blocks() - num_held_; }
   int32_t num_cached() const { return num_cached_; }
   int32_t num_used() const { return num_blocks() - num_free() - num_cached(); }
-  /// Blocks that could be allocated: free ones, and cached ones after eviction.
-  int32_t num_available() const { return num_free() + num_cached(); }
+  /// Blocks that could be allocated: free ones, cached ones after eviction, and those of extents
+  /// that may be backed.
+  int32_t num_available() const { return num_ready() + num_cached() + num_growable(); }
 
-  /// Takes a free block, with one reference and on that owner list. Empty if none is free: evict
-  /// first.
+  /// Free blocks that are backed.
+  int32_t num_ready() const { return size32(ready_); }
+  /// Blocks of the extents that may be backed in addition.
+  int32_t num_growable() const;
+  int32_t num_extents() const { return size32(extents_); }
+  int32_t num_backed_extents() const { return num_backed_; }
+  /// At most this many extents will be backed. Those above it are given back as they become free.
+  void set_limit(int32_t extents) { limit_ = extents; }
+  int32_t limit() const { return limit_; }
+  bool over_limit() const { return num_backed_ > limit_; }
+  /// The extent to back next, if more may be.
+  std::optional<int32_t> next_to_back() const;
+  /// The last backed extent without used or cached blocks.
+  std::optional<int32_t> last_empty() const;
+  /// The owner of the memory has backed the extent, or is about to give it back.
+  void set_backed(int32_t extent, bool backed);
+  bool backed(int32_t block) const {
+    return extent_blocks_ == 0 || extents_[block / extent_blocks_].backed;
+  }
+  /// The extent's blocks: [first, end).
+  std::pair<int32_t, int32_t> blocks_of(int32_t extent) const;
+
+  /// Takes a free block that is backed, with one reference and on that owner list. Empty if there
+  /// is none: back an extent or evict a block first.
   std::optional<int32_t> allocate(int32_t owner_list = 0);
   /// Adds a reference to a used or cached block.
   void add_ref(int32_t block);
@@ -83,6 +112,11 @@ class BlockPool {
     uint64_t released = 0;  ///< order of releases
   };
 
+  struct Extent {
+    bool backed = false;
+    int32_t held = 0;  ///< used and cached blocks
+  };
+
   struct OwnerList {
     int32_t held = 0;
     double age = 0;
@@ -98,9 +132,15 @@ class BlockPool {
   void push(int32_t block);
   void take_out(int32_t block);
   void sift(std::vector<int32_t>& heap, size_t place);
+  void check_extents() const;
 
   std::vector<Block> blocks_;
-  std::vector<int32_t> free_;  ///< a stack: the block freed last is warm in the cache
+  const int32_t extent_blocks_;
+  std::vector<Extent> extents_;
+  int32_t num_backed_ = 0;  ///< extents
+  int32_t limit_ = 0;
+  std::vector<int32_t> ready_;  ///< backed free blocks, a heap with the first one on top
+  int32_t num_held_ = 0;        ///< used and cached
   std::vector<OwnerList> owner_lists_;
   int32_t num_cached_ = 0;
   uint64_t releases_ = 0;

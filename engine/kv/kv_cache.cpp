@@ -27,7 +27,9 @@ KvCache::KvCache(int32_t block_size, std::span<const KvGroup> groups)
       index_(block_size, pool_sizes(groups)) {
   HEARTH_CHECK(block_size > 0 && !groups.empty(), "block_size={} groups={}", block_size,
                groups.size());
-  for (const KvGroup& group : groups) pools_.emplace_back(group.num_blocks, kNumOwnerLists + 1);
+  for (const KvGroup& group : groups) {
+    pools_.emplace_back(group.num_blocks, kNumOwnerLists + 1, group.extent_blocks);
+  }
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (groups_[group].recurrent) recurrent_ = group;
   }
@@ -194,29 +196,6 @@ int32_t KvCache::owner_list_of(NodeId tip) const {
   return tip == kNoNode ? kNumOwnerLists : index_.owner_list(tip);
 }
 
-int32_t KvCache::take_block(int32_t group, NodeId tip) {
-  BlockPool& pool = pools_[group];
-  if (pool.num_free() == 0) {
-    const std::optional<int32_t> evicted = pool.next_evicted();
-    HEARTH_CHECK(evicted.has_value(), "group {} has no block left", group);
-    const NodeId node = index_.detach(group, *evicted);
-    pool.evict(*evicted);
-    if (!sparse(group)) {
-      // Without this block the node can serve no lookup, so its blocks of other groups are useless,
-      // too. They have no references: a sequence that holds them holds this one.
-      HEARTH_CHECK(index_.num_children(node) == 0, "evicting node {} under its children", node);
-      for (int32_t other = 0; other < num_groups(); ++other) {
-        const int32_t block = index_.block(node, other);
-        if (block == kNoBlock) continue;
-        index_.detach(other, block);
-        pools_[other].clear_indexed(block);
-      }
-    }
-    lost_last_child(index_.prune(node));
-  }
-  return *pool.allocate(owner_list_of(tip));
-}
-
 NodeId KvCache::add_child(NodeId parent, std::span<const int32_t> tokens) {
   const bool leaf = index_.num_children(parent) == 0;
   const NodeId child = index_.find_or_add_child(parent, tokens);
@@ -258,7 +237,7 @@ bool KvCache::reserve(SequenceBlocks& seq, int32_t num_tokens, std::vector<Block
       seq.state.next != kNoBlock && seq.state.next_tokens == num_tokens - num_drafted;
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (group == recurrent_ && state_reserved) continue;
-    if (missing_blocks(seq, group, end_of(group)) > pool(group).num_available()) return false;
+    if (!can_take(group, missing_blocks(seq, group, end_of(group)))) return false;
   }
   for (int32_t group = 0; group < num_groups(); ++group) {
     if (group == recurrent_) {
@@ -468,8 +447,7 @@ int32_t KvCache::insert(std::string_view scope, std::span<const int32_t> tokens,
     bool possible = true;
     for (int32_t group = 0; group < num_groups(); ++group) {
       const bool there = known != kNoNode && index_.block(known, group) != kNoBlock;
-      possible = possible &&
-                 (given(group) ? there || pool(group).num_available() > 0 : there || sparse(group));
+      possible = possible && (given(group) ? there || can_take(group, 1) : there || sparse(group));
     }
     if (!possible) break;
     const NodeId node = add_child(chain.tip, tokens_of(chain.num_indexed));
@@ -512,7 +490,7 @@ int32_t KvCache::insert_ahead(SequenceBlocks& seq, int32_t first_block, int32_t 
     bool possible = true;
     for (int32_t group = 0; group < num_groups(); ++group) {
       const bool given = (present[group] >> index & 1u) != 0;
-      possible = possible && (!wanted(group) || (given && pool(group).num_available() > 0));
+      possible = possible && (!wanted(group) || (given && can_take(group, 1)));
     }
     if (!possible) break;
     for (int32_t group = 0; group < num_groups(); ++group) {

@@ -43,6 +43,16 @@ struct BlockCopy {
   int32_t dst = 0;
 };
 
+/// Takes and gives back the memory of blocks [first, end) of a group's pool.
+class BlockMemory {
+ public:
+  virtual ~BlockMemory() = default;
+  /// False, with nothing changed, if the device has too little.
+  virtual bool back(int32_t group, int32_t first, int32_t end) = 0;
+  virtual void give_back(int32_t group, int32_t first, int32_t end) = 0;
+  virtual uint64_t backed_bytes() const = 0;  ///< of all groups
+};
+
 /// A cached block whose bytes have to be written.
 struct BlockWrite {
   int32_t group = 0;
@@ -115,6 +125,17 @@ class KvCache {
 
   /// From now on blocks are valued by the cost of computing them again; null: by last use alone.
   void set_cost(const StepCost* cost) { cost_ = cost; }
+
+  /// The memory of the blocks of groups with extents; it outlives this. Null: bookkeeping alone.
+  void set_memory(BlockMemory* memory) { memory_ = memory; }
+  /// At most so many extents of each group are backed from now on.
+  void set_limits(std::span<const int32_t> extents);
+  /// Whether these limits leave blocks out of reach.
+  bool bounded() const;
+  /// Evicts cached blocks and gives back extents as long as a group is over its limit.
+  void shrink();
+  /// Gives back extents without used or cached blocks, down to so many of each group.
+  void give_back_unused(std::span<const int32_t> keep);
 
   int32_t block_size() const { return block_size_; }
   int32_t num_groups() const { return size32(groups_); }
@@ -293,7 +314,14 @@ class KvCache {
   /// The owner list for blocks of a chain with that tip; blocks of sequences that are not indexed
   /// have a list of their own.
   int32_t owner_list_of(NodeId tip) const;
+  /// Makes sure that so many blocks can be taken, backing extents if it must.
+  bool can_take(int32_t group, int32_t count);
   int32_t take_block(int32_t group, NodeId tip);
+  /// Backs the next extent of the group. False if no more may be, or the device has no memory left:
+  /// then what is backed is the limit.
+  bool grow(int32_t group);
+  bool evict_one(int32_t group);
+  void give_back(int32_t group, int32_t extent);
   NodeId add_child(NodeId parent, std::span<const int32_t> tokens);
   void attach(NodeId node, int32_t group, int32_t block);
   void unpin(NodeId node) { lost_last_child(index_.unpin(node)); }
@@ -309,6 +337,7 @@ class KvCache {
   int32_t recurrent_ = -1;  ///< the recurrent group, or -1
   PrefixIndex index_;
   const StepCost* cost_ = nullptr;
+  BlockMemory* memory_ = nullptr;
   mutable std::vector<NodeId> found_;  ///< scratch of lookups
 };
 

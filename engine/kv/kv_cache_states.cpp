@@ -47,7 +47,7 @@ bool KvCache::reserve_ahead(SequenceBlocks& seq, int32_t num_tokens,
   // The step leaves the state as it is, but writes the block.
   const BlockPool& pool = pools_[recurrent_];
   const bool own = pool.ref_count(state.current) == 1 && !pool.indexed(state.current);
-  if (!own && pool.num_available() == 0) return false;
+  if (!own && !can_take(recurrent_, 1)) return false;
   state.next = own ? state.current : take_block(recurrent_, seq.tip);
   state.next_tokens = state.tokens;
   state.saved_tokens = 0;
@@ -68,7 +68,7 @@ bool KvCache::unshare_state(SequenceBlocks& seq, std::vector<BlockCopy>& copies)
   StateBlocks& state = seq.state;
   BlockPool& pool = pools_[recurrent_];
   if (pool.ref_count(state.current) == 1 && !pool.indexed(state.current)) return true;
-  if (pool.num_available() == 0) return false;
+  if (!can_take(recurrent_, 1)) return false;
   const int32_t copy = take_block(recurrent_, seq.tip);
   copies.push_back({recurrent_, state.current, copy});
   pool.release(std::exchange(state.current, copy));

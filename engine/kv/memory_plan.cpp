@@ -117,6 +117,55 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
 
 }  // namespace
 
+std::vector<KvGroup> MemoryPlan::kv_groups(const models::ModelInfo& info) const {
+  std::vector<KvGroup> out;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const models::LayerGroup& group = info.groups[i];
+    const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
+    out.push_back({.num_blocks = groups[i].num_blocks,
+                   .window = sliding ? group.window : 0,
+                   .recurrent = group.recurrent(),
+                   .extent_blocks = groups[i].extent_blocks});
+  }
+  return out;
+}
+
+void MemoryPlan::set_extents(size_t granule) {
+  for (GroupPlan& group : groups) {
+    group.extent_blocks = granule == 0 ? 0 : ceil_div(narrow<int64_t>(granule), group.block_bytes);
+  }
+}
+
+std::vector<int32_t> MemoryPlan::extents_within(uint64_t bytes) const {
+  std::vector<int32_t> extents;
+  const double share = kv_bytes > 0 ? std::min(1.0, as_double(bytes) / as_double(kv_bytes)) : 1;
+  for (const GroupPlan& group : groups) {
+    if (group.extent_blocks == 0) {
+      extents.push_back(0);
+      continue;
+    }
+    const bool recurrent = group.max_blocks == 0;
+    const int32_t least = recurrent ? ceil_div(kStateBlocks, group.extent_blocks) : 1;
+    const double wanted = share * group.num_blocks / group.extent_blocks;
+    const auto whole = static_cast<int32_t>(share < 1 ? wanted : std::ceil(wanted));
+    extents.push_back(std::min(group.num_extents(), std::max(least, whole)));
+  }
+  return extents;
+}
+
+uint64_t MemoryPlan::floor_bytes() const {
+  const std::vector<int32_t> extents = floor_extents();
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const GroupPlan& group = groups[i];
+    const int64_t blocks = int64_t{extents[i]} * group.extent_blocks;
+    bytes +=
+        group.block_bytes *
+        (group.extent_blocks == 0 ? group.num_blocks : std::min<int64_t>(blocks, group.num_blocks));
+  }
+  return bytes;
+}
+
 int64_t bytes_for(const models::LayerGroup& group, const EngineConfig& config, int64_t blocks) {
   const int64_t bytes = group.block_bytes(config.kv_type, config.block_size);
   // Half of kv_bytes may be states (plan_memory).
@@ -155,6 +204,7 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
                                                   : std::min(info.context_length, kMaxContext);
   plan.max_seqs = config.scheduler.max_seqs;
   plan.block_size = config.block_size;
+  plan.kv_floor_bytes = config.kv_floor_bytes;
   // Whole prompts are one step each.
   plan.max_step_tokens = config.scheduler.chunked_prefill
                              ? config.scheduler.max_step_tokens

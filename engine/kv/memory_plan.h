@@ -11,6 +11,8 @@
 
 namespace hearth::engine {
 
+struct KvGroup;
+
 /// Output rows of a step in addition to one per sequence: for prompt logprobs and draft tokens.
 inline constexpr int32_t kExtraOutputs = 32;
 
@@ -18,6 +20,10 @@ struct GroupPlan {
   int32_t num_blocks = 0;
   int64_t block_bytes = 0;
   int32_t max_blocks = 0;  ///< of one sequence: row stride of the block table; 0: recurrent, none
+  int32_t extent_blocks = 0;  ///< blocks that are backed together; 0: all are, from the start
+  int32_t num_extents() const {
+    return extent_blocks == 0 ? 0 : (num_blocks + extent_blocks - 1) / extent_blocks;
+  }
 };
 
 /// Device addresses of a step's index, as offsets in bytes into one buffer. Counts in int32.
@@ -38,9 +44,22 @@ struct MemoryPlan {
   std::vector<GroupPlan> groups;
   IndexLayout index;
   uint64_t kv_bytes = 0;
+  uint64_t kv_floor_bytes = 0;  ///< EngineConfig::kv_floor_bytes
   uint64_t index_bytes = 0;
   uint64_t logits_bytes = 0;
   uint64_t activation_bytes = 0;
+  /// The groups of a model with this plan, for KvCache.
+  std::vector<KvGroup> kv_groups(const models::ModelInfo& info) const;
+  /// Makes the pools elastic: extents fill at least a granule of the device's memory. 0: they are
+  /// not elastic.
+  void set_extents(size_t granule);
+  /// Extents of each group for so many bytes of all pools, in proportion to their sizes; at least
+  /// those without which no sequence could run a step.
+  std::vector<int32_t> extents_within(uint64_t bytes) const;
+  std::vector<int32_t> floor_extents() const { return extents_within(kv_floor_bytes); }
+  /// Bytes that are always the model's: those of floor_extents(), or all of pools that are not
+  /// elastic.
+  uint64_t floor_bytes() const;
   uint64_t total_bytes() const { return kv_bytes + index_bytes + logits_bytes + activation_bytes; }
 };
 

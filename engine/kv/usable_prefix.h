@@ -19,6 +19,7 @@ struct KvGroup {
   /// A block is the state of a sequence at the end of the block whose node it is attached to. A
   /// sequence continues from the last one alone.
   bool recurrent = false;
+  int32_t extent_blocks = 0;  ///< blocks that are backed together; 0: all always are
 
   /// Whether a chain can be continued without the blocks of its front.
   bool sparse() const { return window > 0 || recurrent; }

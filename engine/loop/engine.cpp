@@ -31,18 +31,12 @@ constexpr int64_t kPackSteps = 3;
 /// How often the thread polls the inbox before it sleeps during a restore: a few hundred
 /// microseconds. It yields in between, so no thread with work waits for it.
 constexpr int kLooks = 500;
+/// Unused memory of the pools is kept for this long after the last request.
+constexpr int64_t kUnusedUs = 2'000'000;
+/// How often a shortage of blocks is reported at once.
+constexpr int64_t kReportShortUs = 50'000;
 /// Decode steps without a draft before run-ahead starts.
 constexpr int32_t kAheadAfter = 16;
-
-std::vector<KvGroup> kv_groups(const MemoryPlan& plan, const models::ModelInfo& info) {
-  std::vector<KvGroup> groups;
-  for (size_t i = 0; i < plan.groups.size(); ++i) {
-    const models::LayerGroup& group = info.groups[i];
-    const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
-    groups.push_back({plan.groups[i].num_blocks, sliding ? group.window : 0, group.recurrent()});
-  }
-  return groups;
-}
 
 /// Everything that changes the KV of given tokens, except the salt.
 std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
@@ -82,7 +76,9 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
       clock(engine_clock),
       scope_prefix(std::move(scope)),
       runner(std::move(model_runner)),
-      kv(runner->memory_plan().block_size, kv_groups(runner->memory_plan(), runner->info())),
+      kv(runner->memory_plan().block_size, runner->memory_plan().kv_groups(runner->info())),
+      pools(kv, *runner, runner->memory_plan()),
+      draft_pools(proposer != nullptr ? proposer->pools() : nullptr),
       scheduler(config.scheduler,
                 {runner->memory_plan().context_length, runner->memory_plan().max_step_tokens,
                  runner->memory_plan().max_outputs},
@@ -113,6 +109,7 @@ bool Engine::Impl::step() {
   take_commands();
   const bool copied = !model_lost && pump_store();
   const bool computed = !stopping && !model_lost && advance();
+  settle_pools();
   publish();
   return computed || copied;
 }
@@ -125,6 +122,37 @@ bool Engine::Impl::pump_store() {
   const bool copied = disk->saver.pump(scheduler.cost(), kOfferBytesPerStep);
   counters.add_joined_tokens(disk->restorer.take_joined_tokens());
   return copying || copied;
+}
+
+// Between steps: memory that is over the bound, or that an idle engine does not use, is given back.
+void Engine::Impl::settle_pools() {
+  const bool idle = scheduler.live().empty();
+  if (!idle) unused_until_us = now_us + kUnusedUs;
+  const bool unused = idle && unused_until_us > 0 && now_us >= unused_until_us;
+  if (unused) unused_until_us = 0;
+  for (ElasticPools* each : {&pools, draft_pools}) {
+    if (each == nullptr) continue;
+    each->settle();
+    if (unused) each->give_back_unused();
+  }
+  const bool now_short = !idle && kv.bounded() && scheduler.short_of_blocks();
+  if (now_short && now_us >= report_short_us) {
+    snapshot_wanted = true;
+    pools.set_bound(pools.bound_bytes());  // the device may have memory again
+    report_short_us = now_us + kReportShortUs;
+  }
+  kv_short = now_short;
+}
+
+void Engine::Impl::handle(KvBound& bound) {
+  const uint64_t of_draft = draft_pools == nullptr ? 0 : draft_pools->reserved_bytes();
+  const auto all = as_double(pools.reserved_bytes() + of_draft);
+  const double share = std::min(1.0, as_double(bound.bytes) / all);
+  pools.set_bound(static_cast<uint64_t>(share * as_double(pools.reserved_bytes())));
+  if (draft_pools != nullptr) {
+    draft_pools->set_bound(static_cast<uint64_t>(share * as_double(of_draft)));
+  }
+  snapshot_wanted = true;
 }
 
 void Engine::Impl::publish() {
@@ -159,6 +187,7 @@ bool Engine::Impl::advance() {
   }
   const StepPlan& plan = next_plan();
   const bool computed = !plan.empty();
+  kv_stalled = !computed && kv.bounded() && scheduler.short_of_blocks();
   if (computed) compute(plan);
   remove_ended();
   report_progress();
@@ -205,7 +234,7 @@ void Engine::Impl::run() {
     }
     if (worked) continue;
     if (idle && !memory_touched && !model_lost) {
-      memory_touched = !touch_memory();
+      memory_touched = !disk->link.warm_up();
       continue;
     }
     if (idle && costs_wanted && !model_lost) {
@@ -218,6 +247,10 @@ void Engine::Impl::run() {
     std::chrono::microseconds wait = std::chrono::hours(1);
     if (const auto deadline = disk == nullptr ? std::nullopt : disk->restorer.next_deadline_us()) {
       wait = std::chrono::microseconds(std::max<int64_t>(0, *deadline - clock.now_us()));
+    }
+    if (idle && unused_until_us > 0) {
+      const int64_t left_us = std::max<int64_t>(0, unused_until_us - clock.now_us());
+      wait = std::min(wait, std::chrono::microseconds(left_us));
     }
     // The next chunk of a restore arrives soon; waking up for it would take as long.
     for (int look = 0; disk != nullptr && disk->restorer.loading() && look < kLooks; ++look) {
@@ -392,7 +425,10 @@ double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows
 void Engine::replay_drafts(const ReplayScript& script) {
   if (impl_->draft_layer != nullptr) impl_->draft_layer->replay(&script);
 }
-void Engine::drop_draft_model() { impl_->speculator.drop_draft_model(); }
+void Engine::drop_draft_model() {
+  impl_->draft_pools = nullptr;
+  impl_->speculator.drop_draft_model();
+}
 void Engine::check_integrity() const {
   impl_->scheduler.check_integrity();
   impl_->speculator.check_integrity();

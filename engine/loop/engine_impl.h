@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/kv/elastic_pools.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/engine_counters.h"
 #include "engine/sampling/sampler.h"
@@ -45,13 +46,13 @@ struct Engine::Impl {
   std::unique_ptr<Proposer> make_draft_layer();
   bool step();
   bool pump_store();
+  void settle_pools();
   void take_commands();
   bool advance();
   void publish();
   void run();
   void warm_up(bool at_once);
   bool measure_costs();
-  bool touch_memory();
   void pack_weights(int64_t for_us);
   void pack_more(uint64_t bytes);
   bool weights_intact();
@@ -72,6 +73,7 @@ struct Engine::Impl {
   void handle(Stop&) { stopping = true; }
   void handle(WantSnapshot&) { snapshot_wanted = true; }
   void handle(StoreReply& reply);
+  void handle(KvBound& bound);
 
   // One step.
   void fetch_preempted();
@@ -114,6 +116,8 @@ struct Engine::Impl {
   const std::string scope_prefix;
   std::unique_ptr<ModelRunner> runner;
   KvCache kv;
+  ElasticPools pools;
+  ElasticPools* draft_pools;  ///< of a draft model; null: there is none
   Scheduler scheduler;
   Sampler sampler;
   DraftLayer* draft_layer = nullptr;  ///< one of the speculator's, if the model has one
@@ -140,9 +144,11 @@ struct Engine::Impl {
   std::optional<Error> model_lost;  ///< the error of weights_check
   bool weights_late = false;        ///< some weights are packed anew for each step
   int64_t packing_us = 0;           ///< how long weights may be packed before the next step
-  int32_t touched_blocks = 0;       ///< of each group
   bool memory_touched = true;
-  bool costs_wanted = false;  ///< measure the cost of steps when idle
+  int64_t unused_until_us = 0;                ///< then unused memory is given back; 0: it has been
+  int64_t report_short_us = 0;                ///< not before
+  bool kv_short = false, kv_stalled = false;  ///< see EngineSnapshot
+  bool costs_wanted = false;                  ///< measure the cost of steps when idle
   EngineCounters counters;
   WatchPort watch_port;
 };

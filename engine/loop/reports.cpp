@@ -126,6 +126,15 @@ EngineSnapshot Engine::Impl::snapshot() const {
     out.kv_bytes_used += held * plan.block_bytes;
   }
   out.kv_bytes = runner->memory_plan().kv_bytes;
+  const ElasticPools* const all_pools[] = {&pools, draft_pools};
+  for (const ElasticPools* each : all_pools) {
+    if (each == nullptr) continue;
+    out.kv_reserved_bytes += each->reserved_bytes();
+    out.kv_backed_bytes += each->backed_bytes();
+    out.kv_bound_bytes += each->bound_bytes();
+  }
+  out.kv_short = kv_short;
+  out.kv_stalled = kv_stalled;
   out.preemptions_total = scheduler.preemptions_total();
   if (disk != nullptr) {
     out.store = disk->link.stats();

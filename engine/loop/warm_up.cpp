@@ -2,7 +2,6 @@
 // maps memory and packs late weights.
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 #include "engine/kv/memory_plan.h"
@@ -27,11 +26,8 @@ constexpr int32_t kIdlePrompt = 4;
 constexpr int32_t kWarmUpWidths[] = {1, 3, 7};
 constexpr int32_t kWarmUpDrafts = 4;
 constexpr int32_t kWarmUpMoreOutputs = 40;
-/// Pool memory that is mapped before the first restore: restoring a prompt of some thousand tokens
-/// into fresh pages takes longer for the pages than for the disk.
-constexpr uint64_t kTouchedBytes = 64 << 20;
-constexpr uint64_t kTouchedAtOnce = 1 << 20;  ///< a request that arrives meanwhile waits for it
-constexpr uint64_t kPackedAtOnce = 8 << 20;   ///< likewise; some milliseconds
+/// A request that arrives meanwhile waits for it: some milliseconds.
+constexpr uint64_t kPackedAtOnce = 8 << 20;
 
 }  // namespace
 
@@ -39,7 +35,7 @@ void Engine::Impl::warm_up(bool at_once) {
   HEARTH_CHECK(scheduler.live().empty());
   memory_touched = disk == nullptr;
   pack_more(0);
-  while (at_once && !memory_touched) memory_touched = !touch_memory();
+  while (at_once && !memory_touched) memory_touched = !disk->link.warm_up();
   // A draft model is judged by its cost and by that of steps of several rows, before any request.
   if (at_once || speculator.has_draft_model()) {
     pack_more(UINT64_MAX);
@@ -86,34 +82,13 @@ void Engine::Impl::pack_weights(int64_t for_us) {
   } while (weights_late && clock.now_us() < end_us && scheduler.live().size() <= live && !stopping);
 }
 
-// Touches a part of it; false: there was none left. On a device with memory of its own this is
-// neither needed nor harmful.
-bool Engine::Impl::touch_memory() {
-  if (disk->link.warm_up()) return true;
-  const std::vector<GroupPlan>& groups = runner->memory_plan().groups;
-  const auto of_all_groups =
-      std::accumulate(groups.begin(), groups.end(), uint64_t{1},
-                      [](uint64_t sum, const GroupPlan& group) { return sum + group.block_bytes; });
-  const auto wanted = narrow<int32_t>(kTouchedBytes / of_all_groups);
-  const auto end = std::min<int64_t>(wanted, touched_blocks + (kTouchedAtOnce / of_all_groups) + 1);
-  for (; touched_blocks < end; ++touched_blocks) {
-    for (int32_t group = 0; group < kv.num_groups(); ++group) {
-      const BlockPool& pool = kv.pool(group);
-      if (touched_blocks >= pool.num_blocks()) continue;
-      const bool free = pool.ref_count(touched_blocks) == 0 && !pool.indexed(touched_blocks);
-      if (free) runner->touch_block(group, touched_blocks);
-    }
-  }
-  return touched_blocks < wanted;
-}
-
 bool Engine::Impl::measure_costs() {
   if (!costs_wanted) return true;
   // Only free blocks are used: cached prefixes are worth more than measured costs.
   bool room = true;
   for (int32_t g = 0; g < kv.num_groups(); ++g) {
     const int32_t wanted = kv.peak_blocks(g, kWarmUpPrompt + kWarmUpMoreOutputs, kWarmUpPrompt);
-    room = room && kv.pool(g).num_free() >= wanted;
+    room = room && kv.pool(g).num_ready() + kv.pool(g).num_growable() >= wanted;
   }
   // Earlier requests may have shown the cost of prefill; the other costs matter only to drafts.
   const auto plain = [this] {

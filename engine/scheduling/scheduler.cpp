@@ -208,6 +208,7 @@ void Scheduler::begin_plan() {
   plan_.copies.clear();
   plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = plan_.num_drafted = 0;
   extra_outputs_left_ = limits_.max_outputs - config_.max_seqs;
+  short_of_blocks_ = false;
 }
 
 const StepPlan& Scheduler::plan() {
@@ -228,7 +229,8 @@ const StepPlan& Scheduler::plan() {
     decode_steps_in_a_row_ = plan_.num_decode_rows > 0 ? decode_steps_in_a_row_ + 1 : 0;
   }
   const auto restores = [](const Sequence* seq) { return seq->request->restore.waits(); };
-  HEARTH_CHECK(!plan_.empty() || (running_.empty() && std::ranges::all_of(waiting_, restores)),
+  HEARTH_CHECK(!plan_.empty() || (short_of_blocks_ && kv_.bounded()) ||
+                   (running_.empty() && std::ranges::all_of(waiting_, restores)),
                "nothing planned: running={} waiting={} {}", running_.size(), waiting_.size(),
                reason_);
   settled_ = true;

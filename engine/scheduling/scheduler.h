@@ -26,7 +26,8 @@
 // A preempted sequence gives back its blocks (they stay cached) and waits with its tokens.
 //
 // Progress. Running sequences are ordered by (rank, arrival, sample); the first can preempt all
-// others and fits the pools alone (add() refuses what does not), so it finishes.
+// others and fits the pools alone (add() refuses what does not), so it finishes. While a bound of
+// the pools' memory leaves it too few blocks, it waits.
 
 #include <array>
 #include <cstdint>
@@ -91,7 +92,8 @@ class Scheduler {
   std::vector<LiveRequest*> expired(int64_t now_us) const;
 
   /// Picks the next step. Valid until the next call; its sequences must not be removed before
-  /// `stored`. Empty exactly when nothing is live, or all that is waits for the store.
+  /// `stored`. Empty exactly when nothing is live, or all that is waits for the store or, under a
+  /// bound of the pools' memory, for a higher one.
   const StepPlan& plan();
   /// Reserves blocks for the step after the planned one, so that it can be launched before the
   /// tokens of this one are known: the same rows, each one position further. False if a different
@@ -106,6 +108,8 @@ class Scheduler {
   void recompute(Sequence& seq) { preempt(seq); }
   /// Running sequences that need one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
+  /// The last plan left a sequence without blocks that it wanted, at first or for good.
+  bool short_of_blocks() const { return short_of_blocks_; }
   /// A sequence waits, or has prompt tokens to compute.
   bool prefill_wanted() const;
   /// While set, each step packs the weights that it needs (OpTable::pack_more). The cost of such
@@ -219,6 +223,7 @@ class Scheduler {
   bool batch_open_ = true;             ///< static policy: the batch still takes requests
   int32_t decode_steps_in_a_row_ = 0;  ///< unchunked: while something waited
   const char* reason_ = "";            ///< why the last admission failed
+  bool short_of_blocks_ = false;
   bool settled_ = false;   ///< no waiting sequence could be admitted, and nothing has changed since
   int32_t num_ahead_ = 0;  ///< steps since plan()
   StepPlan plan_;

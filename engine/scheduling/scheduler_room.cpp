@@ -79,6 +79,7 @@ bool Scheduler::admit(Sequence& seq) {
     if (blocks_short(seq, group) <= 0) continue;
     kv_.release(seq.blocks);
     reason_ = "blocks";
+    short_of_blocks_ = true;
     return false;
   }
   kv_.count_uses(seq.blocks);
@@ -191,6 +192,7 @@ Sequence* Scheduler::youngest_behind(const Sequence& seq) const {
 
 bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens) {
   while (!kv_.reserve(seq.blocks, num_tokens, plan_.copies)) {
+    short_of_blocks_ = true;
     if (!seq.blocks.ahead.blocks.empty()) {
       // Computing what was loaded ahead for it is better than preempting a sequence.
       kv_.drop_ahead(seq.blocks);

@@ -63,22 +63,16 @@ Result<std::unique_ptr<DraftModel>> DraftModel::create(const EngineConfig& confi
   }
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan,
                           plan_draft_memory(config, target, *model, ops.device.memory_free_bytes));
-  std::vector<KvGroup> groups;
-  for (size_t i = 0; i < plan.groups.size(); ++i) {
-    const models::LayerGroup& group = model->info().groups[i];
-    const bool sliding = group.kind == models::LayerGroup::Kind::kSliding;
-    groups.push_back({plan.groups[i].num_blocks, sliding ? group.window : 0, group.recurrent()});
-  }
   HEARTH_ASSIGN_OR_RETURN(
       std::unique_ptr<ModelRunner> runner,
       ModelRunner::create(plan, config.kv_type, std::move(ops), std::move(model)));
-  return std::unique_ptr<DraftModel>(new DraftModel(std::move(runner), std::move(groups), clock));
+  return std::unique_ptr<DraftModel>(new DraftModel(std::move(runner), clock));
 }
 
-DraftModel::DraftModel(std::unique_ptr<ModelRunner> runner, std::vector<KvGroup> groups,
-                       const Clock& clock)
+DraftModel::DraftModel(std::unique_ptr<ModelRunner> runner, const Clock& clock)
     : runner_(std::move(runner)),
-      kv_(runner_->memory_plan().block_size, groups),
+      kv_(runner_->memory_plan().block_size, runner_->memory_plan().kv_groups(runner_->info())),
+      pools_(kv_, *runner_, runner_->memory_plan()),
       sampler_(runner_->info().vocab_size),
       clock_(clock),
       has_states_(kv_.has_states()) {}

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "engine/cost/step_cost.h"
+#include "engine/kv/elastic_pools.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/sampling/sampler.h"
 #include "engine/speculation/proposer.h"
@@ -59,6 +60,7 @@ class DraftModel final : public Proposer {
   void propose(std::span<Draft* const> drafts, double catch_up_us) override;
   std::optional<double> propose_us(int32_t sequences, int32_t tokens) const override;
   void forget(const Sequence& seq) override;
+  ElasticPools* pools() override { return &pools_; }
   void check_integrity() const override;
 
   const models::ModelInfo& info() const { return runner_->info(); }
@@ -77,7 +79,7 @@ class DraftModel final : public Proposer {
     int32_t wanted = 0;      ///< draft tokens, in this call
   };
 
-  DraftModel(std::unique_ptr<ModelRunner> runner, std::vector<KvGroup> groups, const Clock& clock);
+  DraftModel(std::unique_ptr<ModelRunner> runner, const Clock& clock);
   Shadow& shadow_of(const Sequence& seq);
   void begin(Shadow& shadow);
   void follow(Shadow& shadow, const Sequence& seq);
@@ -94,6 +96,7 @@ class DraftModel final : public Proposer {
 
   std::unique_ptr<ModelRunner> runner_;
   KvCache kv_;
+  ElasticPools pools_;
   Sampler sampler_;
   const Clock& clock_;
   const ReplayScript* script_ = nullptr;

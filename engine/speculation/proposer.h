@@ -15,6 +15,8 @@
 
 namespace hearth::engine {
 
+class ElasticPools;
+
 /// A proposer assigns each draft to a class of confidence. The chance of acceptance is learned for
 /// each class separately.
 inline constexpr int32_t kConfidences = 4;
@@ -55,6 +57,8 @@ class Proposer {
     (void)sequences, (void)tokens;
     return 0;
   }
+  /// Its KV pools; null: it has none.
+  virtual ElasticPools* pools() { return nullptr; }
   /// Stops the process if its bookkeeping is inconsistent.
   virtual void check_integrity() const {}
 };

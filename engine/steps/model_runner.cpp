@@ -15,7 +15,17 @@ namespace hearth::engine {
 static_assert(kKeptRows == kernels::kKeptRows);
 
 using kernels::DeviceBuffer;
+using kernels::ElasticBuffer;
 using kernels::HostBuffer;
+
+namespace {
+
+MemoryPlan with_extents(MemoryPlan plan, const kernels::OpTable& ops) {
+  plan.set_extents(ops.elastic == nullptr ? 0 : ops.elastic->granule);
+  return plan;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
                                                          kernels::DType kv_type,
@@ -28,8 +38,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
     const GroupPlan& group = plan.groups[i];
     const auto bytes = group.num_blocks * group.block_bytes;
     HEARTH_ASSIGN_OR_RETURN(
-        DeviceBuffer memory,
-        DeviceBuffer::allocate(table, bytes, fmt::format("KV blocks of layer group {}", i)));
+        ElasticBuffer memory,
+        ElasticBuffer::reserve(table, bytes, fmt::format("KV blocks of layer group {}", i)));
     runner->pools_.push_back({memory.data(), group.block_bytes, plan.block_size, kv_type});
     runner->pool_memory_.push_back(std::move(memory));
   }
@@ -77,7 +87,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
 
 ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
                          std::unique_ptr<models::Model> model)
-    : plan_(plan),
+    : plan_(with_extents(plan, ops)),
       ops_(std::move(ops)),
       model_(std::move(model)),
       tables_((plan.index_bytes - plan.index.block_table.front()) / sizeof(int32_t)),
@@ -124,9 +134,23 @@ void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std:
   ops_.copy_to_device(ops_.state.get(), block_memory(group, block), from.data(), bytes);
 }
 
-void ModelRunner::touch_block(int32_t group, int32_t block) {
-  zeros_.resize(plan_.groups[group].block_bytes);
-  write_block(group, block, zeros_);
+bool ModelRunner::back(int32_t group, int32_t first, int32_t end) {
+  const size_t block_bytes = plan_.groups[group].block_bytes;
+  return pool_memory_[group].back(first * block_bytes, end * block_bytes);
+}
+
+void ModelRunner::give_back(int32_t group, int32_t first, int32_t end) {
+  // A step that was launched ahead and dropped may still write to the blocks.
+  ops_.synchronize(ops_.state.get());
+  if (traffic_.busy()) traffic_.wait();
+  const size_t block_bytes = plan_.groups[group].block_bytes;
+  pool_memory_[group].give_back(first * block_bytes, end * block_bytes);
+}
+
+uint64_t ModelRunner::backed_bytes() const {
+  uint64_t bytes = 0;
+  for (const ElasticBuffer& memory : pool_memory_) bytes += memory.backed_bytes();
+  return bytes;
 }
 
 void ModelRunner::run(const StepPlan& plan, std::span<const RowWish> wishes) {

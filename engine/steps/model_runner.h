@@ -18,13 +18,15 @@
 #include "engine/steps/step_buffers.h"
 #include "kernels/ops.h"
 #include "kernels/ops/device_clock.h"
+#include "kernels/ops/elastic_memory.h"
 #include "models/model.h"
 
 namespace hearth::engine {
 
-class ModelRunner {
+class ModelRunner final : public BlockMemory {
  public:
-  /// Takes exactly plan.total_bytes() of device memory. kOutOfMemory names the part.
+  /// Takes plan.total_bytes() of device memory, of which KV blocks may be addresses alone until
+  /// they are backed. kOutOfMemory names the part.
   static Result<std::unique_ptr<ModelRunner>> create(const MemoryPlan& plan, kernels::DType kv_type,
                                                      kernels::OpTable ops,
                                                      std::unique_ptr<models::Model> model);
@@ -88,8 +90,10 @@ class ModelRunner {
   void read_block(int32_t group, int32_t block, std::span<std::byte> out);
   void write_block(int32_t group, int32_t block, std::span<const std::byte> from);
   BlockTraffic& traffic() { return traffic_; }
-  /// Makes the system map the block's memory by writing zeros. Only for a block that is not in use.
-  void touch_block(int32_t group, int32_t block);
+
+  bool back(int32_t group, int32_t first, int32_t end) override;
+  void give_back(int32_t group, int32_t first, int32_t end) override;
+  uint64_t backed_bytes() const override;
 
   /// Packs about `bytes` more of the late weights (OpTable::pack_more), also those of a draft model
   /// in the same table. Returns the bytes that are left.
@@ -128,7 +132,7 @@ class ModelRunner {
 
   const MemoryPlan plan_;
   kernels::OpTable ops_;  // outlives the buffers and the model, which free through its state
-  std::vector<kernels::DeviceBuffer> pool_memory_;
+  std::vector<kernels::ElasticBuffer> pool_memory_;
   kernels::DeviceBuffer index_;
   kernels::DeviceBuffer logits_;
   std::unique_ptr<models::Model> model_;
@@ -154,7 +158,6 @@ class ModelRunner {
   kernels::TensorView final_rows_;
   std::vector<float> host_rows_;              ///< likewise
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
-  std::vector<std::byte> zeros_;              ///< of touch_block
   BlockTraffic traffic_;
 };
 

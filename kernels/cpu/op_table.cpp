@@ -93,6 +93,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
                                                 *variant->rows, *variant->states, packing);
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
+  table.elastic = &reference::kElasticMemory;
   table.copy_to_device = [](void*, void* dst, const void* src, size_t bytes) {
     std::memcpy(dst, src, bytes);
   };

@@ -21,6 +21,7 @@ OpTable reference_ops(bool super_inputs) {
   table.any_kv_shape = true;
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
+  table.elastic = &reference::kElasticMemory;
   table.copy_to_device = [](void*, void* dst, const void* src, size_t bytes) {
     std::memcpy(dst, src, bytes);
   };

@@ -87,6 +87,9 @@ void copy_blocks(void*, const CopyBlocksArgs&);
 void draw(void*, const DrawArgs&);
 void best_logits(void*, const BestLogitsArgs&);
 void feed(void*, const FeedArgs&);
+/// Host memory, in huge pages where the system has them. Of all tables that compute in it.
+extern const ElasticMemory kElasticMemory;
+
 inline constexpr DrawOps kDrawOps = {draw, best_logits, feed};
 
 }  // namespace hearth::kernels::reference

@@ -1,5 +1,7 @@
 #include "fake_model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +12,8 @@
 
 #include "engine/sampling/sampler.h"
 #include "kernels/base/check.h"
+#include "kernels/host/host_memory.h"
+#include "kernels/ops/elastic_memory.h"
 #include "kernels/ops/recurrent_ops.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -66,6 +70,38 @@ void release(void* state, void* memory, size_t bytes) {
   static_cast<FakeDevice*>(state)->bytes -= bytes;
   std::free(memory);
 }
+
+std::byte* reserve(void* state, size_t bytes) {
+  auto& device = *static_cast<FakeDevice*>(state);
+  if (device.bytes + bytes > device.limit) return nullptr;
+  device.bytes += bytes;
+  device.bytes_max = std::max(device.bytes_max, device.bytes);
+  return kernels::reserve_host(bytes);
+}
+void release_reserved(void* state, std::byte* memory, size_t bytes) {
+  static_cast<FakeDevice*>(state)->bytes -= bytes;
+  kernels::release_reserved_host(memory, bytes);
+}
+bool back(void* state, std::byte* begin, size_t bytes) {
+  auto& device = *static_cast<FakeDevice*>(state);
+  if (device.backed + bytes > device.backed_limit) return false;
+  device.backed += bytes;
+  ++device.times_backed;
+  return kernels::back_host(begin, bytes);
+}
+void give_back(void* state, std::byte* begin, size_t bytes) {
+  auto& device = *static_cast<FakeDevice*>(state);
+  device.backed -= bytes;
+  ++device.times_given_back;
+  kernels::give_back_host(begin, bytes);
+}
+// A page holds a few blocks.
+const kernels::ElasticMemory kElastic = {.granule = static_cast<size_t>(sysconf(_SC_PAGESIZE)),
+                                         .reserve = reserve,
+                                         .release = release_reserved,
+                                         .back = back,
+                                         .give_back = give_back};
+
 void copy(void*, void* dst, const void* src, size_t bytes) {
   if (bytes > 0) std::memcpy(dst, src, bytes);
 }
@@ -91,6 +127,7 @@ kernels::OpTable fake_ops(std::shared_ptr<FakeDevice> device) {
   ops.state = std::move(device);
   ops.allocate = allocate;
   ops.release = release;
+  ops.elastic = &kElastic;
   ops.copy_to_device = copy;
   ops.copy_to_host = copy;
   ops.synchronize = [](void*) {};

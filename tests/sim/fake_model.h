@@ -24,11 +24,15 @@
 
 namespace hearth::tests {
 
-/// Host memory that counts allocations. Only memory, copies and copy_blocks exist.
+/// Host memory that counts allocations. Only memory, copies and copy_blocks exist. Access to pool
+/// memory that is not backed is a fault.
 struct FakeDevice {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  ///< allocated or reserved
   uint64_t bytes_max = 0;
-  uint64_t limit = UINT64_MAX;  ///< `allocate` fails above
+  uint64_t limit = UINT64_MAX;  ///< `allocate` and `reserve` fail above
+  uint64_t backed = 0;
+  uint64_t backed_limit = UINT64_MAX;  ///< `back` fails above
+  uint64_t times_backed = 0, times_given_back = 0;
 };
 kernels::OpTable fake_ops(std::shared_ptr<FakeDevice> device);
 

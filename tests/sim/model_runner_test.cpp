@@ -22,6 +22,7 @@ TEST_CASE("copies of one plan happen in order, even where one reads what another
   const MemoryPlan memory = plan_memory(config, *model, 1 << 24).value();
   auto runner =
       ModelRunner::create(memory, config.kv_type, fake_ops(device), std::move(model)).value();
+  REQUIRE(runner->back(0, 0, 8));
 
   Sequence seq;
   seq.tokens = {5};
@@ -61,6 +62,7 @@ TEST_CASE("a step's logits are returned by output row") {
   const MemoryPlan memory = plan_memory(config, *model, 1 << 24).value();
   auto runner =
       ModelRunner::create(memory, config.kv_type, fake_ops(device), std::move(model)).value();
+  REQUIRE(runner->back(0, 0, 8));
   Sequence a, b;
   a.tokens = {5, 6, 7};
   a.blocks.tables = {{3}};

@@ -40,6 +40,7 @@ class RandomLoad {
     EngineConfig config;
     config.block_size = one_of({16, 16, 32});
     config.prefix_cache = chance(0.85);
+    config.kv_floor_bytes = 0;
     SchedulerConfig& s = config.scheduler;
     s.policy = chance(0.2) ? SchedulerPolicy::kStatic : SchedulerPolicy::kContinuous;
     s.chunked_prefill = chance(0.8);
@@ -132,6 +133,52 @@ struct Met {
   uint64_t drafted = 0, accepted = 0;
   /// Of models with a state.
   uint64_t state_seeds = 0, state_cached_tokens = 0, state_accepted = 0, state_preemptions = 0;
+  void count_states(const EngineSnapshot& snapshot) {
+    state_seeds += 1;
+    state_cached_tokens += snapshot.prompt_tokens_cached;
+    state_accepted += snapshot.speculation.accepted_tokens;
+    state_preemptions += snapshot.preemptions_total;
+  }
+  uint64_t bounded_seeds = 0, stalled_steps = 0, times_backed = 0, times_given_back = 0;
+};
+
+/// Bounds on the pools' memory that come and go, and a device that is out of memory at times.
+class RandomBounds {
+ public:
+  RandomBounds(uint64_t seed, Simulation& sim)
+      : load_(seed + 4'000'000'007), on_(load_.chance(0.5)), sim_(sim) {}
+
+  /// Before each step.
+  void change(Met& met) {
+    if (!on_) return;
+    met.stalled_steps += sim_.engine().snapshot().kv_stalled ? 1 : 0;
+    const uint64_t reserved = sim_.engine().snapshot().kv_reserved_bytes;
+    if (load_.chance(0.05)) sim_.post(KvBound{reserved * load_.pick(0, 4) / 4});
+    if (load_.chance(0.05)) sim_.device().backed_limit = reserved * load_.pick(0, 4) / 4;
+    // A request that waits for memory gets some.
+    if (sim_.engine().snapshot().kv_stalled && load_.chance(0.3)) lift();
+    if (load_.chance(0.02)) sim_.clock().advance_us(3'000'000);
+  }
+  /// Runs until idle, and until unused memory has been given back.
+  void end(Met& met) {
+    lift();
+    sim_.run_until_idle();
+    sim_.clock().advance_us(3'000'000);
+    sim_.step();
+    CHECK(sim_.engine().snapshot().kv_backed_bytes == sim_.device().backed);
+    met.bounded_seeds += on_ ? 1 : 0;
+    met.times_backed += sim_.device().times_backed;
+    met.times_given_back += sim_.device().times_given_back;
+  }
+  void lift() {
+    sim_.device().backed_limit = UINT64_MAX;
+    sim_.post(KvBound{UINT64_MAX});
+  }
+
+ private:
+  RandomLoad load_;
+  const bool on_;
+  Simulation& sim_;
 };
 
 void run_seed(uint64_t seed, Met& met) {
@@ -165,6 +212,7 @@ void run_seed(uint64_t seed, Met& met) {
              : std::make_unique<Simulation>(config, model, replays ? std::move(replay) : nullptr);
   Simulation& sim = *sim_holder;
 
+  RandomBounds bounds(seed, sim);
   const int num_requests = load.pick(2, 10);
   int submitted = 0;
   std::vector<RequestId> live;
@@ -192,19 +240,15 @@ void run_seed(uint64_t seed, Met& met) {
         sim.post(FinishSample{id, load.pick(0, 3)});
       }
     }
+    bounds.change(met);
     sim.step();
     std::erase_if(live, [&](RequestId id) { return sim.record(id).final_events > 0; });
     REQUIRE(sim.engine().snapshot().num_steps < 20'000);  // nothing starves
   }
-  sim.run_until_idle();
+  bounds.end(met);
   sim.check_all_ended();
   const EngineSnapshot snapshot = sim.engine().snapshot();
-  if (has_states) {
-    met.state_seeds += 1;
-    met.state_cached_tokens += snapshot.prompt_tokens_cached;
-    met.state_accepted += snapshot.speculation.accepted_tokens;
-    met.state_preemptions += snapshot.preemptions_total;
-  }
+  if (has_states) met.count_states(snapshot);
   met.preemptions += snapshot.preemptions_total;
   met.cached_tokens += snapshot.prompt_tokens_cached;
   met.drafted += snapshot.speculation.drafted_tokens;
@@ -235,20 +279,24 @@ TEST_CASE("random load gives the right tokens, whatever happens") {
   CHECK(met.cancelled > seeds / 10);
   CHECK(met.tokens > 30 * count);
   CHECK(met.preemptions > count / 4);
-  CHECK(met.cached_tokens > 15 * count);
+  CHECK(met.cached_tokens > 12 * count);
   CHECK(met.forked > count / 4);
   CHECK(met.drafted > 10 * count);
   CHECK(met.accepted > 5 * count);
   CHECK(met.accepted < met.drafted);
   CHECK(met.state_seeds > count / 4);
-  CHECK(met.state_cached_tokens > 10 * met.state_seeds);
+  CHECK(met.state_cached_tokens > 8 * met.state_seeds);
   CHECK(met.state_accepted > 3 * met.state_seeds);
   CHECK(met.state_preemptions > met.state_seeds / 4);
+  CHECK(met.bounded_seeds > count / 3);
+  CHECK(met.stalled_steps > count / 10);
+  CHECK(met.times_backed > 2 * count);
+  CHECK(met.times_given_back > count / 4);
   MESSAGE(met.requests << " requests, " << met.refused << " refused, " << met.cancelled
                        << " ended early, " << met.tokens << " tokens, " << met.preemptions
                        << " preemptions, " << met.cached_tokens << " cached tokens, " << met.forked
-                       << " forked, " << met.drafted << " drafted, " << met.accepted
-                       << " accepted");
+                       << " forked, " << met.times_given_back << " extents given back, "
+                       << met.drafted << " drafted, " << met.accepted << " accepted");
 }
 
 }  // namespace

@@ -137,5 +137,53 @@ TEST_CASE("any sequence of operations agrees with a simple model") {
   }
 }
 
+TEST_CASE("extents are backed and given back around the blocks in use") {
+  BlockPool pool(10, 1, 4);  // extents of 4, 4 and 2 blocks
+  CHECK(pool.num_extents() == 3);
+  CHECK(pool.num_available() == 10);
+  CHECK_FALSE(pool.allocate().has_value());
+  CHECK(*pool.next_to_back() == 0);
+  pool.set_backed(0, true);
+  CHECK(pool.num_ready() == 4);
+  CHECK(pool.num_growable() == 6);
+  std::vector<int32_t> taken;
+  for (int i = 0; i < 4; ++i) taken.push_back(*pool.allocate());
+  CHECK(taken == std::vector<int32_t>{0, 1, 2, 3});
+  CHECK_FALSE(pool.allocate().has_value());
+  CHECK(*pool.next_to_back() == 1);
+  pool.set_backed(1, true);
+  pool.set_backed(2, true);
+  CHECK(*pool.allocate() == 4);
+  CHECK(*pool.last_empty() == 2);
+  pool.set_backed(2, false);
+  CHECK_FALSE(pool.last_empty().has_value());
+
+  // The first free block is taken, wherever blocks were freed last.
+  pool.release(1);
+  pool.release(4);
+  CHECK(*pool.last_empty() == 1);
+  CHECK(*pool.allocate() == 1);
+  pool.set_indexed(1);
+  pool.release(1);
+  CHECK(pool.num_cached() == 1);
+  std::vector<int32_t> refs(10, 0);
+  refs[0] = refs[2] = refs[3] = 1;
+  pool.check_integrity(refs);
+
+  pool.set_limit(1);
+  CHECK(pool.over_limit());
+  CHECK(pool.num_growable() == 0);
+  CHECK(pool.num_available() == 5);  // four ready, one cached
+  pool.set_backed(1, false);
+  CHECK_FALSE(pool.over_limit());
+  CHECK(pool.num_available() == 1);
+  CHECK_FALSE(pool.next_to_back().has_value());
+  pool.set_limit(2);
+  CHECK(pool.num_growable() == 4);
+  pool.set_limit(3);
+  CHECK(pool.num_growable() == 6);
+  pool.check_integrity(refs);
+}
+
 }  // namespace
 }  // namespace hearth::engine

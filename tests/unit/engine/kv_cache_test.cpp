@@ -2,30 +2,12 @@
 
 #include <doctest/doctest.h>
 
-#include <numeric>
 #include <vector>
+
+#include "tests/unit/engine/kv_rig.h"
 
 namespace hearth::engine {
 namespace {
-
-std::vector<int32_t> numbers(int32_t count, int32_t first = 0) {
-  std::vector<int32_t> out(static_cast<size_t>(count));
-  std::iota(out.begin(), out.end(), first);
-  return out;
-}
-
-/// Reserves and stores everything.
-std::vector<BlockCopy> compute(KvCache& kv, SequenceBlocks& seq, std::span<const int32_t> tokens) {
-  std::vector<BlockCopy> copies;
-  const auto size = static_cast<int32_t>(tokens.size());
-  REQUIRE(kv.reserve(seq, size, copies));
-  kv.store(seq, tokens, size);
-  return copies;
-}
-
-void check(const KvCache& kv, std::initializer_list<const SequenceBlocks*> live) {
-  kv.check_integrity(std::vector<const SequenceBlocks*>(live));
-}
 
 TEST_CASE("a finished sequence's full blocks are found again, its last token never") {
   const std::vector<KvGroup> groups = {{16, 0}};
