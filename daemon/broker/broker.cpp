@@ -40,7 +40,6 @@ constexpr int64_t kRetryMaxMs = 16;
 // How often to ask the service manager for more time, and for how much.
 constexpr int64_t kExtendEveryUs = 1'000'000;
 constexpr int64_t kExtendMs = 30'000;
-constexpr int64_t kMemoryEveryUs = 100'000;
 // Two round trips of a client that asks again at once.
 constexpr int64_t kAwakeUs = 100;
 // How long workers may take to exit once the live requests have ended.
@@ -89,12 +88,13 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
               [this](const PeerId& peer, const OutgoingView& outgoing) {
                 return send_to_client(peer, outgoing);
               }),
-      residency_(
-          clock_, config_,
-          MemoryBudget(config_.residency.memory_bytes, [this] { return available_memory(); }),
-          [this](const ModelFile& file, WorkerListener& lifecycle) {
-            return start_worker(file, lifecycle);
-          }),
+      residency_(clock_, config_,
+                 MemoryBudget(
+                     config_.residency.memory_bytes, [this] { return memory_.available_bytes(); },
+                     [this] { return memory_.pressed(); }),
+                 [this](const ModelFile& file, WorkerListener& lifecycle) {
+                   return start_worker(file, lifecycle);
+                 }),
       dispatcher_(clock_, admission_, models_, residency_, output_, config.limits),
       model_verbs_(clock_, models_, residency_, dispatcher_),
       model_facts_(io_, worker_program(config.worker)),
@@ -184,15 +184,15 @@ Result<void> Broker::listen_on_tcp() {
 
 Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
                                                      WorkerListener& lifecycle) {
-  HEARTH_ASSIGN_OR_RETURN(const std::filesystem::path program, find_worker_program(config_.worker));
+  WorkerConfig config = config_.worker_of(file.name);
+  HEARTH_ASSIGN_OR_RETURN(const std::filesystem::path program, find_worker_program(config));
   const std::filesystem::path socket = runtime_dir_.worker_socket(++workers_started_);
-  WorkerConfig config = config_.worker;
   config.device = device_of_worker(config);
   if (file.draft != "auto") config.draft = file.draft;
   if (config.device != "cpu") {
     const uint64_t configured = config.prefix_ram_bytes;
     const uint64_t share =
-        prefix_ram_share(configured, available_memory(), residency_.host_bytes_to_come());
+        prefix_ram_share(configured, memory_.available_bytes(), residency_.host_bytes_to_come());
     if (share < configured) {
       log_info("prefix_ram", "model={} bytes={} configured={} why=\"half of what is free\"",
                file.name, share, configured);
@@ -202,6 +202,7 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
   ipc::ServeSettings settings;
   settings.engine = config;
   settings.sampling = config_.sampling.of(file.name);
+  settings.memory_bytes = config_.residency.memory_bytes;
   settings.log_level = name(config_.server.log_level);
   if (config.prefix_cache && config.prefix_store && !config_.server.state_dir.empty()) {
     settings.prefix_dir = (config_.server.state_dir / "prefix").string();
@@ -216,16 +217,6 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
       WorkerProcess::start(io_, clock_, setup,
                            {.lifecycle = lifecycle, .answers = dispatcher_, .watch = *events_}));
   return std::unique_ptr<Worker>(std::move(worker));
-}
-
-// Called for each waiting request, but asks the kernel only a few times a second.
-uint64_t Broker::available_memory() {
-  const int64_t now_us = clock_.now_us();
-  if (available_memory_us_ == 0 || now_us - available_memory_us_ >= kMemoryEveryUs) {
-    available_memory_ = available_memory_bytes();
-    available_memory_us_ = now_us;
-  }
-  return available_memory_;
 }
 
 Result<void> Broker::listen_for_watchers() {

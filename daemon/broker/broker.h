@@ -84,7 +84,6 @@ class Broker {
   void say_when_ready();
   void extend_timeout();
   Result<std::unique_ptr<Worker>> start_worker(const ModelFile& file, WorkerListener& lifecycle);
-  uint64_t available_memory();
   void watch_new_workers();
 
   Config config_;
@@ -93,6 +92,7 @@ class Broker {
   Rights rights_;
   SteadyClock steady_;
   AwakeClock clock_{steady_};
+  MemoryWatch memory_{clock_};
   SystemdNotifier systemd_;
   boost::asio::io_context io_;
   Acceptor acceptor_{io_, steady_};
@@ -131,8 +131,6 @@ class Broker {
   int64_t output_retry_ms_ = 1;
   uint64_t num_malformed_ = 0;
   uint64_t workers_started_ = 0;
-  uint64_t available_memory_ = 0;  // at the last reading
-  int64_t available_memory_us_ = 0;
   int64_t awake_until_us_ = 0;
   bool said_ready_ = false;
   int64_t extended_us_ = 0;

@@ -75,6 +75,7 @@ void bind(V& v, R& r) {
   v("sampling", r.sampling);
   v("log_level", r.log_level);
   v("prefix_dir", r.prefix_dir);
+  v("memory_bytes", r.memory_bytes);
 }
 
 template <class T, class Variant>
@@ -266,6 +267,8 @@ void bind(V& v, R& r) {
   v("kv_bytes", r.kv_bytes);
   v("worker_pid", r.worker_pid);
   v("kv_bytes_used", r.kv_bytes_used);
+  v("kv_backed_bytes", r.kv_backed_bytes);
+  v("kv_bound_bytes", r.kv_bound_bytes);
   v("memory_bytes", r.memory_bytes);
   v("keep_alive_ms", r.keep_alive_ms);
   v("idle_ms", r.idle_ms);
@@ -335,6 +338,11 @@ void bind(V& v, R& r) {
   v("kv_blocks_cached", r.kv_blocks_cached);
   v("kv_bytes", r.kv_bytes);
   v("kv_bytes_used", r.kv_bytes_used);
+  v("kv_reserved_bytes", r.kv_reserved_bytes);
+  v("kv_backed_bytes", r.kv_backed_bytes);
+  v("kv_bound_bytes", r.kv_bound_bytes);
+  v("kv_short", r.kv_short);
+  v("kv_stalled", r.kv_stalled);
   v("prompt_tokens_total", r.prompt_tokens_total);
   v("prompt_tokens_cached", r.prompt_tokens_cached);
   v("prefill_tokens_total", r.prefill_tokens_total);
@@ -461,6 +469,7 @@ void bind(V& v, R& r) {
   v("other_bytes", r.other_bytes);
   v("device_free_bytes", r.device_free_bytes);
   v("host_bytes", r.host_bytes);
+  v("kv_floor_bytes", r.kv_floor_bytes);
 }
 template <class V, Of<WorkerLoadProgress> R>
 void bind(V& v, R& r) {

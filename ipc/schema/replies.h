@@ -51,8 +51,10 @@ struct ModelEntry {
   // Known once it has been resident:
   std::string device;  ///< "cpu avx512-vnni", ...; empty unless resident
   uint64_t weight_bytes = 0;
-  uint64_t kv_bytes = 0;       ///< reserved for KV
-  uint64_t kv_bytes_used = 0;  ///< of these, in blocks in use or caching a prefix
+  uint64_t kv_bytes = 0;         ///< reserved for KV
+  uint64_t kv_bytes_used = 0;    ///< of these, in blocks in use or caching a prefix
+  uint64_t kv_backed_bytes = 0;  ///< of the reserved ones, backed by memory
+  uint64_t kv_bound_bytes = 0;   ///< that may be backed at the moment
   int32_t worker_pid = 0;
   /// Memory that it takes, or would take once loaded; 0: not known yet.
   uint64_t memory_bytes = 0;

@@ -35,13 +35,14 @@ struct WorkerRequest : WorkerEnvelope {
   const GenerateRequest& generate() const { return std::get<GenerateRequest>(task); }
 };
 
-/// Broker -> worker, "control". The first two are about the request whose number precedes them; the
-/// others have number 0.
+/// Broker -> worker, "control". The first two are about the request whose number precedes them;
+/// that of kKvBound is its bytes, and the others have number 0.
 enum class WorkerControl {
   kCancel,
   kEndReasoning,
-  kDrain,  ///< admit nothing more, finish the live requests, then send WorkerStopped
-  kStop,   ///< exit now
+  kDrain,    ///< admit nothing more, finish the live requests, then send WorkerStopped
+  kStop,     ///< exit now
+  kKvBound,  ///< memory that may back the KV pools from now on
 };
 
 // Worker -> broker, "event" with number 0.
@@ -61,6 +62,8 @@ struct WorkerPlan {
   /// Free on a device with its own memory before any is taken; 0: the device uses host memory.
   uint64_t device_free_bytes = 0;
   uint64_t host_bytes = 0;  ///< on such a device: host memory that the worker may take later
+  /// Of kv_bytes, what is taken at start or always may be; the rest is taken within the bound.
+  uint64_t kv_floor_bytes = 0;
   bool operator==(const WorkerPlan&) const = default;
 };
 struct WorkerLoadProgress {

@@ -104,6 +104,12 @@ struct WorkerSnapshot {
   std::vector<int32_t> kv_blocks_cached;  ///< unreferenced, held by the prefix index
   uint64_t kv_bytes = 0;
   uint64_t kv_bytes_used = 0;  ///< of these, in blocks that are used or cached
+  // Memory of all pools, a draft model's included.
+  uint64_t kv_reserved_bytes = 0;  ///< addresses
+  uint64_t kv_backed_bytes = 0;    ///< of these, backed by memory
+  uint64_t kv_bound_bytes = 0;     ///< that the broker lets it back
+  bool kv_short = false;           ///< a request waits for blocks that a higher bound could provide
+  bool kv_stalled = false;         ///< and until then nothing is computed
   uint64_t prompt_tokens_total = 0;
   uint64_t prompt_tokens_cached = 0;
   uint64_t prefill_tokens_total = 0;

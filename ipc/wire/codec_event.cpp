@@ -56,8 +56,8 @@ static_assert(kEventNames.size() == std::variant_size_v<Event>);
 constexpr std::array<std::string_view, std::variant_size_v<WorkerEvent>> kWorkerEventNames = {
     "hello", "load_progress", "ready", "failed", "heartbeat", "stopped", "plan"};
 
-constexpr std::array<std::string_view, 4> kControlNames = {"cancel", "end_reasoning", "drain",
-                                                           "stop"};
+constexpr std::array<std::string_view, 5> kControlNames = {"cancel", "end_reasoning", "drain",
+                                                           "stop", "kv_bound"};
 
 std::string_view text_of(const Json& object, std::string_view key) {
   const auto found = object.find(key);

@@ -241,7 +241,8 @@ std::vector<Event> example_events() {
   model.context_length = 1024;
   model.device = "cpu avx512-vnni";
   model.weight_bytes = 1'200'000;
-  model.kv_bytes = 8'388'608;
+  model.kv_bytes = model.kv_bound_bytes = 8'388'608;
+  model.kv_backed_bytes = 2'097'152;
   model.worker_pid = 4243;
   model.memory_bytes = 10'000'000;
   model.keep_alive_ms = 1'800'000;

@@ -32,7 +32,10 @@ std::string cell_text(const ipc::ModelEntry& entry, int column) {
     case 6: return entry.file_type.empty() ? "–" : entry.file_type;
     case 7: return entry.num_parameters > 0 ? ipc::human_count(entry.num_parameters) : "–";
     case 8: return entry.context_length > 0 ? fmt::format("{} tokens", entry.context_length) : "–";
-    case 9: return entry.kv_bytes > 0 ? ipc::human_bytes(entry.kv_bytes) : "–";
+    case 9:
+      return entry.kv_bytes > 0 ? fmt::format("{} of {}", ipc::human_bytes(entry.kv_backed_bytes),
+                                              ipc::human_bytes(entry.kv_bytes))
+                                : "–";
     case 10:
       return entry.worker_pid > 0 ? fmt::format("{} (pid {})", entry.device, entry.worker_pid)
                                   : "–";

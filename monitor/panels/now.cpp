@@ -120,10 +120,11 @@ void memory_of(const Snapshot& snapshot, View& view, const ipc::WorkerStats& wor
   if (both <= room) ImGui::SameLine();
   put_small(view, "now/memory/device", about, theme.faint);
   const ipc::WorkerSnapshot& s = worker.snapshot;
-  put_small(
-      view, "now/memory/bytes",
-      fmt::format("weights {}, KV {}", ipc::human_bytes(weights), ipc::human_bytes(s.kv_bytes)),
-      theme.muted);
+  put_small(view, "now/memory/bytes",
+            fmt::format("weights {}, KV {} backed of {}, bound {}", ipc::human_bytes(weights),
+                        ipc::human_bytes(s.kv_backed_bytes), ipc::human_bytes(s.kv_reserved_bytes),
+                        ipc::human_bytes(s.kv_bound_bytes)),
+            theme.muted);
   if (reported.resident_bytes > 0) {
     put_small(view, "now/memory/resident",
               fmt::format("the worker holds {}{}", ipc::human_bytes(reported.resident_bytes),

@@ -8,8 +8,10 @@
 //             and with one; for a pool of some, and of 100,000 blocks
 //   sampling  one draw from a row of 128,256 logits, under the usual settings, for logits that are
 //             peaked (as a trained model's) and flat (as random weights')
+//   growing   decode steps of one sequence whose blocks take memory as they are first used, in turn
+//             with the same steps over a pool that is still backed
 //
-//   hearth-step-bench [--smoke | --watching]
+//   hearth-step-bench [--smoke | --watching | --growing FILE.gguf]
 // Prints medians and percentiles of one thread; never judges. --smoke: tiny counts, for ctest.
 
 #include <fmt/core.h>
@@ -27,6 +29,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/steps/step_record.h"
 #include "kernels/base/check.h"
+#include "models/gguf/gguf_file.h"
 
 namespace hearth::bench {
 namespace {
@@ -173,6 +176,70 @@ void measure_watching(int32_t blocks, int32_t sequences, int32_t rounds, int32_t
       rounds, steps);
 }
 
+std::unique_ptr<models::Model> model_of(const char* file, const kernels::OpTable& ops) {
+  if (file == nullptr) return std::make_unique<IdleModel>(false, 1000);
+  auto parsed = models::GgufFile::open(file);
+  HEARTH_CHECK(parsed.ok(), "{}", parsed.error().message);
+  parsed->set_fingerprint("bench");
+  auto model = models::load_model(*parsed, ops, {});
+  HEARTH_CHECK(model.ok(), "{}", model.error().message);
+  return std::move(model).value();
+}
+
+/// `file` null: the model that computes nothing.
+void measure_growing(const char* file, int32_t rounds, int32_t tokens) {
+  const auto ops = kernels::cpu_ops({});
+  HEARTH_CHECK(ops.ok(), "{}", ops.error().message);
+  engine::EngineConfig config;
+  config.prefix_cache = false;
+  config.speculation.enabled = false;
+  config.scheduler.max_seqs = 2;
+  config.kv_floor_bytes = 0;
+  SteadyClock clock;
+  auto made = engine::Engine::create(config, *ops, model_of(file, *ops), clock);
+  HEARTH_CHECK(made.ok(), "{}", made.error().message);
+  engine::Engine& engine = **made;
+  const auto bound = [&engine](uint64_t bytes) {
+    engine.inbox().post(engine::KvBound{bytes});
+    engine.step();
+  };
+  std::vector<double> us[2];
+  double grown[2] = {};
+  for (int32_t round = 0; round < rounds; ++round) {
+    for (const int warm : {0, 1}) {
+      if (warm == 0) bound(0);
+      bound(UINT64_MAX);
+      const uint64_t before = engine.snapshot().kv_backed_bytes;
+      engine::Request request;
+      request.id = static_cast<engine::RequestId>(2 * round + warm + 1);
+      request.owner = "bench";
+      request.prompt.assign(64, 2);
+      request.max_tokens = tokens;
+      request.sampling.temperature = 0;
+      engine.inbox().post(std::move(request));
+      while (true) {
+        const uint64_t decoded = engine.snapshot().decode_tokens_total;
+        const auto start = std::chrono::steady_clock::now();
+        if (!engine.step()) break;
+        const double step_us = us_since(start);
+        if (engine.snapshot().decode_tokens_total > decoded) us[warm].push_back(step_us);
+        engine.outbox().drain();
+      }
+      grown[warm] += static_cast<double>(engine.snapshot().kv_backed_bytes - before);
+    }
+  }
+  for (const int warm : {0, 1}) {
+    print(fmt::format("decode, {}, {:.1f} MiB taken a round", warm == 1 ? "warm" : "growing",
+                      grown[warm] / rounds / (1 << 20)),
+          us[warm]);
+  }
+  const auto p99 = [](std::vector<double>& values) {
+    std::ranges::sort(values);
+    return values[values.size() * 99 / 100];
+  };
+  fmt::print("p99 growing over warm: {:.3f}\n", p99(us[0]) / p99(us[1]));
+}
+
 std::vector<float> logits_of(size_t vocab, bool peaked) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal(0, peaked ? 2.5f : 0.6f);
@@ -230,9 +297,14 @@ void measure_sampling(size_t vocab, int32_t rounds) {
 int main(int argc, char** argv) {
   const bool smoke = argc == 2 && std::string_view(argv[1]) == "--smoke";
   const bool watching = argc == 2 && std::string_view(argv[1]) == "--watching";
-  if (argc > 1 && !smoke && !watching) {
-    fmt::print(stderr, "usage: hearth-step-bench [--smoke | --watching]\n");
+  const bool growing = argc == 3 && std::string_view(argv[1]) == "--growing";
+  if (argc > 1 && !smoke && !watching && !growing) {
+    fmt::print(stderr, "usage: hearth-step-bench [--smoke | --watching | --growing FILE.gguf]\n");
     return 2;
+  }
+  if (growing) {
+    hearth::bench::measure_growing(argv[2], 5, 1000);
+    return 0;
   }
   if (!watching) {
     hearth::bench::measure_overhead(8, smoke ? 32 : 1024, smoke ? 20 : 2000);
@@ -241,6 +313,7 @@ int main(int argc, char** argv) {
   }
   if (smoke) {
     hearth::bench::measure_watching(2048, 4, 1, 3);
+    hearth::bench::measure_growing(nullptr, 1, 100);
   } else {
     hearth::bench::measure_watching(4096, 8, 5, 300);
     hearth::bench::measure_watching(100'000, 16, 5, 300);

@@ -83,12 +83,13 @@ std::string text_of(const fs::path& file) {
   return out.str();
 }
 
-Daemon::Daemon(const Sandbox& sandbox, std::vector<std::string> settings, Company company)
+Daemon::Daemon(const Sandbox& sandbox, std::vector<std::string> settings, Company company,
+               const fs::path& config)
     : runtime_(sandbox.runtime()) {
   if (fs::is_empty(sandbox.models())) write_tiny_model(sandbox.models() / "tiny.gguf", 1);
   std::vector<std::string> argv = {program("hearthd").string(),
                                    "--config",
-                                   "/dev/null",
+                                   config.empty() ? "/dev/null" : config.string(),
                                    "--runtime-dir",
                                    runtime_.string(),
                                    "--model-dir",

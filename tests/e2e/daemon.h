@@ -49,9 +49,10 @@ enum class Company {
 class Daemon {
  public:
   /// Starts hearthd with these `--set` assignments after the tests' own, and waits until it
-  /// answers. Adds a model called "tiny" to the sandbox if it has none.
+  /// answers. Adds a model called "tiny" to the sandbox if it has none. `config`: its configuration
+  /// file; empty: none.
   explicit Daemon(const Sandbox& sandbox, std::vector<std::string> settings = {},
-                  Company company = Company::kNoise);
+                  Company company = Company::kNoise, const std::filesystem::path& config = {});
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;

@@ -4,8 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <utility>
@@ -196,7 +198,7 @@ TEST_CASE("random admin verbs under continuous clients: nothing lost or wrong") 
 
 TEST_CASE("load, unload and the states between, as the command line shows them") {
   Sandbox sandbox;
-  const Daemon daemon(with_models(sandbox), {"roles.fast=one", "keep_alive_ms.two=1"});
+  const Daemon daemon(with_models(sandbox), {"roles.fast=one", "models.two.keep_alive_ms=1"});
   ipc::Client client = daemon.connect();
   CHECK(state_of(client, "one") == "found");
   ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
@@ -227,8 +229,91 @@ TEST_CASE("load, unload and the states between, as the command line shows them")
   const Result<ipc::ModelsReply> models = client.models();
   REQUIRE(models.ok());
   CHECK(models->models[0].weight_bytes == loaded->weight_bytes);
-  // As planned before loading; in addition to weights and KV there are activations and logits.
-  CHECK(models->models[0].memory_bytes > loaded->weight_bytes + loaded->kv_bytes);
+  // Of the KV only what is backed; in addition there are activations and logits.
+  const ipc::ModelEntry& one = models->models[0];
+  CHECK(one.kv_bytes == loaded->kv_bytes);
+  CHECK(one.kv_backed_bytes <= one.kv_bound_bytes);
+  CHECK(one.kv_bound_bytes <= one.kv_bytes);
+  CHECK(one.memory_bytes > one.weight_bytes + one.kv_backed_bytes);
+}
+
+/// Some thousand tokens that nothing else begins with.
+std::string long_prompt(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::string out;
+  for (int i = 0; i < 6000; ++i) out += static_cast<char>('a' + random() % 26);
+  return out;
+}
+
+ipc::ModelEntry entry_of(ipc::Client& client, const std::string& model) {
+  const Result<ipc::ModelsReply> reply = client.models();
+  REQUIRE(reply.ok());
+  const auto found = std::ranges::find(reply->models, model, &ipc::ModelEntry::name);
+  REQUIRE(found != reply->models.end());
+  return *found;
+}
+
+TEST_CASE("a third model makes an idle pool shrink before anything is unloaded") {
+  constexpr uint64_t kMiB = 1 << 20;
+  constexpr uint64_t kFull = 50 * kMiB;  // with the floors of two others more than the budget
+  Sandbox sandbox;
+  write_tiny_model(with_models(sandbox).models() / "three.gguf", 3);
+  // Each reserves 64 MiB for KV, so not even two would fit if that counted.
+  const Daemon daemon(sandbox,
+                      {"worker.kv_type=f32", "worker.kv_bytes=67108864", "worker.max_seqs=4",
+                       "residency.memory_bytes=83886080"},
+                      Company::kAlone);
+  ipc::Client client = daemon.connect();
+  const auto ask = [&](const std::string& model, uint32_t seed) {
+    ipc::GenerateRequest request = named(model, seed, 5);
+    request.prompt = long_prompt(seed);
+    const Answer answer = run(client, request);
+    REQUIRE_MESSAGE(answer.done, why(answer));
+    return answer.ids;
+  };
+  const auto first = ask("one", 1);
+  const pid_t worker = entry_of(client, "one").worker_pid;
+  uint32_t seed = 1;
+  // Cached prefixes fill its pool.
+  REQUIRE(eventually([&] {
+    ask("one", ++seed);
+    return entry_of(client, "one").kv_backed_bytes >= kFull;
+  }));
+  const auto second = ask("two", 1);
+  CHECK(entry_of(client, "one").state == "resident");
+  CHECK(entry_of(client, "one").kv_backed_bytes >= kFull);
+  ask("three", 1);
+  for (const char* model : {"one", "two", "three"}) {
+    CAPTURE(model);
+    const ipc::ModelEntry entry = entry_of(client, model);
+    CHECK(entry.state == "resident");
+    CHECK(entry.kv_bytes == 64 * kMiB);
+  }
+  CHECK(entry_of(client, "one").worker_pid == worker);
+  CHECK(entry_of(client, "one").kv_backed_bytes < kFull);
+  CHECK(ask("one", 1) == first);
+  CHECK(ask("two", 1) == second);
+  CHECK(daemon.wait_until_idle());
+}
+
+TEST_CASE("settings of one model apply to it alone, and its keep-alive from a reload on") {
+  Sandbox sandbox;
+  const std::filesystem::path file = with_models(sandbox).path() / "hearth.toml";
+  const auto write = [&file](const std::string& text) { std::ofstream(file) << text; };
+  write("[models.one]\ncontext_length = 512\nkv_type = \"f32\"\n");
+  const Daemon daemon(sandbox, {}, Company::kAlone, file);
+  ipc::Client client = daemon.connect();
+  REQUIRE(run(client, named("one", 1, 5)).done);
+  REQUIRE(run(client, named("two", 1, 5)).done);
+  CHECK(entry_of(client, "one").context_length == 512);
+  CHECK(entry_of(client, "two").context_length == kTinyContext);
+  CHECK(run(client, named("one", 1, 600)).error->code == ErrorCode::kContextOverflow);
+  write("[models.one]\ncontext_length = 256\nkeep_alive_ms = 1\n");
+  daemon.signal(SIGHUP);
+  CHECK(eventually([&] { return state_of(client, "one") == "parked"; }));
+  CHECK(state_of(client, "two") == "resident");
+  REQUIRE(run(client, named("one", 1, 5)).done);
+  CHECK(eventually([&] { return entry_of(client, "one").context_length == 256; }));
 }
 
 TEST_CASE("a model above the budget is refused with the sizes before its memory is taken") {

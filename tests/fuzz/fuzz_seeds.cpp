@@ -236,8 +236,8 @@ void wire(Folder out) {
   envelope.resume.clear();
   const std::string second = encode_worker_request(envelope, TokenizeRequest{});
   pipe({{PipeKind::kRequest, 1, first}, {PipeKind::kRequest, 2, second}});
-  for (const WorkerControl control :
-       {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop}) {
+  for (const WorkerControl control : {WorkerControl::kCancel, WorkerControl::kDrain,
+                                      WorkerControl::kStop, WorkerControl::kKvBound}) {
     pipe({{PipeKind::kControl, 1, encode_worker_control(control)}});
   }
   for (const WorkerEvent& event : std::vector<WorkerEvent>{

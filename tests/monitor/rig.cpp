@@ -37,7 +37,8 @@ ipc::StatsReply stats_at(int tick, int running, int32_t blocks, int32_t used, in
   s.kv_blocks_total = {blocks};
   s.kv_blocks_used = {used};
   s.kv_blocks_cached = {cached};
-  s.kv_bytes = static_cast<uint64_t>(blocks) * 96 * 1024;
+  s.kv_bytes = s.kv_reserved_bytes = s.kv_bound_bytes = static_cast<uint64_t>(blocks) * 96 * 1024;
+  s.kv_backed_bytes = s.kv_bytes / 4;
   s.prompt_tokens_total = 100'000 + static_cast<uint64_t>(tick) * 400;
   s.prompt_tokens_cached = 62'000 + static_cast<uint64_t>(tick) * 260;
   s.prompt_tokens_restored = 8'000;
@@ -83,6 +84,7 @@ ipc::ModelsReply models() {
   entry.device = "cpu avx512-vnni";
   entry.weight_bytes = 127'500'000;
   entry.kv_bytes = 393'216'000;
+  entry.kv_backed_bytes = 98'304'000;
   entry.worker_pid = 4711;
   reply.models.push_back(entry);
   ipc::ModelEntry loading = entry_of("qwen3-4b-instruct", "loading", 4'280'000'000);

@@ -322,5 +322,50 @@ TEST_CASE("Gemma 3: the same tokens with speculation and without, greedy and dra
   speculation(kGemma3);
 }
 
+TEST_CASE(
+    "SmolLM2 and the bundled model stay resident in 2 GiB, and idle take little but weights") {
+  HEARTH_NEEDS_MODEL(kSmolLm2);
+  const Sandbox sandbox;
+  const fs::path tales = hearth::tests::source_path("models/demo/tales.gguf");
+  const bool gemma = !file_of(kGemma3).empty();
+  link_models(sandbox, {file_of(kSmolLm2), gemma ? file_of(kGemma3) : tales});
+  // worker.kv_bytes=0: the room that the daemon gives by itself.
+  const Daemon daemon(sandbox, {"worker.kv_bytes=0", "residency.memory_bytes=2147483648"},
+                      e2e::Company::kAlone);
+  ipc::Client client = daemon.connect();
+  const std::vector<std::string> names = {kSmolLm2.name, gemma ? kGemma3.name : "tales"};
+  for (const std::string& name : names) {
+    ipc::GenerateRequest request;
+    request.model = name;
+    request.prompt = "Once upon a time";
+    request.temperature = 0;
+    request.max_tokens = 40;
+    answered(client, request);
+  }
+  // They pack their weights and give unused memory back in idle moments.
+  int64_t beyond = 0;
+  const auto settled = [&] {
+    const Result<ipc::ModelsReply> models = client.models();
+    REQUIRE(models.ok());
+    beyond = 0;
+    for (const ipc::ModelEntry& model : models->models) {
+      if (model.state != "resident") return false;
+      const std::string status = e2e::text_of(fmt::format("/proc/{}/status", model.worker_pid));
+      const size_t at = status.find("RssAnon:");
+      if (at == status.npos) return false;
+      beyond += std::stoll(status.substr(at + 8)) * 1024 - static_cast<int64_t>(model.weight_bytes);
+    }
+    return beyond <= int64_t{100} << 20;
+  };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  (void)settled;  // a sanitizer's own memory counts, too
+#else
+  CHECK_MESSAGE(e2e::eventually(settled, 100), beyond << " bytes beyond the weights");
+#endif
+  const auto after = client.models();
+  REQUIRE(after.ok());
+  for (const ipc::ModelEntry& model : after->models) CHECK(model.state == "resident");
+}
+
 }  // namespace
 }  // namespace hearth::published

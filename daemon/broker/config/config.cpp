@@ -39,7 +39,8 @@ class SectionReader {
   SectionReader(const toml::table& root, std::string_view source, std::string name,
                 std::map<std::string, std::string>* sources)
       : source_(source), name_(std::move(name)), sources_(sources) {
-    const toml::node* node = root.get(name_);
+    const size_t dot = name_.find('.');  // [models.NAME]; a name may contain dots
+    const toml::node* node = root.get(dot == name_.npos ? name_ : name_.substr(dot + 1));
     if (node == nullptr) return;
     section_ = node->as_table();
     if (section_ == nullptr) {
@@ -124,13 +125,16 @@ class SectionReader {
     *out = std::move(values);
   }
 
-  /// Reads every key of the section as an integer.
-  void integers(int64_t min, int64_t max, std::map<std::string, int64_t>* out) {
-    if (section_ == nullptr || error_) return;
-    for (auto&& [key, node] : *section_) {
-      const std::string name(key.str());
-      integer(name.c_str(), min, max, &(*out)[name]);
-    }
+  // Settings that a model has only if they are given.
+  void integer(const char* key, int64_t min, int64_t max, std::optional<int64_t>* out) {
+    given(key, out, [&](int64_t* value) { integer(key, min, max, value); });
+  }
+  void text(const char* key, std::optional<std::string>* out) {
+    given(key, out, [&](std::string* value) { text(key, value); });
+  }
+  void choice(const char* key, const std::vector<std::string>& choices,
+              std::optional<std::string>* out) {
+    given(key, out, [&](std::string* value) { choice(key, choices, value); });
   }
 
   /// Reads every key of the section as a string.
@@ -186,6 +190,12 @@ class SectionReader {
   std::string met(const toml::node& node, const char* key, const std::string& wanted) const {
     return fmt::format("{}.{} is a {}, want {}", name_, key, type_name(node), wanted);
   }
+  template <class T, class Read>
+  void given(const char* key, std::optional<T>* out, const Read& read) {
+    T value{};
+    read(&value);
+    if (section_ != nullptr && !error_ && section_->contains(key)) *out = std::move(value);
+  }
   const toml::node* find(const char* key) {
     known_.emplace_back(key);
     if (section_ == nullptr || error_) return nullptr;
@@ -230,10 +240,25 @@ class SectionReader {
   std::optional<Error> error_;
 };
 
+Result<void> read_models(const toml::table& root, std::string_view source, Config* config) {
+  const toml::node* node = root.get("models");
+  if (node == nullptr) return {};
+  const toml::table* models = node->as_table();
+  if (models == nullptr) {
+    return Error::invalid(where(source, *node) + "models: want a section [models.NAME]", "models");
+  }
+  for (auto&& [name, settings] : *models) {
+    const std::string model(name.str());
+    SectionReader section(*models, source, "models." + model, &config->sources);
+    visit_model(section, &config->models[model]);
+    HEARTH_TRY(section.finish());
+  }
+  return {};
+}
+
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server", "http",         "limits",       "residency",
-                                    "worker", "cache",        "cache_owners", "sampling",
-                                    "roles",  "keep_alive_ms"};
+  constexpr std::array kSections = {"server", "http",         "limits",   "residency", "worker",
+                                    "cache",  "cache_owners", "sampling", "roles",     "models"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error::invalid(where(source, node) + fmt::format("unknown section or key {}; known: {}",
@@ -276,9 +301,7 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   SectionReader roles(root, source, "roles", &config->sources);
   visit_roles(roles, &config->roles);
   HEARTH_TRY(roles.finish());
-  SectionReader keep_alive(root, source, "keep_alive_ms", &config->sources);
-  visit_keep_alive(keep_alive, &config->keep_alive_ms);
-  return keep_alive.finish();
+  return read_models(root, source, config);
 }
 
 // The only function that handles toml++'s exceptions.
@@ -303,6 +326,26 @@ ipc::SamplingSettings SamplingConfig::of(const std::string& model) const {
     for (const auto& [field, value] : found->second) ipc::set_sampling(field, value, &settings);
   }
   return settings;
+}
+
+WorkerConfig Config::worker_of(const std::string& model) const {
+  WorkerConfig out = worker;
+  const auto found = models.find(model);
+  if (found == models.end()) return out;
+  const ModelConfig& own = found->second;
+  out.device = own.device.value_or(out.device);
+  out.numerics = own.numerics.value_or(out.numerics);
+  out.kv_type = own.kv_type.value_or(out.kv_type);
+  out.kv_bytes = own.kv_bytes.value_or(out.kv_bytes);
+  out.context_length = own.context_length.value_or(out.context_length);
+  out.draft = own.draft.value_or(out.draft);
+  return out;
+}
+
+int64_t Config::keep_alive_ms(const std::string& model) const {
+  const auto found = models.find(model);
+  if (found == models.end()) return residency.keep_alive_ms;
+  return found->second.keep_alive_ms.value_or(residency.keep_alive_ms);
 }
 
 Result<void> apply_toml(std::string_view text, std::string_view source, Config* config) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -117,6 +118,13 @@ struct SamplingConfig {
   ipc::SamplingSettings of(const std::string& model) const;
 };
 
+/// What is different for one model: from the next time it is loaded on, its keep-alive at once.
+struct ModelConfig {
+  std::optional<std::string> device, numerics, kv_type, draft;
+  std::optional<int64_t> kv_bytes, context_length;
+  std::optional<int64_t> keep_alive_ms;  ///< overrides residency's
+};
+
 struct Config {
   ServerConfig server;
   HttpConfig http;
@@ -125,11 +133,15 @@ struct Config {
   WorkerConfig worker;
   CacheConfig cache;
   SamplingConfig sampling;
-  std::map<std::string, std::string> roles;      ///< role -> model name
-  std::map<std::string, int64_t> keep_alive_ms;  ///< model name -> overrides residency's
+  std::map<std::string, std::string> roles;   ///< role -> model name
+  std::map<std::string, ModelConfig> models;  ///< by name
   /// "section.key" -> source of its value: "/etc/hearth/hearth.toml:12", "environment HEARTH_LOG",
   /// "--set ..."; absent: the default.
   std::map<std::string, std::string> sources;
+
+  /// The settings of a model's worker.
+  WorkerConfig worker_of(const std::string& model) const;
+  int64_t keep_alive_ms(const std::string& model) const;
 };
 
 /// Applies `text` (TOML) to `config`; absent keys keep their value. Errors are kInvalidArgument and

@@ -71,8 +71,16 @@ class SectionLister {
     for (const std::string& value : *values) list += (list.empty() ? "" : ", ") + quoted(value);
     add(key, "[" + list + "]");
   }
-  void integers(int64_t, int64_t, const std::map<std::string, int64_t>* values) {
-    for (const auto& [key, value] : *values) add(key, fmt::format("{}", value));
+  // Settings that a model has only if they are given.
+  void integer(const char* key, int64_t min, int64_t max, const std::optional<int64_t>* value) {
+    if (*value) integer(key, min, max, &**value);
+  }
+  void text(const char* key, const std::optional<std::string>* value) {
+    if (*value) text(key, &**value);
+  }
+  void choice(const char* key, const std::vector<std::string>&,
+              const std::optional<std::string>* value) {
+    if (*value) text(key, &**value);
   }
   void sampling(const std::map<std::string, std::map<std::string, double>>* models) {
     for (const auto& [model, fields] : *models) {
@@ -92,7 +100,10 @@ class SectionLister {
  private:
   void add(const std::string& key, std::string value) {
     const auto source = sources_.find(name_ + "." + key);
-    out_->push_back({name_ + "." + as_toml_key(key), std::move(value),
+    const size_t dot = name_.find('.');  // models.NAME
+    const std::string section =
+        dot == name_.npos ? name_ : name_.substr(0, dot + 1) + as_toml_key(name_.substr(dot + 1));
+    out_->push_back({section + "." + as_toml_key(key), std::move(value),
                      source == sources_.end() ? "default" : source->second});
   }
 
@@ -110,7 +121,7 @@ std::vector<Setting> list_settings(const Config& config) {
       limits("limits", config, &out), residency("residency", config, &out),
       worker("worker", config, &out), cache("cache", config, &out),
       cache_owners("cache_owners", config, &out), sampling("sampling", config, &out),
-      roles("roles", config, &out), keep_alive("keep_alive_ms", config, &out);
+      roles("roles", config, &out);
   visit_server(server, &copy.server);
   visit_http(http, &copy.http);
   visit_limits(limits, &copy.limits);
@@ -120,7 +131,10 @@ std::vector<Setting> list_settings(const Config& config) {
   visit_cache_owners(cache_owners, &copy.cache.owners);
   visit_sampling(sampling, &copy.sampling);
   visit_roles(roles, &copy.roles);
-  visit_keep_alive(keep_alive, &copy.keep_alive_ms);
+  for (auto& [name, model] : copy.models) {
+    SectionLister section("models." + name, config, &out);
+    visit_model(section, &model);
+  }
   return out;
 }
 

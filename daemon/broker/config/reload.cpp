@@ -29,7 +29,7 @@ bool is_reloadable(std::string_view key) {
   if (key == "residency.memory_bytes") return false;
   // Workers receive theirs at start.
   for (const std::string_view section :
-       {"residency.", "worker.", "sampling.", "roles.", "keep_alive_ms."}) {
+       {"residency.", "worker.", "sampling.", "roles.", "models."}) {
     if (key.starts_with(section)) return true;
   }
   return std::ranges::count(kReloadable, key) > 0;
@@ -77,7 +77,7 @@ ConfigChanges take_over(const Config& next, Config* running) {
   running->worker = next.worker;
   running->sampling = next.sampling;
   running->roles = next.roles;
-  running->keep_alive_ms = next.keep_alive_ms;
+  running->models = next.models;
   for (const auto& [key, source] : next.sources) {
     if (is_reloadable(key)) running->sources[key] = source;
   }

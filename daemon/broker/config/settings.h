@@ -78,20 +78,27 @@ void visit_residency(Section& in, ResidencyConfig* residency) {
   in.boolean("load_on_demand", &residency->load_on_demand);
 }
 
-template <class Section>
-void visit_worker(Section& in, WorkerConfig* worker) {
+/// Settings of all workers that a model may have of its own: WorkerConfig or ModelConfig.
+template <class Section, class Settings>
+void visit_worker_or_model(Section& in, Settings* settings) {
   in.choice("device",
             {"auto", "cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6",
              "cuda:7"},
-            &worker->device);
+            &settings->device);
+  in.choice("numerics", {"exact", "fast"}, &settings->numerics);
+  in.choice("kv_type", {"f16", "bf16", "q8_0", "f32"}, &settings->kv_type);
+  in.integer("kv_bytes", 0, int64_t{1} << 50, &settings->kv_bytes);
+  in.integer("context_length", 0, 1 << 27, &settings->context_length);
+  in.text("draft", &settings->draft);
+}
+
+template <class Section>
+void visit_worker(Section& in, WorkerConfig* worker) {
+  visit_worker_or_model(in, worker);
   in.path("program", &worker->program);
   in.integer("threads", 0, 4096, &worker->threads);
   in.text("cpu_variant", &worker->cpu_variant);
-  in.choice("numerics", {"exact", "fast"}, &worker->numerics);
-  in.choice("kv_type", {"f16", "bf16", "q8_0", "f32"}, &worker->kv_type);
-  in.integer("kv_bytes", 0, int64_t{1} << 50, &worker->kv_bytes);
   in.integer("block_size", 16, 1024, &worker->block_size);
-  in.integer("context_length", 0, 1 << 27, &worker->context_length);
   in.integer("max_seqs", 1, 1 << 16, &worker->max_seqs);
   in.integer("max_step_tokens", 1, 1 << 20, &worker->max_step_tokens);
   in.choice("policy", {"continuous", "static"}, &worker->policy);
@@ -99,7 +106,6 @@ void visit_worker(Section& in, WorkerConfig* worker) {
   in.number("waiting_served_ratio", 0.0, 1e6, &worker->waiting_served_ratio);
   in.boolean("prefix_cache", &worker->prefix_cache);
   in.choice("speculation", {"lookup", "off"}, &worker->speculation);
-  in.text("draft", &worker->draft);
   in.boolean("prefix_store", &worker->prefix_store);
   in.integer("prefix_store_bytes", 1 << 20, int64_t{1} << 50, &worker->prefix_store_bytes);
   in.integer("prefix_owner_bytes", 0, int64_t{1} << 50, &worker->prefix_owner_bytes);
@@ -135,8 +141,9 @@ void visit_roles(Section& in, std::map<std::string, std::string>* roles) {
 }
 
 template <class Section>
-void visit_keep_alive(Section& in, std::map<std::string, int64_t>* keep_alive_ms) {
-  in.integers(0, 7 * kMaxMs, keep_alive_ms);
+void visit_model(Section& in, ModelConfig* model) {
+  visit_worker_or_model(in, model);
+  in.integer("keep_alive_ms", 0, 7 * kMaxMs, &model->keep_alive_ms);
 }
 
 }  // namespace hearth::broker

@@ -62,7 +62,7 @@ void Reports::add_file_facts(const ModelFile& file, ipc::ModelEntry* entry) cons
   entry->architecture = facts->architecture;
   entry->file_type = facts->file_type;
   entry->num_parameters = facts->num_parameters;
-  const int64_t configured = config_.worker.context_length;
+  const int64_t configured = config_.worker_of(file.name).context_length;
   entry->context_length =
       static_cast<int32_t>(configured > 0 ? std::min<int64_t>(facts->context_length, configured)
                                           : facts->context_length);
@@ -103,6 +103,8 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     entry.weight_bytes = resident.facts->weight_bytes;
     entry.kv_bytes = resident.facts->kv_bytes;
     entry.kv_bytes_used = resident.worker->snapshot().kv_bytes_used;
+    entry.kv_backed_bytes = resident.worker->snapshot().kv_backed_bytes;
+    entry.kv_bound_bytes = resident.worker->snapshot().kv_bound_bytes;
     entry.draft = resident.facts->draft;
     entry.gpu = resident.worker->snapshot().gpu;
   }

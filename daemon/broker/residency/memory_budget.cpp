@@ -9,6 +9,9 @@
 namespace hearth::broker {
 namespace {
 
+/// The system is asked for free memory for each waiting request.
+constexpr int64_t kReadEveryUs = 250'000;
+
 std::string text_of(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   return std::string((std::istreambuf_iterator<char>(in)), {});
@@ -77,11 +80,12 @@ std::string group_path(std::string_view groups, std::string_view controller) {
   return {};
 }
 
-bool MemoryBudget::fits(uint64_t bytes, const InUse& in_use) const {
-  if (budget_bytes_ > 0) return in_use.bytes + bytes <= budget_bytes_;
-  if (device_bytes_ > 0) return in_use.bytes + bytes <= device_bytes_;
+uint64_t MemoryBudget::room(const InUse& in_use) const {
+  const auto left = [](uint64_t all, uint64_t taken) { return all - std::min(all, taken); };
+  if (budget_bytes_ > 0) return left(budget_bytes_, in_use.bytes);
+  if (device_bytes_ > 0) return left(device_bytes_, in_use.bytes);
   const uint64_t available = available_();
-  return available == 0 || in_use.to_come_bytes + bytes <= available;
+  return available == 0 ? UINT64_MAX : left(available, in_use.to_come_bytes);
 }
 
 void MemoryBudget::found_device(uint64_t free_bytes, const InUse& others) {
@@ -101,9 +105,45 @@ uint64_t parse_available(std::string_view meminfo) {
   return number_at(rest.substr(0, rest.find('\n'))) * 1024;
 }
 
+double parse_pressure(std::string_view text) {
+  constexpr std::string_view kKey = "some avg10=";
+  const size_t at = text.find(kKey);
+  if (at == text.npos) return 0;
+  double percent = 0;
+  text.remove_prefix(at + kKey.size());
+  std::from_chars(text.data(), text.data() + text.size(), percent);
+  return percent;
+}
+
+bool memory_is_pressed() {
+  const std::string group = group_path(text_of("/proc/self/cgroup"), "");
+  const std::string of_group =
+      group.empty() ? "" : text_of("/sys/fs/cgroup" + group + "/memory.pressure");
+  return std::max(parse_pressure(text_of("/proc/pressure/memory")), parse_pressure(of_group)) >
+         kPressedPercent;
+}
+
 uint64_t available_memory_bytes() {
   const uint64_t available = parse_available(text_of("/proc/meminfo"));
   return available == 0 ? 0 : std::min(available, std::max<uint64_t>(room_in_group(), 1));
+}
+
+uint64_t MemoryWatch::available_bytes() {
+  read();
+  return available_bytes_;
+}
+
+bool MemoryWatch::pressed() {
+  read();
+  return pressed_;
+}
+
+void MemoryWatch::read() {
+  const int64_t now_us = clock_.now_us();
+  if (now_us < next_us_) return;
+  next_us_ = now_us + kReadEveryUs;
+  available_bytes_ = available_memory_bytes();
+  pressed_ = memory_is_pressed();
 }
 
 }  // namespace hearth::broker

@@ -37,7 +37,7 @@ Residency::Resident& Residency::wanted_now(const ModelFile& file) {
   const bool on_its_way_in = resident.worker != nullptr && !resident.worker->is_leaving();
   if (!resident.wanted && !on_its_way_in) {
     if (resident.file.path != file.path || resident.file.bytes != file.bytes) {
-      resident.plan_bytes.reset();  // another file with that name
+      resident.plan.reset();  // another file with that name
     }
     resident.file = file;
     resident.wanted = true;
@@ -141,16 +141,6 @@ int64_t Residency::estimate_ms(const std::string& model) const {
   return static_cast<int64_t>(as_double(taken_ms) * (1 - share) / share);
 }
 
-uint64_t Residency::known_bytes(const Resident& resident) const {
-  if (resident.plan_bytes) return *resident.plan_bytes;
-  // At least the weights' size in the file plus the configured KV cache.
-  return resident.file.bytes + config_.worker.kv_bytes;
-}
-
-uint64_t Residency::memory_bytes(const Resident& resident) const {
-  return resident.plan_bytes.value_or(0);
-}
-
 uint64_t Residency::host_bytes_to_come() const {
   uint64_t bytes = 0;
   for (const auto& [name, resident] : residents_) {
@@ -163,8 +153,7 @@ uint64_t Residency::host_bytes_to_come() const {
 
 int64_t Residency::keep_alive_ms(const Resident& resident) const {
   if (resident.keep_alive_ms >= 0) return resident.keep_alive_ms;
-  const auto own = config_.keep_alive_ms.find(resident.file.name);
-  return own == config_.keep_alive_ms.end() ? config_.residency.keep_alive_ms : own->second;
+  return config_.keep_alive_ms(resident.file.name);
 }
 
 size_t Residency::num_running() const {
@@ -211,16 +200,19 @@ void Residency::tick() {
     if (a->insisted != b->insisted) return a->insisted;
     return a->wanted_since_us < b->wanted_since_us;
   });
+  Resident* waiting = nullptr;
   for (Resident* resident : due) {
     if (resident->worker != nullptr || !resident->wanted) continue;  // changed by a listener
     if (!has_room(*resident)) {
       // Those after it wait too; otherwise a stream of small models could keep a large one out
       // forever.
-      make_room(*resident);
+      waiting = resident;
       break;
     }
+    reclaim_since_us_ = 0;
     start(*resident);
   }
+  mind_memory(waiting);
 }
 
 void Residency::look_after(Resident& resident) {
@@ -243,60 +235,6 @@ void Residency::look_after(Resident& resident) {
   }
 }
 
-// ---- Room --------------------------------------------------------------------------------------
-
-MemoryBudget::InUse Residency::taken_beside(const Resident& resident) const {
-  MemoryBudget::InUse taken;
-  for (const auto& [name, other] : residents_) {
-    if (other.worker == nullptr || &other == &resident) continue;
-    const uint64_t bytes = known_bytes(other);
-    taken.bytes += bytes;
-    if (other.worker->is_ready()) continue;
-    const double to_come = 1.0 - other.worker->load_share();
-    taken.to_come_bytes += static_cast<uint64_t>(as_double(bytes) * to_come);
-  }
-  return taken;
-}
-
-bool Residency::has_room(const Resident& wanted) const {
-  if (num_running() == 0) return true;  // if it does not fit now it never will: the worker fails
-  if (std::cmp_greater_equal(num_running(), config_.limits.max_resident)) return false;
-  return budget_.fits(known_bytes(wanted), taken_beside(wanted));
-}
-
-// Unloads one model at a time, because the memory of one may be enough.
-void Residency::make_room(const Resident& wanted) {
-  for (const auto& [name, resident] : residents_) {
-    if (resident.worker != nullptr && resident.worker->is_leaving()) return;
-  }
-  Resident* leaving = who_leaves_for(wanted);
-  if (leaving == nullptr) return;
-  log_info("model_unload", "model={} why=room for={}", leaving->file.name, wanted.file.name);
-  leaving->parked = true;
-  leaving->worker->drain();
-}
-
-Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
-  const int64_t now_us = clock_.now_us();
-  Resident* idle = nullptr;
-  Resident* busy = nullptr;
-  for (auto& [name, resident] : residents_) {
-    if (resident.worker == nullptr) continue;
-    if (!in_use(name)) {
-      if (idle == nullptr || resident.last_used_us < idle->last_used_us) idle = &resident;
-      continue;
-    }
-    const int64_t turn_us = config_.residency.turn_ms * 1000;
-    const bool had_turn = wanted.insisted || now_us - resident.ready_since_us >= turn_us;
-    if (!resident.worker->is_ready() || !had_turn) continue;
-    if (busy == nullptr || name == wanted.replaces ||
-        (busy->file.name != wanted.replaces && resident.ready_since_us < busy->ready_since_us)) {
-      busy = &resident;
-    }
-  }
-  return idle != nullptr ? idle : busy;
-}
-
 // ---- Starts and ends of workers -----------------------------------------------------------------
 
 void Residency::start(Resident& resident) {
@@ -305,6 +243,7 @@ void Residency::start(Resident& resident) {
   Result<std::unique_ptr<Worker>> worker = start_worker_(file, *this);
   if (!worker) return give_up(resident, worker.error());
   resident.worker = std::move(worker).value();
+  resident.kv_bound_bytes = 0;
   resident.wanted = false;
   resident.parked = false;
   log_info("worker_started", "model={} pid={}", resident.file.name, resident.worker->pid());
@@ -372,17 +311,18 @@ Residency::Resident& Residency::resident_of(const Worker& worker) {
 void Residency::on_worker_plan(Worker& worker) {
   Resident& resident = resident_of(worker);
   const ipc::WorkerPlan& plan = *worker.plan();
-  resident.plan_bytes = plan.weight_bytes + plan.kv_bytes + plan.other_bytes;
-  const uint64_t bytes = *resident.plan_bytes;
-  if (budget_.hopeless(bytes)) {
+  resident.plan = plan;
+  const uint64_t most = plan.weight_bytes + plan.kv_bytes + plan.other_bytes;
+  if (budget_.hopeless(most)) {
     resident.doomed = Error::out_of_memory(
         fmt::format("model {} takes {} bytes (weights {}, KV {}), residency.memory_bytes is {}",
-                    resident.file.name, bytes, plan.weight_bytes, plan.kv_bytes,
+                    resident.file.name, most, plan.weight_bytes, plan.kv_bytes,
                     budget_.budget_bytes()),
         "model");
     return worker.kill("it does not fit");
   }
-  const MemoryBudget::InUse others = taken_beside(resident);
+  const uint64_t bytes = needed_bytes(resident);
+  const MemoryBudget::InUse others = taken_beside(&resident);
   if (plan.device_free_bytes > 0) budget_.found_device(plan.device_free_bytes, others);
   // Without a budget, free memory was checked a moment ago, and estimates for others are no better.
   if (budget_.budget_bytes() == 0 || budget_.fits(bytes, others)) return;
@@ -405,6 +345,7 @@ void Residency::on_worker_ready(Worker& worker) {
   log_info("model_ready", "model={} pid={} device=\"{}\" load_ms={} context={} kv_bytes={}",
            resident.file.name, worker.pid(), resident.facts->device, resident.facts->load_ms,
            resident.facts->context_length, resident.facts->kv_bytes);
+  share_memory();  // before its first request
   for (ResidencyListener* listener : listeners_) listener->on_model_ready(resident.file.name);
 }
 

@@ -3,10 +3,11 @@
 // wanted, restarted with growing delays after a death, ended after its keep-alive, and drained to
 // make room for another.
 //
-// Models that fit stay next to each other. If one does not fit, the least recently used idle model
-// is unloaded. If all are in use, the one that served longest is unloaded once its turn is over: it
-// finishes its requests while new ones wait. So every wanted model gets memory, and no request is
-// cut off. Owned by the io thread.
+// Models that fit stay next to each other. KV pools take memory as they fill, within bounds that
+// are shared out here. If a model does not fit, idle pools give back what their cached prefixes
+// use; if that is not enough, the least recently used idle model is unloaded. If all are in use,
+// the one that served longest is unloaded once its turn is over: it finishes its requests while new
+// ones wait. So every wanted model gets memory, and no request is cut off. Owned by the io thread.
 
 #include <cstdint>
 #include <functional>
@@ -66,7 +67,8 @@ class Residency final : public WorkerListener {
     std::string draft = "auto";  ///< auto: as configured
     int32_t failures_in_row = 0;
     int32_t restarts = 0;
-    std::optional<uint64_t> plan_bytes;     ///< known once a worker has read the file
+    std::optional<ipc::WorkerPlan> plan;    ///< known once a worker has read the file
+    uint64_t kv_bound_bytes = 0;            ///< sent to its worker; 0: none yet
     std::optional<ipc::WorkerReady> facts;  ///< known once it has been resident
     std::optional<Error> doomed;            ///< its worker is being killed because of this
     std::optional<Error> problem;           ///< why the last attempt failed
@@ -128,6 +130,7 @@ class Residency final : public WorkerListener {
 
   void on_worker_plan(Worker& worker) override;
   void on_worker_ready(Worker& worker) override;
+  void on_worker_short(Worker& worker) override;
   void on_worker_ended(Worker& worker, const std::string& how) override;
 
  private:
@@ -140,10 +143,19 @@ class Residency final : public WorkerListener {
   void back_off(Resident& resident);
   void look_after(Resident& resident);
   size_t num_running() const;
-  uint64_t known_bytes(const Resident& resident) const;
-  MemoryBudget::InUse taken_beside(const Resident& resident) const;
+  /// To be loaded: without what its pools take beyond their floor.
+  uint64_t needed_bytes(const Resident& resident) const;
+  /// Now.
+  uint64_t taken_bytes(const Resident& resident) const;
+  bool has_pools(const Resident& resident) const;
+  MemoryBudget::InUse taken_beside(const Resident* resident) const;
   bool has_room(const Resident& wanted) const;
+  void share_memory();
+  bool reclaim(uint64_t bytes);
+  Resident* stalled();
+  void mind_memory(Resident* waiting);
   void make_room(const Resident& wanted);
+  void leave(const Resident& resident);
   Resident* who_leaves_for(const Resident& wanted);
 
   const Clock& clock_;
@@ -154,6 +166,9 @@ class Residency final : public WorkerListener {
   std::map<std::string, Resident> residents_;
   std::map<std::string, int32_t> uses_;  // by model; an entry stays, because leases point to it
   std::vector<std::string> to_resume_;
+  uint64_t waiting_bytes_ = 0;    // kept for a model that will be loaded
+  uint64_t reclaim_bytes_ = 0;    // to be taken from idle pools
+  int64_t reclaim_since_us_ = 0;  // idle pools have been asked since then; 0: they are not asked
   bool suspended_ = false;
   bool draining_ = false;
 };

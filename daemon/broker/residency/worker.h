@@ -25,6 +25,8 @@ class WorkerListener {
   /// Called before it takes memory: see plan().
   virtual void on_worker_plan(Worker& worker) = 0;
   virtual void on_worker_ready(Worker& worker) = 0;
+  /// Its requests wait for KV blocks beyond its bound: see send_kv_bound().
+  virtual void on_worker_short(Worker& worker) = 0;
   /// The process has ended. This is the last call; the listener may destroy the worker in it.
   virtual void on_worker_ended(Worker& worker, const std::string& how) = 0;
 };
@@ -78,6 +80,9 @@ class Worker {
   virtual void send_request(uint64_t number, std::string json) = 0;
   virtual void send_cancel(uint64_t number) = 0;
   virtual void send_end_reasoning(uint64_t number) = 0;
+  /// Memory that may back its KV pools from now on. What prefixes use beyond it is given back at
+  /// once, what requests use as they end.
+  virtual void send_kv_bound(uint64_t bytes) = 0;
   /// It finishes its live requests and exits. A worker that is still starting is stopped at once.
   virtual void drain() = 0;
   /// It ends at once; its requests go to another worker.

@@ -180,7 +180,10 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
         // The worker waits for this so that its error is read before it exits.
         send_control(0, ipc::WorkerControl::kStop);
       },
-      [this](const ipc::WorkerHeartbeat& heartbeat) { snapshot_ = heartbeat.snapshot; },
+      [this](const ipc::WorkerHeartbeat& heartbeat) {
+        snapshot_ = heartbeat.snapshot;
+        if (snapshot_.kv_short) receivers_.lifecycle.on_worker_short(*this);
+      },
       [this](const ipc::WorkerStopped&) {
         said_stopped_ = true;
         state_ = State::kEnding;
@@ -214,6 +217,10 @@ void WorkerProcess::send_cancel(uint64_t number) {
 
 void WorkerProcess::send_end_reasoning(uint64_t number) {
   send_control(number, ipc::WorkerControl::kEndReasoning);
+}
+
+void WorkerProcess::send_kv_bound(uint64_t bytes) {
+  send_control(bytes, ipc::WorkerControl::kKvBound);
 }
 
 void WorkerProcess::drain() {

@@ -60,6 +60,7 @@ class WorkerProcess final : public Worker, private WorkerSocket::Reader {
   void send_request(uint64_t number, std::string json) override;
   void send_cancel(uint64_t number) override;
   void send_end_reasoning(uint64_t number) override;
+  void send_kv_bound(uint64_t bytes) override;
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;

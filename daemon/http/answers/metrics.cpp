@@ -183,6 +183,12 @@ std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept,
              [](const Worker& w) { return sum(w.snapshot.kv_blocks_used); });
   of_workers("kv_blocks_cached", "gauge", "KV blocks that the prefix index alone holds.",
              [](const Worker& w) { return sum(w.snapshot.kv_blocks_cached); });
+  of_workers("kv_reserved_bytes", "gauge", "Addresses reserved for KV blocks.",
+             [](const Worker& w) { return w.snapshot.kv_reserved_bytes; });
+  of_workers("kv_backed_bytes", "gauge", "Of them, backed by memory.",
+             [](const Worker& w) { return w.snapshot.kv_backed_bytes; });
+  of_workers("kv_bound_bytes", "gauge", "Memory that may back them at the moment.",
+             [](const Worker& w) { return w.snapshot.kv_bound_bytes; });
   of_workers("prefix_ram_bytes", "gauge", "Host memory that prefixes of models on a GPU take.",
              [](const Worker& w) { return w.snapshot.store.ram_bytes; });
   of_workers("prefix_ram_budget_bytes", "gauge", "That they may take.",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/base/numbers.h"
+#include "kernels/ops/elastic_memory.h"
 
 namespace hearth::worker {
 namespace {
@@ -53,6 +54,10 @@ Error refusal(const engine::EngineConfig& config, const models::Model& model,
 }
 
 }  // namespace
+
+size_t elastic_granule(const kernels::OpTable& ops) {
+  return ops.elastic == nullptr ? 0 : ops.elastic->granule;
+}
 
 Result<engine::EngineConfig> fit_to_device(const engine::EngineConfig& config,
                                            const models::Model& model, const DeviceRoom& room) {

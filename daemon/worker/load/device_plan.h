@@ -10,6 +10,9 @@
 
 namespace hearth::worker {
 
+/// For MemoryPlan::set_extents: of the device's memory that is backed in parts; 0: it has none.
+size_t elastic_granule(const kernels::OpTable& ops);
+
 struct DeviceRoom {
   uint64_t free_bytes = 0;      ///< on the device now
   uint64_t reserved_bytes = 0;  ///< of these, left to the driver and to captured steps

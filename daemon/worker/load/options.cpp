@@ -47,6 +47,7 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
     engine.always_restore = from.prefix_restore != "auto";
     if (from.prefix_restore == "both") engine.restore_overlap = engine::RestoreOverlap::kAlways;
   }
+  out.memory_bytes = u64(settings.memory_bytes);
   out.sampling = settings.sampling;
   out.tool_form = from.tool_form;
   if (!parse_log_level(settings.log_level, &out.log_level)) {

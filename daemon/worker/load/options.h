@@ -38,6 +38,7 @@ struct ServeOptions {
   uint64_t prefix_ram_bytes = 4ull << 30;
   ipc::SamplingSettings sampling;      ///< from the configuration
   std::string tool_form = "template";  ///< see ipc::EngineSettings
+  uint64_t memory_bytes = 0;           ///< for all models together; 0: no budget is set
   LogLevel log_level = LogLevel::kInfo;
 };
 

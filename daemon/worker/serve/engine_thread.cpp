@@ -229,14 +229,25 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesyste
     HEARTH_ASSIGN_OR_RETURN(options_.engine, fit_to_device(options_.engine, *model, room));
   }
   HEARTH_ASSIGN_OR_RETURN(
-      const engine::MemoryPlan memory,
+      engine::MemoryPlan memory,
       engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
+  // Alone in memory the model may use the whole budget, and never more.
+  const uint64_t others = model->info().weight_bytes + memory.total_bytes() - memory.kv_bytes +
+                          of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes +
+                          packing.extra_bytes() + reserved.value_or(0);
+  if (options_.memory_bytes > 0 && options_.engine.kv_bytes == 0 && model->info().generates &&
+      others + memory.kv_bytes > options_.memory_bytes && others < options_.memory_bytes) {
+    options_.engine.kv_bytes = options_.memory_bytes - others;
+    HEARTH_ASSIGN_OR_RETURN(memory, engine::plan_memory(options_.engine, *model, 0));
+  }
+  memory.set_extents(elastic_granule(ops));
   return LoadPlan{.weight_bytes = model->info().weight_bytes + of_draft.weight_bytes,
                   .kv_bytes = memory.kv_bytes + of_draft.kv_bytes,
                   .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes +
                                  packing.extra_bytes() + reserved.value_or(0),
                   .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0,
-                  .host_bytes = ram_bytes()};
+                  .host_bytes = ram_bytes(),
+                  .kv_floor_bytes = memory.floor_bytes() + of_draft.kv_floor_bytes};
 }
 
 // Compares the reserve with the memory taken, once everything is loaded and captured.
@@ -276,11 +287,13 @@ Result<LoadPlan> EngineThread::plan_draft(const std::filesystem::path& path,
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> small,
                           models::load_model(file, measuring, nullptr));
   HEARTH_ASSIGN_OR_RETURN(
-      const engine::MemoryPlan its,
+      engine::MemoryPlan its,
       engine::plan_draft_memory(options_.engine, target, *small, ops.device.memory_free_bytes));
+  its.set_extents(elastic_granule(ops));
   return LoadPlan{.weight_bytes = small->info().weight_bytes,
                   .kv_bytes = its.kv_bytes,
-                  .other_bytes = its.total_bytes() - its.kv_bytes};
+                  .other_bytes = its.total_bytes() - its.kv_bytes,
+                  .kv_floor_bytes = its.floor_bytes()};
 }
 
 Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(

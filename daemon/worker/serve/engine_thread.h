@@ -66,6 +66,7 @@ struct LoadPlan {
   uint64_t other_bytes = 0;        ///< activations, logits, index, a device's driver and scratch
   uint64_t device_free_bytes = 0;  ///< 0: the device has no memory of its own
   uint64_t host_bytes = 0;         ///< in that case, for prefixes evicted from the device
+  uint64_t kv_floor_bytes = 0;     ///< of kv_bytes; see MemoryPlan::floor_bytes
 };
 /// The weights are loaded; the engine warms up.
 struct WarmingUp {};

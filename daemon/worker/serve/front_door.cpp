@@ -16,6 +16,7 @@
 #include "ipc/schema/version.h"
 #include "ipc/text/shown_text.h"
 #include "ipc/wire/codec.h"
+#include "ipc/wire/worker_codec.h"
 #include "kernels/base/check.h"
 #include "kernels/base/log.h"
 #include "kernels/base/match.h"
@@ -192,6 +193,9 @@ void FrontDoor::on_broker() {
             case ipc::WorkerControl::kEndReasoning: return on_end_reasoning(control.number);
             case ipc::WorkerControl::kDrain: return begin_draining();
             case ipc::WorkerControl::kStop: state_ = State::kEnded; return;
+            case ipc::WorkerControl::kKvBound:
+              if (engine_) engine_->commands->post(engine::KvBound{control.number});
+              return;
           }
         });
     if (state_ == State::kEnded) return;
@@ -253,7 +257,7 @@ void FrontDoor::on_load(LoadMessage& message) {
       },
       [this](const LoadPlan& plan) {
         link_.send(ipc::WorkerPlan{plan.weight_bytes, plan.kv_bytes, plan.other_bytes,
-                                   plan.device_free_bytes, plan.host_bytes});
+                                   plan.device_free_bytes, plan.host_bytes, plan.kv_floor_bytes});
       },
       [this](const WarmingUp&) {
         link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});

@@ -20,10 +20,10 @@ std::string known_facts(const ipc::ModelEntry& model) {
   return facts;
 }
 
-/// "12.0 MiB of 755.0 MiB", of a model that is in memory.
+/// "16.0 MiB of 755.0 MiB", of a model that is in memory.
 std::string kv_of(const ipc::ModelEntry& model) {
   if (model.kv_bytes == 0) return "-";
-  return human_bytes(model.kv_bytes_used) + " of " + human_bytes(model.kv_bytes);
+  return human_bytes(model.kv_backed_bytes) + " of " + human_bytes(model.kv_bytes);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ std::string models_text(const ipc::ModelsReply& reply, size_t width) {
                  {"STATE"},
                  {"FILE", true},
                  {"MEMORY", true},
-                 {"KV USED", false},
+                 {"KV BACKED", false},
                  {"ROLES", false, 7},
                  {"", false, 1}},
                 std::move(rows), width);

@@ -34,16 +34,17 @@ std::string ps_text(const ipc::PsReply& reply, size_t width) {
   std::string gpus;
   for (const ipc::ModelEntry& model : reply.models) {
     rows.push_back({model.name, state_text(model), model.device, human_bytes(model.weight_bytes),
-                    human_bytes(model.kv_bytes_used), human_bytes(model.kv_bytes),
-                    std::to_string(model.worker_pid)});
+                    human_bytes(model.kv_bytes_used), human_bytes(model.kv_backed_bytes),
+                    human_bytes(model.kv_bound_bytes), std::to_string(model.worker_pid)});
     if (model.gpu) gpus += model.name + ": " + ipc::gpu_text(*model.gpu) + "\n";
   }
-  std::string out = table({{"MODEL", false, 10},
+  std::string out = table({{"MODEL", false, 8},
                            {"STATE"},
                            {"DEVICE", false, 6},
                            {"WEIGHTS", true},
                            {"KV USED", true},
-                           {"OF", true},
+                           {"BACKED", true},
+                           {"BOUND", true},
                            {"WORKER", true}},
                           std::move(rows), width);
   out += terminal_safe(gpus);

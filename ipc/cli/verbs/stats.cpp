@@ -44,6 +44,9 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
                      s.num_running, s.num_waiting, s.num_preempted, s.preemptions_total);
   out += fmt::format("  KV blocks   {} used, {} cached of {} ({})\n", sum(s.kv_blocks_used),
                      sum(s.kv_blocks_cached), sum(s.kv_blocks_total), human_bytes(s.kv_bytes));
+  out += fmt::format("  KV memory   {} backed of {} reserved, bound {}\n",
+                     human_bytes(s.kv_backed_bytes), human_bytes(s.kv_reserved_bytes),
+                     human_bytes(s.kv_bound_bytes));
   out += fmt::format("  prompts     {} tokens, {} found cached ({:.1f} %)\n", s.prompt_tokens_total,
                      s.prompt_tokens_cached, hit_rate);
   out += fmt::format("  prefill     {} tokens, {:.1f} tokens/s recently\n", s.prefill_tokens_total,

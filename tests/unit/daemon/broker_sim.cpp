@@ -42,7 +42,14 @@ void FakeWorker::load_on() {
     const uint64_t free = sim_.device_bytes > 0
                               ? sim_.device_bytes - std::min(sim_.bytes_held(), sim_.device_bytes)
                               : 0;
-    plan_ = ipc::WorkerPlan{traits.weight_bytes, traits.kv_bytes, 0, free, traits.host_bytes};
+    plan_ = ipc::WorkerPlan{traits.weight_bytes,
+                            traits.kv_bytes,
+                            0,
+                            free,
+                            traits.host_bytes,
+                            traits.kv_floor_bytes.value_or(traits.kv_bytes)};
+    snapshot_.kv_reserved_bytes = snapshot_.kv_bound_bytes = traits.kv_bytes;
+    snapshot_.kv_backed_bytes = plan_->kv_floor_bytes;
     snapshot_.store.ram_bytes = traits.host_bytes_taken;
     return listener_.on_worker_plan(*this);
   }
@@ -130,6 +137,26 @@ size_t FakeWorker::num_end_reasoning() const {
 void FakeWorker::send_end_reasoning(uint64_t number) {
   if (const auto it = live_.find(number); it != live_.end())
     it->second.request.end_reasoning = true;
+}
+
+void FakeWorker::fill_pools(uint64_t wanted) {
+  kv_wanted_ = wanted;
+  uint64_t& backed = snapshot_.kv_backed_bytes;
+  backed = std::max(backed, std::min(kv_wanted_, snapshot_.kv_bound_bytes));
+  snapshot_.kv_short = snapshot_.kv_stalled = backed < kv_wanted_;
+  if (snapshot_.kv_short) listener_.on_worker_short(*this);
+}
+
+// Without live requests all that it holds are cached prefixes, which are evicted.
+void FakeWorker::send_kv_bound(uint64_t bytes) {
+  snapshot_.kv_bound_bytes = bytes;
+  if (live_.empty()) {
+    kv_wanted_ = std::min(kv_wanted_, bytes);
+    snapshot_.kv_backed_bytes = std::min(snapshot_.kv_backed_bytes, bytes);
+  }
+  uint64_t& backed = snapshot_.kv_backed_bytes;
+  backed = std::max(backed, std::min(kv_wanted_, bytes));
+  snapshot_.kv_short = snapshot_.kv_stalled = backed < kv_wanted_;
 }
 
 void FakeWorker::send_cancel(uint64_t number) {
@@ -267,7 +294,7 @@ uint64_t BrokerSim::bytes_held() const {
   uint64_t bytes = 0;
   for (const FakeWorker* worker : workers) {
     if (!worker->holds_memory()) continue;
-    bytes += worker->plan()->weight_bytes + worker->plan()->kv_bytes;
+    bytes += worker->plan()->weight_bytes + worker->kv_backed_bytes();
   }
   return bytes;
 }

@@ -30,6 +30,9 @@ struct ModelTraits {
   uint64_t host_bytes = 0;          ///< that it may take in addition to a device's memory
   uint64_t host_bytes_taken = 0;    ///< of them
   std::optional<Error> fails = {};  ///< instead of `ready`
+  /// Of kv_bytes, what is taken at start; the rest as requests and cached prefixes fill it. Absent:
+  /// all of it.
+  std::optional<uint64_t> kv_floor_bytes = {};
 };
 
 class BrokerSim;
@@ -51,10 +54,15 @@ class FakeWorker final : public Worker {
   void die() { state_ = State::kEnding; }
   /// Holds the memory that it planned.
   bool holds_memory() const { return plan_.has_value() && state_ != State::kEnding; }
+  /// Backs as much of its pools as the bound allows and `wanted` needs; what is missing stalls it.
+  void fill_pools(uint64_t wanted);
+  uint64_t kv_backed_bytes() const { return snapshot_.kv_backed_bytes; }
+  uint64_t kv_bound_bytes() const { return snapshot_.kv_bound_bytes; }
 
   void send_request(uint64_t number, std::string json) override;
   void send_cancel(uint64_t number) override;
   void send_end_reasoning(uint64_t number) override;
+  void send_kv_bound(uint64_t bytes) override;
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;
@@ -77,6 +85,7 @@ class FakeWorker final : public Worker {
   WorkerListener& listener_;
   std::map<uint64_t, Live> live_;
   int steps_ = 0;
+  uint64_t kv_wanted_ = 0;
 };
 
 /// All answers to one request or verb.

@@ -71,6 +71,23 @@ TEST_CASE("every setting is either reloaded or named") {
   }
 }
 
+TEST_CASE("settings of single models are reloaded: new, changed and removed ones") {
+  Config running = config_of(
+      "[models.a]\nkv_type = \"f32\"\nkeep_alive_ms = 5\n[models.\"b.c\"]\ndraft = \"none\"\n");
+  const Config next = config_of("[models.a]\nkv_type = \"q8_0\"\n[models.d]\nkv_bytes = 7\n");
+  const ConfigChanges changes = take_over(next, &running);
+  std::vector<std::string> taken = keys(changes.taken);
+  std::ranges::sort(taken);
+  CHECK(taken == std::vector<std::string>{"models.\"b.c\".draft", "models.a.keep_alive_ms",
+                                          "models.a.kv_type", "models.d.kv_bytes"});
+  CHECK(changes.refused.empty());
+  CHECK(running.worker_of("a").kv_type == "q8_0");
+  CHECK(running.keep_alive_ms("a") == ResidencyConfig().keep_alive_ms);
+  CHECK(running.worker_of("b.c").draft == "auto");
+  CHECK(running.worker_of("d").kv_bytes == 7);
+  CHECK(running.sources.at("models.d.kv_bytes") == "f.toml:4");
+}
+
 TEST_CASE("roles that point elsewhere, are new, or are gone") {
   Config running = config_of("[roles]\na = \"one\"\nb = \"two\"\nc = \"three\"\n");
   const Config next = config_of("[roles]\na = \"one\"\nb = \"other\"\nd = \"four\"\n");

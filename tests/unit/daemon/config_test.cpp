@@ -87,9 +87,6 @@ restart_delay_max_ms = 104
 [roles]
 default = "m"
 small = "n"
-[keep_alive_ms]
-"m 1.5" = 0
-n = 9
 )",
                                          "f.toml", &config);
   REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message));
@@ -123,7 +120,6 @@ n = 9
   CHECK(config.residency.keep_alive_ms == 6);
   CHECK(config.residency.turn_ms == 7);
   CHECK_FALSE(config.residency.load_on_demand);
-  CHECK(config.keep_alive_ms == std::map<std::string, int64_t>{{"m 1.5", 0}, {"n", 9}});
   CHECK(config.worker.program == "/bin/w");
   CHECK(config.worker.threads == 7);
   CHECK(config.worker.cpu_variant == "avx2");
@@ -151,6 +147,52 @@ n = 9
   CHECK(config.roles == std::map<std::string, std::string>{{"default", "m"}, {"small", "n"}});
 }
 
+TEST_CASE("a model has settings of its own, and for the rest those of all workers") {
+  Config config;
+  const Result<void> result = apply_toml(R"(
+[residency]
+keep_alive_ms = 6
+[worker]
+kv_type = "f32"
+context_length = 99
+numerics = "fast"
+block_size = 32
+[models."m 1.5"]
+keep_alive_ms = 0
+context_length = 77
+[models.n]
+device = "cpu"
+numerics = "exact"
+kv_type = "q8_0"
+kv_bytes = 11
+draft = "none"
+keep_alive_ms = 9
+)",
+                                         "f.toml", &config);
+  REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message));
+  CHECK(config.keep_alive_ms("m 1.5") == 0);
+  CHECK(config.keep_alive_ms("n") == 9);
+  CHECK(config.keep_alive_ms("other") == 6);
+  CHECK(config.worker_of("m 1.5").context_length == 77);
+  CHECK(config.worker_of("m 1.5").kv_type == "f32");
+  CHECK(config.worker_of("n").context_length == 99);
+  CHECK(config.worker_of("n").kv_type == "q8_0");
+  CHECK(config.worker_of("n").kv_bytes == 11);
+  CHECK(config.worker_of("n").numerics == "exact");
+  CHECK(config.worker_of("n").draft == "none");
+  CHECK(config.worker_of("n").block_size == 32);
+  CHECK(config.worker_of("other").context_length == 99);
+  CHECK(error_of("[models.m]\nkeep_alive_ms = -1") ==
+        "f.toml:2:17: models.m.keep_alive_ms is -1, want 0..604800000");
+  CHECK(error_of("[models.\"a.b\"]\nkv_type = \"q4\"") ==
+        "f.toml:2:11: models.a.b.kv_type is \"q4\", want one of f16, bf16, q8_0, f32");
+  CHECK(error_of("[models.m]\nthreads = 2").find("unknown key models.m.threads; known here: ") !=
+        std::string::npos);
+  CHECK(error_of("[models]\nm = 2").find("models.m is a integer, want a [section]") !=
+        std::string::npos);
+  CHECK(error_of("models = 2").find("models: want a section [models.NAME]") != std::string::npos);
+}
+
 TEST_CASE("errors name file, line, column, the key, what was met and what was wanted") {
   CHECK(error_of("[limits]\nmax_requests = 0\n") ==
         "f.toml:2:16: limits.max_requests is 0, want 1..1048576");
@@ -165,8 +207,6 @@ TEST_CASE("errors name file, line, column, the key, what was met and what was wa
   CHECK(error_of("[worker]\nchunked_prefill = 1").find("want true or false") != std::string::npos);
   CHECK(error_of("[server]\nmodel_dirs = [\"/a\", 3]").find("f.toml:2:21: ") == 0);
   CHECK(error_of("[roles]\ndefault = 3").find("roles.default is a integer") != std::string::npos);
-  CHECK(error_of("[keep_alive_ms]\nm = -1").find("keep_alive_ms.m is -1, want 0..604800000") !=
-        std::string::npos);
 }
 
 TEST_CASE("unknown keys and sections are errors that list the known ones") {
@@ -278,11 +318,12 @@ TEST_CASE("a file that another user could have written is refused") {
 
 TEST_CASE("every setting is listed with its source, and reads back unchanged") {
   Config config;
-  REQUIRE(apply_toml("[limits]\nmax_requests = 9\n[worker]\nwaiting_served_ratio = 2\n"
-                     "[roles]\ndefault = \"a \\\"b\\\"\"\n[keep_alive_ms]\n\"a-1.5B.Q8_0\" = 5\n"
-                     "[cache]\ntier = \"memory\"\n[cache_owners]\n\"uid:7\" = \"off\"\n",
-                     "/etc/f.toml", &config)
-              .ok());
+  REQUIRE(
+      apply_toml("[limits]\nmax_requests = 9\n[worker]\nwaiting_served_ratio = 2\n"
+                 "[roles]\ndefault = \"a \\\"b\\\"\"\n[models.\"a-1.5B.Q8_0\"]\nkeep_alive_ms = 5\n"
+                 "[cache]\ntier = \"memory\"\n[cache_owners]\n\"uid:7\" = \"off\"\n",
+                 "/etc/f.toml", &config)
+          .ok());
   CHECK(config.cache.allowed("uid:7", "disk") == "off");
   CHECK(config.cache.allowed("uid:8", "disk") == "memory");
   CHECK(config.cache.allowed("uid:8", "off") == "off");
@@ -303,8 +344,10 @@ TEST_CASE("every setting is listed with its source, and reads back unchanged") {
   CHECK(by_key["server.log_level"].value == "\"info\"");
   CHECK(by_key["server.model_dirs"].value == "[\"/a\", \"/b c\"]");
   CHECK(by_key["roles.default"].source == "/etc/f.toml:6");
-  CHECK(by_key["keep_alive_ms.\"a-1.5B.Q8_0\""].value == "5");
-  CHECK(by_key["keep_alive_ms.\"a-1.5B.Q8_0\""].source == "/etc/f.toml:8");
+  const Setting& of_model = by_key["models.\"a-1.5B.Q8_0\".keep_alive_ms"];
+  CHECK(of_model.value == "5");
+  CHECK(of_model.source == "/etc/f.toml:8");
+  CHECK_FALSE(by_key.contains("models.\"a-1.5B.Q8_0\".kv_type"));
 
   Config again;
   const Result<void> read = apply_toml(settings_as_toml(settings), "printed", &again);
@@ -376,6 +419,9 @@ TEST_CASE("the manual and the shipped configuration contain every setting") {
   };
   const std::string manual = text_of("man/hearth.toml.5"), config = text_of("hearth.toml");
   REQUIRE_FALSE(manual.empty());
+  CHECK(manual.find(".SH \"SECTION [models.NAME]\"\n") != std::string::npos);
+  CHECK(config.find("\n# [models.") != std::string::npos);
+  CHECK(config.find("\n# keep_alive_ms = ") != std::string::npos);
   for (const Setting& setting : list_settings(Config())) {
     CAPTURE(setting.key);
     const size_t dot = setting.key.find('.');

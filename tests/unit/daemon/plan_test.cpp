@@ -12,6 +12,7 @@
 #include "daemon/worker/tools/plan/serving_plan.h"
 #include "engine/engine.h"
 #include "kernels/base/clock.h"
+#include "kernels/ops/elastic_memory.h"
 #include "tests/golden/family_model.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
@@ -36,6 +37,7 @@ BenchModel bundled() {
 // An op table's functions have no state for a count.
 uint64_t g_allocated = 0;
 decltype(kernels::OpTable::allocate) g_allocate = nullptr;
+kernels::ElasticMemory g_elastic, g_counting;
 
 kernels::OpTable counting_ops() {
   kernels::OpTable ops = kernels::cpu_ops({.num_threads = 1, .variant = ""}).value();
@@ -45,6 +47,12 @@ kernels::OpTable counting_ops() {
     g_allocated += bytes;
     return g_allocate(state, bytes);
   };
+  g_elastic = g_counting = *ops.elastic;
+  g_counting.reserve = [](void* state, size_t bytes) {
+    g_allocated += bytes;
+    return g_elastic.reserve(state, bytes);
+  };
+  ops.elastic = &g_counting;
   return ops;
 }
 
@@ -71,7 +79,7 @@ void check_against_engine(const BenchModel& source, const engine::EngineConfig& 
   CHECK(plan->memory.kv_bytes == engine.value()->kv_bytes());
 }
 
-TEST_CASE("the engine allocates what was planned, to the byte") {
+TEST_CASE("the engine allocates and reserves what was planned, to the byte") {
   using enum kernels::DType;
   struct Setting {
     kernels::DType kv_type;

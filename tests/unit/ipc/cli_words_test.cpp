@@ -101,7 +101,8 @@ TEST_CASE("ps, top and models fit a terminal of 80 columns, with any names") {
   model.name = name;
   model.state = "resident";
   model.device = "cpu avx512-vnni";
-  model.weight_bytes = model.kv_bytes = uint64_t{40} << 30;
+  model.weight_bytes = model.kv_bytes = uint64_t{400} << 30;
+  model.kv_bytes_used = model.kv_backed_bytes = model.kv_bound_bytes = model.kv_bytes;
   model.worker_pid = 4'194'304;
   model.roles = {"default", "a-role-of-some-length"};
   model.architecture = "llama";
@@ -133,13 +134,19 @@ TEST_CASE("ps, top and models fit a terminal of 80 columns, with any names") {
   CHECK(longest_line(text.substr(0, text.find("searched:"))) <= 80);
 }
 
-TEST_CASE("models show the KV in use and the KV reserved") {
+TEST_CASE("ps shows the KV in use, backed and bound; models what is backed of the reserved") {
   ipc::ModelsReply reply;
   ipc::ModelEntry& model = reply.models.emplace_back();
   model.name = "m";
   model.kv_bytes = 755u << 20;
   model.kv_bytes_used = 12u << 20;
-  CHECK(models_text(reply).find("12.0 MiB of 755.0 MiB") != std::string::npos);
+  model.kv_backed_bytes = 16u << 20;
+  model.kv_bound_bytes = 300u << 20;
+  CHECK(models_text(reply).find("16.0 MiB of 755.0 MiB") != std::string::npos);
+  ipc::PsReply ps;
+  ps.models = reply.models;
+  const std::string text = ps_text(ps);
+  CHECK(text.find("12.0 MiB  16.0 MiB  300.0 MiB") != std::string::npos);
 }
 
 TEST_CASE("help fits 80 columns, and descriptions continue aligned") {

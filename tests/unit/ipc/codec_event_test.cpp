@@ -232,8 +232,8 @@ TEST_CASE("a worker's messages read back unchanged") {
   CHECK(std::get<WorkerFailed>(*failed).error.code == ErrorCode::kCorrupt);
   CHECK(std::get<WorkerFailed>(*failed).error.message == "blk.0.attn_q: cut");
   CHECK_FALSE(decode_worker_event(R"({"event":"queued"})").ok());
-  for (const WorkerControl control :
-       {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop}) {
+  for (const WorkerControl control : {WorkerControl::kCancel, WorkerControl::kDrain,
+                                      WorkerControl::kStop, WorkerControl::kKvBound}) {
     CHECK(*decode_worker_control(encode_worker_control(control)) == control);
   }
   CHECK_FALSE(decode_worker_control(R"({"control":"dance"})").ok());
