@@ -55,6 +55,7 @@ void SampleText::add(std::string_view text, Part part) {
   }
   models::AnswerPieces pieces;
   parser_->push(text, &pieces);
+  ended_ = parser_->ended();
   if (part != Part::kMore) parser_->finish(&pieces, part == Part::kCutShort);
   for (models::AnswerPiece& piece : pieces) {
     const ipc::DeltaChannel channel = channel_of(piece.type);

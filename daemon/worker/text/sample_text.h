@@ -33,9 +33,9 @@ class SampleText {
   /// Takes the next token. Once stopped() it is ignored: the text ended before it.
   void push(int32_t id, std::optional<ipc::TokenLogprobs> logprobs);
 
-  /// A stop string was completed, or the only call allowed has ended. The last token counted is the
-  /// one that completed it.
-  bool stopped() const { return stops_.matched() || (parser_ && parser_->ended()); }
+  /// A stop string was completed, or the only call allowed has ended (not one that finish() closes
+  /// because it was cut short). The last token counted is the one that completed it.
+  bool stopped() const { return stops_.matched() || ended_; }
   const std::string& stop() const { return stops_.which(); }
   int32_t num_tokens() const { return num_tokens_; }
   int32_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
@@ -64,6 +64,7 @@ class SampleText {
   StopMatcher stops_;
   std::shared_ptr<const AnswerReading> reading_;
   std::optional<models::AnswerParser> parser_;
+  bool ended_ = false;  ///< the parser, by the text alone
   uint32_t sample_ = 0;
   int32_t num_tokens_ = 0;
   int32_t num_reasoning_tokens_ = 0;

@@ -103,6 +103,30 @@ TEST_CASE("an answer's parts are sent with its tokens, also when it is replayed"
   }
 }
 
+TEST_CASE("the only call ends an answer when it is whole, and not when it is cut short") {
+  const Fixture f;
+  auto reading = std::make_shared<AnswerReading>();
+  reading->shape.tools = models::find_tool_format("hermes");
+  reading->shape.functions = {{"f"}};
+  reading->shape.one_call = true;
+  const std::string call = "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":12}}</tool_call>";
+  bool stopped = false;
+  for (size_t size = 1; size <= call.size(); ++size) {
+    CAPTURE(size);
+    SampleText text(*f.tokenizer, false, {});
+    text.read_as(reading, 0, *f.tokenizer, {});
+    for (const char c : call.substr(0, size)) {
+      text.push(f.byte_token(static_cast<unsigned char>(c)), std::nullopt);
+    }
+    stopped = text.stopped();
+    CHECK((!stopped || text.num_calls() == 1));
+    text.finish(true);
+    CHECK(text.stopped() == stopped);
+    if (size < call.find("}}") + 1) CHECK_FALSE(stopped);
+  }
+  CHECK(stopped);
+}
+
 TEST_CASE("after a stop string no token counts") {
   const Fixture f;
   SampleText text(*f.tokenizer, false, {"bc"});
