@@ -16,11 +16,38 @@
 #include "models/template/text.h"
 
 namespace hearth::engine {
+namespace {
+
+// Clients write members that they do not use as null; where null is a value, it stays.
+void drop_nulls(const Value& schema) {
+  static constexpr std::string_view kValues[] = {"const", "default", "enum", "examples"};
+  if (schema.kind() == Kind::kList) {
+    for (const Value& item : schema.list().items) drop_nulls(item);
+  }
+  if (!schema.is_dict()) return;
+  std::vector<Value> absent;
+  for (const auto& [key, value] : schema.dict().entries()) {
+    if (among(kValues, key.text())) continue;
+    if (value.kind() == Kind::kNone) {
+      absent.push_back(key);
+    } else {
+      drop_nulls(value);
+    }
+  }
+  for (const Value& key : absent) schema.dict().erase(key);
+}
+
+}  // namespace
+
+Result<Value> SchemaReader::parsed(std::string_view text) {
+  Result<Value> root = models::jinja::parse_json(run_.arena(), text);
+  if (!root.ok()) return wrong(root.error().message);
+  drop_nulls(*root);
+  return root;
+}
 
 Result<PiecePtr> SchemaReader::read(std::string_view text) {
-  Result<Value> parsed = models::jinja::parse_json(run_.arena(), text);
-  if (!parsed.ok()) return wrong(parsed.error().message);
-  root_ = *parsed;
+  HEARTH_ASSIGN_OR_RETURN(root_, parsed(text));
   HEARTH_ASSIGN_OR_RETURN(const int32_t whole, rules_.add(nullptr, "#"));
   rule_numbers_.emplace("#", whole);
   HEARTH_ASSIGN_OR_RETURN(PiecePtr body, schema(root_, 0));

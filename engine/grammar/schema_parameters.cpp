@@ -51,9 +51,7 @@ Result<PiecePtr> SchemaReader::plain_string(const Dict& d) {
 }
 
 Result<std::vector<SchemaParameter>> SchemaReader::parameters(std::string_view text) {
-  Result<Value> parsed = models::jinja::parse_json(run_.arena(), text);
-  if (!parsed.ok()) return wrong(parsed.error().message);
-  root_ = *parsed;
+  HEARTH_ASSIGN_OR_RETURN(root_, parsed(text));
   HEARTH_ASSIGN_OR_RETURN(const Value whole, target_of(root_));
   const Dict& d = whole.dict();
   HEARTH_TRY(check_words(d));

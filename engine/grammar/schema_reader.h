@@ -71,6 +71,8 @@ class SchemaReader {
     return Error::unsupported("json_schema: " + what + " is not supported", "json_schema");
   }
 
+  Result<Value> parsed(std::string_view text);
+
   /// Leaves a keyword out and records it, or refuses it.
   Result<void> leave_out(const std::string& what);
 

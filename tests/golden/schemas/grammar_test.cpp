@@ -304,6 +304,12 @@ TEST_CASE("formats and patterns next to lengths, multiples, distinct items, patt
       {R"({"patternProperties":{"^a$":{"type":"null"},"^b":{"type":"null"}}})",
        {R"({"a":null,"bb":null})"},
        {R"({"c":null})"}},
+      // A member that is null is absent, and a value that is null is one.
+      {R"({"type":"object","properties":{"a":{"type":"integer","minimum":null,"maxLength":null}},
+           "required":null,"additionalProperties":null,"allOf":null,"$ref":null})",
+       {"{}", R"({"a":-1})"},
+       {R"({"a":null})", "1"}},
+      {R"({"anyOf":[{"const":null,"title":null},{"enum":[null,2]}]})", {"null", "2"}, {"1"}},
   };
   for (const Case& each : cases) {
     INFO(each.schema);
