@@ -35,11 +35,12 @@ void take_options(Members& in, Json& request) {
   if (!options->is_object()) return in.wrong("options", *options, "an object");
   Members inner(*options, "options.");
   for (const Option& option : kOptions) inner.pass(option.theirs, request, option.ours);
-  if (Json* seed = inner.take("seed"); seed != nullptr && *seed != -1) request["seed"] = *seed;
+  if (Json* seed = inner.take("seed"); seed != nullptr && !is_negative(*seed, -1))
+    request["seed"] = *seed;
   // -2 means as many as the context has room for, and -1 as many as it takes.
-  if (const Json* most = inner.take("num_predict"); most != nullptr && *most != -2) {
+  if (const Json* most = inner.take("num_predict"); most != nullptr && !is_negative(*most, -2)) {
     if (*most == 0) inner.wrong("num_predict", *most, "an integer from 1, -1 or -2");
-    if (*most != -1) request["max_tokens"] = *most;
+    if (!is_negative(*most, -1)) set_max_tokens(*most, request);
   }
   take_stop(inner, "stop", request);
   for (const std::string_view name : kLoading) {

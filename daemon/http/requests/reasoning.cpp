@@ -35,10 +35,10 @@ void take_effort(Members& in, std::string_view name, std::string_view effort, Js
   pass_effort(effort, request);
 }
 
-/// A bound on reasoning, in tokens; -1 is absent.
+/// A bound on reasoning, in tokens.
 void take_budget(Members& in, std::string_view name, Json& request) {
   const Json* const budget = in.take(name);
-  if (budget == nullptr || *budget == -1) return;
+  if (budget == nullptr) return;
   if (!budget->is_number_unsigned() || *budget == 0) {
     return in.wrong(name, *budget, "an integer from 1");
   }

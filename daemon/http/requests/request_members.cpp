@@ -1,6 +1,10 @@
 #include "daemon/http/requests/request_members.h"
 
 #include <charconv>
+#include <cmath>
+
+#include "ipc/schema/field_table.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::http {
 namespace {
@@ -47,11 +51,18 @@ Json new_request() {
   return request;
 }
 
+void set_max_tokens(const Json& most, Json& request) {
+  const double bound = ipc::find_field(ipc::Verb::kGenerate, "max_tokens")->max;
+  const auto largest = narrow<uint64_t>(std::llround(bound));
+  const bool clips = request.value("clip_max_tokens", false) && most.is_number_unsigned();
+  request["max_tokens"] = clips ? Json(std::min(most.get<uint64_t>(), largest)) : most;
+}
+
 void take_max_tokens(Members& in, std::string_view name, Json& request) {
   const Json* most = in.take(name);
-  if (most == nullptr || *most == -1) return;
+  if (most == nullptr || is_negative(*most, -1)) return;
   if (*most == 0) return in.wrong(name, *most, "an integer from 1");
-  request["max_tokens"] = *most;
+  set_max_tokens(*most, request);
 }
 
 void take_stop(Members& in, std::string_view name, Json& request) {
@@ -63,7 +74,8 @@ void take_stop(Members& in, std::string_view name, Json& request) {
 void take_sampling(Members& in, Json& request) {
   in.pass("model", request);
   in.pass("n", request);
-  if (Json* seed = in.take("seed"); seed != nullptr && *seed != -1) request["seed"] = *seed;
+  if (Json* seed = in.take("seed"); seed != nullptr && !is_negative(*seed, -1))
+    request["seed"] = *seed;
   in.pass("temperature", request);
   in.pass("top_p", request);
   in.pass("presence_penalty", request);

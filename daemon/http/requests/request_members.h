@@ -145,6 +145,12 @@ Result<ipc::GenerateRequest> decode(Json& request, const std::vector<Renamed>& r
 
 /// The defaults of these APIs that differ from the daemon's.
 Json new_request();
+/// Whether a value is this negative integer. `==` alone takes 2^64 - 1 for -1.
+inline bool is_negative(const Json& value, int64_t wanted) {
+  return value.is_number_integer() && !value.is_number_unsigned() && value == wanted;
+}
+/// Sets the bound; any integer is lowered to the largest bound if the request may be clipped.
+void set_max_tokens(const Json& most, Json& request);
 /// Refuses 0, which means "as many as fit" to the daemon but nothing to these APIs. -1 is absent.
 void take_max_tokens(Members& in, std::string_view name, Json& request);
 void take_stop(Members& in, std::string_view name, Json& request);

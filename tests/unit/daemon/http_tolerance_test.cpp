@@ -186,6 +186,29 @@ TEST_CASE("-1 is absent where other servers have it so") {
   CHECK(refusal(Api::kChat, chat(R"("max_tokens":-2)")).field == "max_tokens");
 }
 
+TEST_CASE("a bound on the answer may be any integer where it is clipped") {
+  for (const char* most : {"1000000", "2147483647", "18446744073709551615"}) {
+    const std::string value = most;
+    const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
+    const std::pair<Api, std::string> requests[] = {
+        {Api::kChat, chat("\"max_tokens\":" + value)},
+        {Api::kChat, chat("\"max_completion_tokens\":" + value)},
+        {Api::kMessages, "{" + messages + ",\"max_tokens\":" + value + "}"},
+        {Api::kResponses, R"({"input":"a","max_output_tokens":)" + value + "}"},
+        {Api::kOllamaChat,
+         "{\"model\":\"m\"," + messages + R"(,"options":{"num_predict":)" + value + "}}"},
+    };
+    for (const auto& [api, body] : requests) {
+      const Call call = accepted(api, body);
+      CHECK_MESSAGE(call.request.max_tokens >= 1'000'000, body);
+      CHECK_MESSAGE(call.request.clip_max_tokens, body);
+    }
+  }
+  CHECK(refusal(Api::kCompletions, R"({"prompt":"a","max_tokens":2147483647})").field ==
+        "max_tokens");
+  CHECK(refusal(Api::kChat, chat(R"("max_tokens":1e9)")).field == "max_tokens");
+}
+
 TEST_CASE("reasoning is asked for, or for none, in the words of each API") {
   const std::pair<const char*, const char*> cases[] = {
       {R"("reasoning_effort":"none")", "off"},
@@ -214,7 +237,6 @@ TEST_CASE("reasoning is asked for, or for none, in the words of each API") {
       {R"("reasoning":{"effort":"medium"})", 8192},
       {R"("reasoning":{"max_tokens":7})", 7},
       {R"("reasoning_budget":5,"reasoning_effort":"high")", 5},
-      {R"("reasoning_budget":-1)", 0},
       {R"("thinking_budget":6)", 6},
       {R"("chat_template_kwargs":{"reasoning_effort":"low"})", 1024},
       {R"("chat_template_kwargs":{"reasoning_effort":["low"]})", 0},
@@ -226,7 +248,7 @@ TEST_CASE("reasoning is asked for, or for none, in the words of each API") {
   CHECK(accepted(Api::kMessages, R"({"max_tokens":9,"output_config":{"effort":"low"},
       "messages":[{"role":"user","content":"a"}]})")
             .request.reasoning_budget == 1024);
-  for (const char* wrong : {"0", "-2", "1.5", "\"5\"", "2000000"}) {
+  for (const char* wrong : {"0", "-1", "-2", "1.5", "\"5\"", "2000000"}) {
     const Error error = refusal(Api::kChat, chat("\"reasoning_budget\":" + std::string(wrong)));
     CHECK_MESSAGE(error.field == "reasoning_budget", wrong);
   }
@@ -235,8 +257,16 @@ TEST_CASE("reasoning is asked for, or for none, in the words of each API") {
   CHECK(refusal(Api::kChat, chat(R"("reasoning_effort":"huge")")).field == "reasoning_effort");
   CHECK(refusal(Api::kChat, chat(R"("reasoning_effort":"none","enable_thinking":true)")).field ==
         "enable_thinking");
-  CHECK(refusal(Api::kChat, chat(R"("thinking":{"type":"enabled","budget_tokens":0})")).field ==
-        "thinking.budget_tokens");
+  for (const char* below : {"0", "-1"}) {
+    CAPTURE(below);
+    const std::string value = std::string(below) + "}";
+    CHECK(refusal(Api::kChat, chat(R"("thinking":{"type":"enabled","budget_tokens":)" + value))
+              .field == "thinking.budget_tokens");
+    CHECK(refusal(Api::kChat, chat(R"("reasoning":{"max_tokens":)" + value)).field ==
+          "reasoning.max_tokens");
+    CHECK(refusal(Api::kChat, chat(R"("thinking_budget":)" + std::string(below))).field ==
+          "reasoning_budget");
+  }
 }
 
 TEST_CASE("conversations may be clipped, and schemas relaxed if the request declares them so") {
