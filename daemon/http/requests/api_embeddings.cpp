@@ -68,29 +68,25 @@ Result<EmbeddingsCall> parse_embeddings(std::string body) {
   EmbeddingsCall call;
   ipc::LargeJson request(Json::object());
   request["verb"] = "embed";
-  for (auto& [key, value] : object.get_ref<Json::object_t&>()) {
-    if (value.is_null()) continue;
-    if (key == "input") {
-      HEARTH_TRY(take_input(value, request));
-    } else if (key == "model" || key == "pooling" || key == "normalize") {
-      request[key] = std::move(value);
-    } else if (key == "encoding_format") {
-      if (value != "float" && value != "base64") {
-        return invalid(key, fmt::format("met {}, want float or base64", ipc::describe(value)));
-      }
-      call.answer.base64 = value == "base64";
-    } else if (key == "dimensions") {
-      if (!value.is_number_unsigned() || value == 0) {
-        return invalid(key, fmt::format("met {}, want an integer from 1", ipc::describe(value)));
-      }
-      call.answer.dimensions = value.get<uint64_t>();
-    } else if (key == "user") {  // names an end user; does not change the answer
-      if (!value.is_string()) return invalid(key, "want a string");
-    } else {
-      const std::string name = ipc::printable(key);
-      return Error::unknown_field(name + ": is not a parameter that hearth knows", name);
+  Members in(object);
+  if (Json* input = in.take("input")) HEARTH_TRY(take_input(*input, request));
+  for (const char* ours : {"model", "pooling", "normalize"}) in.pass(ours, request);
+  if (const Json* format = in.take("encoding_format")) {
+    call.answer.base64 = *format == "base64";
+    if (*format != "float" && *format != "base64") {
+      in.wrong("encoding_format", *format, "float or base64");
     }
   }
+  if (const Json* dimensions = in.take("dimensions")) {
+    if (!dimensions->is_number_unsigned() || *dimensions == 0) {
+      in.wrong("dimensions", *dimensions, "an integer from 1");
+    } else {
+      call.answer.dimensions = dimensions->get<uint64_t>();
+    }
+  }
+  take_ignored_of_embeddings(in);
+  HEARTH_TRY(in.finish());
+  call.ignored = in.ignored();
   if (!request.contains("texts") && !request.contains("ids")) {
     return invalid("input", "absent, want a text or a list");
   }

@@ -194,7 +194,7 @@ Result<Call> parse_chat(Json& body, const PromptRules& rules) {
   take_reasoning(in, request);
   take_prediction(in, request);
   in.only("modalities", {Json::array({"text"})});
-  take_ignored(in, call.api);
+  take_ignored(in, set_of(call.api));
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
   HEARTH_ASSIGN_OR_RETURN(call.request,

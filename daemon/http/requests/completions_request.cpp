@@ -82,7 +82,7 @@ Result<Call> parse_completions(Json& body) {
   if (call.echo && (request.contains("logprobs") || has_ids)) {
     request["prompt_logprobs"] = true;
   }
-  take_ignored(in, call.api);
+  take_ignored(in, set_of(call.api));
   const Json* best_of = in.take("best_of");
   if (best_of != nullptr && *best_of != (request.contains("n") ? request["n"] : Json(1))) {
     in.unsupported("best_of", "only the value of n is supported");

@@ -15,12 +15,12 @@ constexpr ApiSet kAll = kOpenAi | kMessages;
 constexpr ApiSet kOllama = set_of(Api::kOllamaGenerate) | set_of(Api::kOllamaChat);
 
 constexpr auto kIgnored = std::to_array<IgnoredField>({
-    {"user", Accepts::kText, kOpenAi | kEmbeddingsApi, "names an end user"},
-    {"safety_identifier", Accepts::kText, kOpenAi, "names an end user"},
-    {"metadata", Accepts::kObject, kAll, "belongs to the client"},
-    {"service_tier", Accepts::kText, kAll, "there is one tier"},
-    {"store", Accepts::kFalse, kChat, "answers of this API are not kept"},
-    {"verbosity", Accepts::kText, kChat, "models here have no such switch"},
+    {"user", Accepts::kText, kAll | kEmbeddingsApi, "names an end user"},
+    {"safety_identifier", Accepts::kText, kOpenAi | kEmbeddingsApi, "names an end user"},
+    {"metadata", Accepts::kObject, kAll | kEmbeddingsApi, "belongs to the client"},
+    {"service_tier", Accepts::kText, kAll | kEmbeddingsApi, "there is one tier"},
+    {"store", Accepts::kFalse, kTwo | kMessages, "answers of this API are not kept"},
+    {"verbosity", Accepts::kText, kAll, "models here have no such switch"},
     {"prompt_cache_key", Accepts::kText, kOpenAi, "prefixes are found by their content"},
     {"cache_prompt", Accepts::kFlag, kAll, "prefixes are cached by `cache`"},
     {"background", Accepts::kFalse, kResponses, "as it is anyway"},
@@ -46,7 +46,12 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
 
 constexpr auto kNested = std::to_array<NestedField>({
     {"cache_control.scope", "`cache_share` shares prefixes"},
-    {"thinking.display", "reasoning is always returned"},
+    {"text.verbosity", "models here have no such switch"},
+    {"reasoning.summary", "all of the reasoning is returned"},
+    {"reasoning.generate_summary", "all of the reasoning is returned"},
+    {"thinking.display", "all of the reasoning is returned"},
+    {"thinking.signature", "reasoning that is sent back needs none"},
+    {"redacted_thinking", "only the server that made it can read it"},
     {"output_config.task_budget", "one answer is made at a time"},
     {"context_management.edits", "all reasoning is kept, as the request asks"},
     {"include.reasoning.encrypted_content", "reasoning items contain their text"},
@@ -131,9 +136,9 @@ std::string_view accepted_values(Accepts accepts) {
   return "";
 }
 
-void take_ignored(Members& in, Api api) {
+void take_ignored(Members& in, ApiSet apis) {
   for (const IgnoredField& field : kIgnored) {
-    if ((field.apis & set_of(api)) == 0) continue;
+    if ((field.apis & apis) == 0) continue;
     const Json* const value = in.take(field.name);
     if (value == nullptr) continue;
     if (accepted(*value, field.accepts)) {
@@ -146,6 +151,8 @@ void take_ignored(Members& in, Api api) {
     }
   }
 }
+
+void take_ignored_of_embeddings(Members& in) { take_ignored(in, kEmbeddingsApi); }
 
 Result<void> rename_foreign(Json& body, ApiSet api) {
   for (const ForeignField& field : kForeign) {

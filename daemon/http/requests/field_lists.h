@@ -45,8 +45,8 @@ struct NestedField {
 };
 std::span<const NestedField> nested_fields();
 
-/// Takes the parameters of `api` that change nothing, and records their names.
-void take_ignored(Members& in, Api api);
+/// Takes the parameters of `apis` that change nothing, and records their names.
+void take_ignored(Members& in, ApiSet apis);
 /// Renames the parameters of other servers that are read as ours. An error names two that mean the
 /// same, or one that has another name here.
 Result<void> rename_foreign(Json& body, ApiSet api);

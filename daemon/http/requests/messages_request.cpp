@@ -57,10 +57,11 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
       any = true;
     } else if (type == "thinking" && role == "assistant") {
       thinking += block.text("thinking").value_or("");
-      block.text("signature");
+      if (!block.text("signature").value_or("").empty()) block.ignore("thinking.signature");
       any = true;
     } else if (type == "redacted_thinking" && role == "assistant") {
-      block.text("data");  // made by another server, which alone can read it
+      block.text("data");
+      block.ignore("redacted_thinking");
       any = true;
     } else {
       block.unsupported("type", fmt::format("'{}' is not supported here", ipc::printable(type)));
@@ -194,7 +195,8 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
   take_output_config(in, request);
   take_context_management(in);
   in.only("mcp_servers", {Json::array()});
-  take_ignored(in, call.api);
+  in.only("seed", {Json(-1)});  // absent, as in the other APIs
+  take_ignored(in, set_of(call.api));
   take_reasoning(in, request);
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();

@@ -154,7 +154,7 @@ Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules) {
   take_think(in, request);
   take_options(in, request);
   take_logprobs(in, request);
-  take_ignored(in, api);
+  take_ignored(in, set_of(api));
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
   std::vector<Renamed> renamed = {{"max_tokens", "options.num_predict"},
@@ -212,7 +212,7 @@ Result<EmbeddingsCall> parse_ollama_embed(bool legacy, std::string body) {
   }
   Json unused = Json::object();
   take_options(in, unused);
-  take_ignored(in, Api::kOllamaChat);
+  take_ignored(in, set_of(Api::kOllamaChat));
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
   Result<ipc::ClientRequest> decoded = ipc::request_from_json(request);

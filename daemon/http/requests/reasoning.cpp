@@ -62,8 +62,7 @@ void take_thinking(Members& in, Json& thinking, Json& request) {
     inner.invalid("type", "want enabled, adaptive or disabled");
   }
   take_budget(inner, "budget_tokens", request);
-  // Reasoning is always returned.
-  if (inner.text("display").value_or("") == "omitted") inner.ignore("thinking.display");
+  if (inner.text("display")) inner.ignore("thinking.display");
   inner.check_unknown();
   in.join(inner);
 }
@@ -123,7 +122,8 @@ void take_reasoning(Members& in, Json& request) {
   take_budget(inner, "max_tokens", request);
   if (const auto effort = inner.text("effort"))
     take_effort(in, "reasoning.effort", *effort, request);
-  for (const char* name : {"summary", "generate_summary"}) inner.text(name);  // all is returned
+  if (inner.text("summary")) inner.ignore("reasoning.summary");
+  if (inner.text("generate_summary")) inner.ignore("reasoning.generate_summary");
   inner.check_unknown();
   in.join(inner);
   bound_by_effort(request);

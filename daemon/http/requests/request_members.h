@@ -154,6 +154,8 @@ void set_max_tokens(const Json& most, Json& request);
 /// Refuses 0, which means "as many as fit" to the daemon but nothing to these APIs. -1 is absent.
 void take_max_tokens(Members& in, std::string_view name, Json& request);
 void take_stop(Members& in, std::string_view name, Json& request);
+/// The parameters of embeddings that change nothing (field_lists.h).
+void take_ignored_of_embeddings(Members& in);
 /// The parameters that the OpenAI completion APIs share, and hearth's extensions.
 void take_sampling(Members& in, Json& request);
 void take_stream(Members& in, Call& call);

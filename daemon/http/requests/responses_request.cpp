@@ -187,16 +187,17 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier
       if (Json* format = inner.take("format")) {
         take_format(in, "text.format", *format, false, request);
       }
-      inner.text("verbosity");  // models here have no such switch
+      if (inner.text("verbosity")) inner.ignore("text.verbosity");
       inner.check_unknown();
       in.join(inner);
     }
   }
   take_tools(in, ToolWords::kResponses, request, &call.custom_tools);
   take_reasoning(in, request);
-  take_ignored(in, call.api);
+  take_ignored(in, set_of(call.api));
   take_retention(in, request);
   in.only("truncation", {"disabled"});
+  in.only("seed", {Json(-1)});  // absent, as in the other APIs
   take_include(in);
   in.only("top_logprobs", {Json(0)});
   HEARTH_TRY(in.finish());

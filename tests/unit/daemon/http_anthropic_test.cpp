@@ -66,10 +66,10 @@ const std::string kAgent = R"({"model":"m","max_tokens":32000,"stream":true,"tem
 TEST_CASE("a coding agent's request is understood, and what has no effect is named") {
   const Call call = parsed(kAgent);
   CHECK(call.ignored == std::vector<std::string_view>{
-                            "cache_control.scope", "tool_result.is_error", "tools.input_examples",
-                            "tools.eager_input_streaming", "output_config.task_budget",
-                            "context_management.edits", "metadata", "diagnostics", "inference_geo",
-                            "speed", "thinking.display"});
+                            "cache_control.scope", "thinking.signature", "tool_result.is_error",
+                            "tools.input_examples", "tools.eager_input_streaming",
+                            "output_config.task_budget", "context_management.edits", "metadata",
+                            "diagnostics", "inference_geo", "speed", "thinking.display"});
   const Json messages = Json::parse(call.request.messages.text);
   REQUIRE(messages.size() == 6);
   CHECK(messages[0]["content"].get<std::string>().ends_with("You write code.\nBe brief."));

@@ -80,9 +80,27 @@ TEST_CASE("parameters that change nothing are accepted and reported") {
   CHECK(refusal(Api::kChat, chat(R"("store":true)")).code == ErrorCode::kUnsupported);
   CHECK(refusal(Api::kChat, chat(R"("metadata":7)")).field == "metadata");
   CHECK(refusal(Api::kChat, chat(R"("service_tiers":"flex")")).code == ErrorCode::kUnknownField);
-  CHECK(
-      accepted(Api::kResponses, R"({"input":"a","user":"u","text":{"verbosity":"low"}})").ignored ==
-      std::vector<std::string_view>{"user"});
+  using Names = std::vector<std::string_view>;
+  CHECK(accepted(Api::kResponses, R"({"input":"a","user":"u","text":{"verbosity":"low"},
+      "verbosity":"low","reasoning":{"summary":"auto","generate_summary":"auto"},"seed":-1})")
+            .ignored == Names{"text.verbosity", "reasoning.summary", "reasoning.generate_summary",
+                              "user", "verbosity"});
+  CHECK(accepted(Api::kCompletions, R"({"prompt":"a","store":false,"verbosity":"low"})").ignored ==
+        Names{"store", "verbosity"});
+  CHECK(accepted(Api::kMessages, R"({"max_tokens":3,"user":"u","store":false,"verbosity":"low",
+      "seed":-1,"thinking":{"type":"adaptive","display":"summarized"},"messages":[
+       {"role":"user","content":"a"},{"role":"assistant","content":[
+        {"type":"redacted_thinking","data":"x"},
+        {"type":"thinking","thinking":"t","signature":"s"}]},{"role":"user","content":"b"}]})")
+            .ignored == Names{"redacted_thinking", "thinking.signature", "user", "store",
+                              "verbosity", "thinking.display"});
+  CHECK(refusal(Api::kMessages, R"({"max_tokens":3,"seed":7,"messages":[
+      {"role":"user","content":"a"}]})")
+            .field == "seed");
+  CHECK(parse_embeddings(R"({"input":"a","user":"u","safety_identifier":"s","metadata":{},
+      "service_tier":"auto"})")
+            ->ignored == Names{"user", "safety_identifier", "metadata", "service_tier"});
+  CHECK(parse_embeddings(R"({"input":"a","user":7})").error().field == "user");
 }
 
 TEST_CASE("reasoning items are carried by their text, whatever a client wants included") {
