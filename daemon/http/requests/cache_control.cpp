@@ -47,13 +47,18 @@ int64_t take_cache_control(Members& in) {
   return seconds.value_or(0);
 }
 
+void take_kept_prompt(Members& in, Json& request) {
+  if (const int64_t keep_s = take_cache_control(in); keep_s > 0) request["cache_keep_s"] = keep_s;
+}
+
 void take_retention(Members& in, Json& request) {
   const auto retention = in.text("prompt_cache_retention");
   if (!retention || *retention == "in_memory" || *retention == "in-memory") return;
   if (*retention != "24h") {
     return in.invalid("prompt_cache_retention", "want in_memory or 24h");
   }
-  request["cache_keep_s"] = 24 * 3600;
+  constexpr int64_t kDay = 24 * 3600;
+  request["cache_keep_s"] = std::max(kDay, request.value("cache_keep_s", int64_t{0}));
 }
 
 void Kept::add(int64_t for_seconds, size_t up_to) {

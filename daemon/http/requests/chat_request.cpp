@@ -189,7 +189,8 @@ Result<Call> parse_chat(Json& body, const PromptRules& rules) {
     take_format(in, "response_format", *format, true, request);
   }
   take_tools(in, ToolWords::kChat, request, &call.custom_tools);
-  take_retention(in, request);
+  take_kept_prompt(in, request);
+  take_retention(in, request);  // the longer of both
   in.pass("chat_template_kwargs", request, "template_kwargs");
   take_reasoning(in, request);
   take_prediction(in, request);

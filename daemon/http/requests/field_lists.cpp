@@ -10,6 +10,7 @@ constexpr ApiSet kChat = set_of(Api::kChat);
 constexpr ApiSet kResponses = set_of(Api::kResponses);
 constexpr ApiSet kMessages = set_of(Api::kMessages);
 constexpr ApiSet kOpenAi = kCompletions | kChat | kResponses;
+constexpr ApiSet kGuided = kResponses | kMessages;
 constexpr ApiSet kTwo = kCompletions | kChat;
 constexpr ApiSet kAll = kOpenAi | kMessages;
 constexpr ApiSet kOllama = set_of(Api::kOllamaGenerate) | set_of(Api::kOllamaChat);
@@ -62,13 +63,15 @@ constexpr auto kNested = std::to_array<NestedField>({
     {"tool_result.is_error", "templates have no place for it; the content conveys it"},
 });
 
+constexpr std::string_view kPenalty = "/v1/chat/completions has repetition_penalty";
+
 constexpr auto kForeign = std::to_array<ForeignField>({
     {"repeat_penalty", "repetition_penalty", true, kTwo},
     {"repeat_last_n", "penalty_window", true, kTwo},
     {"typ_p", "typical_p", true, kTwo},
     {"stop_token_ids", "stop_ids", true, kTwo},
-    {"num_predict", "max_tokens", true, kTwo},
-    {"n_predict", "max_tokens", true, kTwo},
+    {"num_predict", "max_tokens", true, kTwo | kMessages},
+    {"n_predict", "max_tokens", true, kTwo | kMessages},
     {"thinking_budget", "reasoning_budget", true, kAll},
     {"thinking_token_budget", "reasoning_budget", true, kAll},
     {"guided_json", "json_schema", true, kTwo},
@@ -77,8 +80,15 @@ constexpr auto kForeign = std::to_array<ForeignField>({
     {"guided_decoding_backend", "there is one; leave it out", false, kTwo},
     {"max_completion_tokens", "use max_tokens", false, kCompletions | kMessages},
     {"max_tokens", "use max_output_tokens", false, kResponses},
+    {"max_completion_tokens", "use max_output_tokens", false, kResponses},
+    {"num_predict", "use max_output_tokens", false, kResponses},
+    {"n_predict", "use max_output_tokens", false, kResponses},
+    {"repeat_penalty", kPenalty, false, kGuided},
+    {"repetition_penalty", kPenalty, false, kGuided},
     {"max_output_tokens", "use max_tokens", false, kTwo | kMessages},
     {"stop", "use stop_sequences", false, kMessages},
+    {"stop", "/v1/chat/completions has stop", false, kResponses},
+    {"stop_sequences", "/v1/chat/completions has stop", false, kResponses},
     {"stop_sequences", "use stop", false, kTwo},
     {"prompt", "use messages", false, kChat | kMessages},
     {"prompt", "use input", false, kResponses},
@@ -88,6 +98,16 @@ constexpr auto kForeign = std::to_array<ForeignField>({
     {"system", "use a message with the role system", false, kChat},
     {"system", "use instructions", false, kResponses},
     {"response_format", "use text.format", false, kResponses},
+    {"json_schema", "use text.format", false, kResponses},
+    {"guided_json", "use text.format", false, kResponses},
+    {"structured_outputs", "use text.format", false, kResponses},
+    {"response_format", "use output_config.format", false, kMessages},
+    {"json_schema", "use output_config.format", false, kMessages},
+    {"guided_json", "use output_config.format", false, kMessages},
+    {"structured_outputs", "use output_config.format", false, kMessages},
+    {"think", "use reasoning_effort or enable_thinking", false, kChat},
+    {"think", "use reasoning", false, kResponses},
+    {"think", "use thinking", false, kMessages},
     {"format", "use response_format", false, kChat},
     {"functions", "use tools", false, kChat},
     {"function_call", "use tool_choice", false, kChat},
@@ -99,7 +119,12 @@ constexpr auto kForeign = std::to_array<ForeignField>({
     {"samplers", "the order is temperature, top_k, top_p, min_p, typical_p", false, kTwo},
     {"n_probs", "use logprobs", false, kTwo},
     {"max_tokens", "use options.num_predict", false, kOllama},
+    {"num_predict", "use options.num_predict", false, kOllama},
     {"temperature", "use options.temperature", false, kOllama},
+    {"top_p", "use options.top_p", false, kOllama},
+    {"top_k", "use options.top_k", false, kOllama},
+    {"seed", "use options.seed", false, kOllama},
+    {"stop", "use options.stop", false, kOllama},
     {"response_format", "use format", false, kOllama},
     {"reasoning_effort", "use think", false, kOllama},
     {"messages", "use /api/chat", false, set_of(Api::kOllamaGenerate)},

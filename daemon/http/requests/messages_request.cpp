@@ -191,7 +191,7 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
   take_stop(in, "stop_sequences", request);
   call.stream = in.flag("stream", false);
   take_tools(in, ToolWords::kMessages, request, nullptr);
-  if (const int64_t keep_s = take_cache_control(in); keep_s > 0) request["cache_keep_s"] = keep_s;
+  take_kept_prompt(in, request);
   take_output_config(in, request);
   take_context_management(in);
   in.only("mcp_servers", {Json::array()});

@@ -46,7 +46,11 @@ void take_options(Members& in, Json& request) {
   for (const std::string_view name : kLoading) {
     if (inner.take(name) != nullptr) inner.ignore("options.*");
   }
-  inner.only("mirostat", {Json(0)});
+  if (const Json* mirostat = inner.take("mirostat"); mirostat != nullptr && *mirostat != 0) {
+    inner.unsupported("mirostat", "only 0 is supported; use top_p or min_p");
+  }
+  inner.renamed("max_tokens", "options.num_predict");
+  inner.renamed("repetition_penalty", "options.repeat_penalty");
   for (const char* name : {"mirostat_tau", "mirostat_eta"}) inner.take(name);  // unused at 0
   inner.only("tfs_z", {Json(1)});
   inner.only("penalize_newline", {Json(true)});

@@ -144,6 +144,9 @@ void take_guides(Members& in, Json& request) {
   if (inner.take("structural_tag") != nullptr) {
     inner.unsupported("structural_tag", "is not supported; use json, grammar, regex or choice");
   }
+  for (const char* name : {"disable_fallback", "disable_any_whitespace"}) {
+    inner.only(name, {Json(false)});
+  }
   inner.check_unknown();
   in.join(inner);
 }

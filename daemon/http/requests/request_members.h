@@ -59,6 +59,11 @@ class Members {
   void unsupported(std::string_view name, std::string_view what = "is not supported") {
     fail(Error::unsupported, name, what);
   }
+  /// A parameter that has the name `ours` here is refused if it is present.
+  void renamed(std::string_view name, std::string_view ours) {
+    if (take(name) == nullptr) return;
+    fail(Error::unknown_field, name, fmt::format("is not a parameter of this API; use {}", ours));
+  }
   void wrong(std::string_view name, const Json& met, std::string_view want) {
     invalid(name, fmt::format("met {}, want {}", describe(met), want));
   }
@@ -173,6 +178,8 @@ struct Kept {
 /// The seconds for which a `cache_control` asks to keep the prompt up to here. 0: absent or
 /// invalid.
 int64_t take_cache_control(Members& in);
+/// A `cache_control` of the whole request.
+void take_kept_prompt(Members& in, Json& request);
 /// How long the OpenAI APIs ask to keep a prompt.
 void take_retention(Members& in, Json& request);
 

@@ -136,14 +136,15 @@ Json take_tool(Members& in, Json& tool, size_t index, ToolWords words, bool* rel
     } else {
       Members members(*inner, path + ".function.");
       function = take_function(members, "parameters", relaxed);
+      kept.add(take_cache_control(members), 0);
       members.check_unknown();
       in.join(members);
     }
   } else {
     function =
         take_function(from, words == ToolWords::kMessages ? "input_schema" : "parameters", relaxed);
-    kept.add(take_cache_control(from), 0);
   }
+  kept.add(take_cache_control(from), 0);
   if (words == ToolWords::kMessages) take_anthropic_members(from);
   from.check_unknown();
   in.join(from);

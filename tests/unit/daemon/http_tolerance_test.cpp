@@ -192,8 +192,78 @@ TEST_CASE("parameters of other servers are read as ours, or refused with our nam
     CHECK(error.field == theirs);
     CHECK(error.message.find(ours) != std::string::npos);
   }
-  CHECK(refusal(Api::kResponses, R"({"input":"a","max_tokens":5})")
-            .message.find("max_output_tokens") != std::string::npos);
+}
+
+TEST_CASE("each API refuses the names of other servers with its own") {
+  const std::string one = R"("messages":[{"role":"user","content":"a"}],)";
+  struct Refused {
+    Api api;
+    std::string theirs, ours;
+  };
+  const Refused refused[] = {
+      {Api::kResponses, "max_tokens", "max_output_tokens"},
+      {Api::kResponses, "max_completion_tokens", "max_output_tokens"},
+      {Api::kResponses, "num_predict", "max_output_tokens"},
+      {Api::kResponses, "stop", "/v1/chat/completions has stop"},
+      {Api::kResponses, "repeat_penalty", "repetition_penalty"},
+      {Api::kResponses, "guided_json", "text.format"},
+      {Api::kResponses, "structured_outputs", "text.format"},
+      {Api::kResponses, "json_schema", "text.format"},
+      {Api::kResponses, "think", "use reasoning"},
+      {Api::kMessages, "repeat_penalty", "repetition_penalty"},
+      {Api::kMessages, "guided_json", "output_config.format"},
+      {Api::kMessages, "structured_outputs", "output_config.format"},
+      {Api::kMessages, "json_schema", "output_config.format"},
+      {Api::kMessages, "response_format", "output_config.format"},
+      {Api::kMessages, "think", "use thinking"},
+      {Api::kChat, "think", "reasoning_effort"},
+      {Api::kOllamaChat, "num_predict", "options.num_predict"},
+      {Api::kOllamaChat, "seed", "options.seed"},
+      {Api::kOllamaChat, "stop", "options.stop"},
+  };
+  for (const Refused& each : refused) {
+    const std::string begin = each.api == Api::kResponses    ? R"({"input":"a",)"
+                              : each.api == Api::kMessages   ? R"({"max_tokens":9,)" + one
+                              : each.api == Api::kOllamaChat ? R"({"model":"m",)" + one
+                                                             : "{" + one;
+    const Error error = refusal(each.api, begin + "\"" + each.theirs + "\":1}");
+    CAPTURE(error.message);
+    CHECK(error.field == each.theirs);
+    CHECK(error.message.find(each.ours) != std::string::npos);
+  }
+  CHECK(accepted(Api::kMessages, "{" + one + R"("num_predict":9})").request.max_tokens == 9);
+  CHECK(accepted(Api::kChat, chat(R"("structured_outputs":{"regex":"a+","disable_fallback":false,
+      "disable_any_whitespace":false})"))
+            .request.regex == "a+");
+  CHECK(refusal(Api::kChat, chat(R"("structured_outputs":{"disable_fallback":true})")).field ==
+        "structured_outputs.disable_fallback");
+  const std::pair<const char*, const char*> options[] = {{"max_tokens", "options.num_predict"},
+                                                         {"repetition_penalty", "repeat_penalty"},
+                                                         {"mirostat", "use top_p or min_p"}};
+  for (const auto& [theirs, ours] : options) {
+    const Error error = refusal(Api::kOllamaChat,
+                                R"({"model":"m",)" + one + R"("options":{")" + theirs + R"(":1}})");
+    CHECK(error.field == "options." + std::string(theirs));
+    CHECK(error.message.find(ours) != std::string::npos);
+  }
+}
+
+TEST_CASE("a cache_control of chat completions may stand in tools and in the request") {
+  const Call call = accepted(Api::kChat, chat(R"("cache_control":{"type":"ephemeral"},"tools":[
+      {"type":"function","function":{"name":"f"},"cache_control":{"type":"ephemeral","ttl":"1h"}},
+      {"type":"function","function":{"name":"g","cache_control":{"type":"ephemeral"}}},
+      {"type":"function","function":{"name":"h"}}])"));
+  const Json tools = Json::parse(call.request.tools.text);
+  CHECK(tools[0]["cache_keep_s"] == 3600);
+  CHECK(tools[1]["cache_keep_s"] == 300);
+  CHECK_FALSE(tools[1]["function"].contains("cache_control"));
+  CHECK_FALSE(tools[2].contains("cache_keep_s"));
+  CHECK(call.request.cache_keep_s == 300);
+  CHECK(accepted(Api::kChat, chat(R"("cache_control":{"type":"ephemeral"},
+      "prompt_cache_retention":"24h")"))
+            .request.cache_keep_s == 86'400);
+  CHECK(refusal(Api::kChat, chat(R"("cache_control":{"type":"lasting"})")).field ==
+        "cache_control.type");
 }
 
 TEST_CASE("-1 is absent where other servers have it so") {
