@@ -131,8 +131,10 @@ struct BatchLine {
   std::string custom_id;
   std::string body;  ///< JSON object, without a stream
 };
-/// One line of an input file. An error gives the reason.
-Result<BatchLine> parse_batch_line(std::string_view line, std::string_view endpoint);
+/// One line of an input file. An error gives the reason; `custom_id`, if it is not null, is then
+/// set if the line has one.
+Result<BatchLine> parse_batch_line(std::string_view line, std::string_view endpoint,
+                                   std::string* custom_id = nullptr);
 
 /// What has become of a line.
 struct LineResult {

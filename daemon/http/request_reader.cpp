@@ -67,6 +67,7 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
     }
     if (beast::iequals(name_text, "x-api-key")) request.api_keys.push_back(text);
     if (beast::iequals(name_text, "sec-fetch-site")) request.fetch_site = text;
+    if (beast::iequals(name_text, "anthropic-version")) request.anthropic = true;
   }
   void on_header_impl(error_code&) override {
     request.keep_alive = keep_alive();

@@ -27,6 +27,7 @@ struct HttpRequest {
   std::vector<std::string> expectations;
   std::vector<std::string> codings;  ///< transfer-encoding
   std::string content_encoding;
+  bool anthropic = false;     ///< anthropic-version: a client of Anthropic's API
   std::string fetch_site;     ///< sec-fetch-site: browsers state the relation to the page's origin
   bool fetch_method = false;  ///< access-control-request-method: a preflight
   std::string body;

@@ -147,12 +147,15 @@ std::string meant_path(std::string_view path) {
 }
 
 /// The first parameter of an address that means nothing here; empty: none. `beta` selects shapes
-/// that Anthropic's API has anyway, a list of models has one page, and there is one version.
+/// that Anthropic's API has anyway, a list of models has one page whatever it begins with, and
+/// there is one version.
 std::string_view unknown_parameter(std::string_view query) {
   while (!query.empty()) {
     const std::string_view one = query.substr(0, query.find('&'));
     const std::string_view name = one.substr(0, one.find('='));
-    if (!name.empty() && name != "beta" && name != "limit" && name != "api-version") return name;
+    constexpr std::array<std::string_view, 5> kKnown = {"beta", "limit", "api-version", "after_id",
+                                                        "before_id"};
+    if (!name.empty() && std::ranges::find(kKnown, name) == kKnown.end()) return name;
     query.remove_prefix(std::min(one.size() + 1, query.size()));
   }
   return {};
@@ -298,6 +301,13 @@ std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
   return std::nullopt;
 }
 
+/// The paths of models are the same in two APIs, which their clients tell apart by a field.
+Api api_of_head(const HttpRequest& head, std::string_view target) {
+  const std::string path = meant_path(target.substr(0, target.find('?')));
+  const bool models = path == "/v1/models" || path.starts_with(kModelPrefix);
+  return models && head.anthropic ? Api::kMessages : api_of(target);
+}
+
 }  // namespace
 
 Api api_of(std::string_view target) {
@@ -307,11 +317,11 @@ Api api_of(std::string_view target) {
 }
 
 std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route* out) {
-  out->api = api_of(head.target);
+  out->api = api_of_head(head, head.target);
   if (auto refusal = check_form(head)) return refusal;
   const std::optional<Target> target = parse_target(head);
   if (!target) return Refusal{400, "want a path, or an address with http"};
-  out->api = api_of(target->path);
+  out->api = api_of_head(head, target->path);
   // Answered like GET, without the body.
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   if (!rules.hosts.allows(target->host)) {
@@ -334,7 +344,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
       continue;
     }
     out->action = known.action;
-    out->api = known.api;
+    if (known.action != Action::kModels) out->api = known.api;
     // Health needs no key: monitoring asks for it, and it only reports that the daemon is alive.
     if (known.action != Action::kHealth) {
       if (auto refusal = check_key(rules, head, known.scope)) return refusal;

@@ -41,7 +41,8 @@ std::string openai_code(int status, const Error& error) {
   if (code == ErrorCode::kNotFound && error.field == "previous_response_id") {
     return "previous_response_not_found";
   }
-  if (code == ErrorCode::kNotFound && error.field.ends_with("_id")) return "not_found";
+  const bool names_id = error.field == "id" || error.field.ends_with("_id");
+  if (code == ErrorCode::kNotFound && names_id) return "not_found";
   if (code == ErrorCode::kContextOverflow) return "context_length_exceeded";
   if (status == 404) return code == ErrorCode::kNotFound ? "model_not_found" : "not_found";
   if (code == ErrorCode::kBusy) return "rate_limit_exceeded";

@@ -45,7 +45,8 @@ Result<CreateBatch> parse_create_batch(std::string body) {
   return batch;
 }
 
-Result<BatchLine> parse_batch_line(std::string_view line, std::string_view endpoint) {
+Result<BatchLine> parse_batch_line(std::string_view line, std::string_view endpoint,
+                                   std::string* custom_id) {
   auto parsed = ipc::parse_json_object(line, kBodyLimits);
   if (!parsed) return parsed.take_error();
   ipc::LargeJson object(std::move(parsed).value());
@@ -56,6 +57,7 @@ Result<BatchLine> parse_batch_line(std::string_view line, std::string_view endpo
   if (out.custom_id.size() > kMaxCustomIdBytes) {
     in.too_large("custom_id", fmt::format("has more than {} bytes", kMaxCustomIdBytes));
   }
+  if (custom_id != nullptr && !in.failed()) *custom_id = out.custom_id;
   if (in.text("method").value_or("POST") != "POST") in.unsupported("method", "want POST");
   if (const auto url = in.text("url"); url != endpoint) {
     in.invalid("url", fmt::format("want {}, as in the batch's endpoint", endpoint));

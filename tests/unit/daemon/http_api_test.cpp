@@ -453,6 +453,8 @@ TEST_CASE("errors in each API's own shape") {
   CHECK(openai["error"]["code"] == "context_length_exceeded");
   CHECK(openai["error"]["type"] == "invalid_request_error");
   CHECK(openai["error"]["param"] == "max_tokens");
+  CHECK(Json::parse(error_body(Api::kCompletions, 404,
+                               Error::not_found("none", "id")))["error"]["code"] == "not_found");
   const Json anthropic = Json::parse(error_body(Api::kMessages, 529, error));
   CHECK(anthropic["type"] == "error");
   CHECK(anthropic["error"]["type"] == "overloaded_error");

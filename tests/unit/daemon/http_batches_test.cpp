@@ -119,9 +119,13 @@ TEST_CASE("a line of a batch is one request to the batch's endpoint") {
   };
   for (const Case& each : cases) {
     CAPTURE(each.text);
-    const Result<BatchLine> met = parse_batch_line(each.text, chat);
+    std::string custom_id;
+    const Result<BatchLine> met = parse_batch_line(each.text, chat, &custom_id);
     REQUIRE_FALSE(met.ok());
     CHECK(met.error().field == each.field);
+    const bool has_one =
+        std::string_view(each.text).find(R"("custom_id":"a")") != std::string::npos;
+    CHECK(custom_id == (has_one ? "a" : ""));
   }
 }
 

@@ -27,7 +27,8 @@ Outcome outcome_of(std::string_view bytes, size_t step) {
 TEST_CASE("a request is read, however its bytes are split") {
   const std::string text =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\r\n"
-      "authorization: Bearer k\r\nX-API-Key: k2\r\nContent-Type: application/json\r\n"
+      "authorization: Bearer k\r\nAnthropic-Version: 1\r\nX-API-Key: k2\r\nContent-Type: "
+      "application/json\r\n"
       "Content-Length: 5\r\n\r\n{\"a\"}GET";
   for (const size_t step : {size_t{1}, size_t{7}, text.size()}) {
     const Outcome out = outcome_of(text, step);
@@ -38,6 +39,7 @@ TEST_CASE("a request is read, however its bytes are split") {
     CHECK(out.request.origins == std::vector<std::string>{"http://a"});
     CHECK(out.request.authorizations == std::vector<std::string>{"Bearer k"});
     CHECK(out.request.api_keys == std::vector<std::string>{"k2"});
+    CHECK(out.request.anthropic);
     CHECK(out.request.body == "{\"a\"}");
     CHECK(out.request.keep_alive);
     CHECK(out.request.may_chunk);

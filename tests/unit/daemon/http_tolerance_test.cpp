@@ -563,10 +563,27 @@ TEST_CASE("paths as clients write them") {
   CHECK(found("POST", "/v1/requests//end_reasoning").starts_with("404"));
   CHECK(found("POST", "/v1/requests/a").starts_with("404"));
   CHECK(found("GET", "/v1/health") == "other");
+  CHECK(found("GET", "/v1/models?after_id=x&before_id=y&limit=1") == "models");
   CHECK(found("GET", "/v1/models?beta=true&x=1").starts_with("400 the parameter 'x'"));
   CHECK(found("GET", "/v1").find("/v1/chat/completions") != std::string::npos);
   CHECK(found("POST", "/api/pull").starts_with("501 /api/pull"));
   CHECK(api_of("/messages") == Api::kMessages);
+  const auto api_with = [&rules](std::string target, bool anthropic) {
+    HttpRequest head;
+    head.method = "GET";
+    head.target = std::move(target);
+    head.hosts = {"localhost"};
+    head.anthropic = anthropic;
+    Route out;
+    route(rules, head, &out);
+    return out.api;
+  };
+  for (const char* target : {"/v1/models", "/models/nope", "/v1/models?x=1"}) {
+    CAPTURE(target);
+    CHECK(api_with(target, true) == Api::kMessages);
+    CHECK(api_with(target, false) == Api::kCompletions);
+  }
+  CHECK(api_with("/v1/files", true) == Api::kCompletions);
 }
 
 }  // namespace
