@@ -125,15 +125,8 @@ void HttpFront::submit(const http::Exchanger& from, const std::string& id,
   dispatcher_.submit(caller, id, std::move(request), bytes);
 }
 
-// An answer's id has a prefix of its API; the broker's has its own.
 Result<void> HttpFront::end_reasoning(uint32_t uid, const std::string& id) {
-  std::string_view own = id;
-  for (const std::string_view prefix : {"cmpl-", "chatcmpl-", "resp_", "msg_"}) {
-    if (own.starts_with(prefix)) own.remove_prefix(prefix.size());
-  }
-  const Caller caller{.peer = {}, .uid = uid, .is_admin = false};
-  const Result<void> ended = dispatcher_.end_reasoning(caller, "http-" + std::string(own));
-  return ended ? ended : dispatcher_.end_reasoning(caller, id);
+  return dispatcher_.end_reasoning({.peer = {}, .uid = uid, .is_admin = false}, id);
 }
 
 void HttpFront::gone(const http::Exchanger& from) {

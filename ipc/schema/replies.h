@@ -65,8 +65,8 @@ struct ModelEntry {
   std::optional<SamplingDefaults> sampling{};
   std::optional<ExpertUse> experts{};  ///< of a mixture; known once it has been resident
   bool chat_template = false;          ///< its file has one; known with the file's other facts
-  /// text, tools (its template has a form of calls that is known), reasoning (its template marks
-  /// it), vectors; known with the file's other facts.
+  /// text, tools (its template has a form of calls that is known, or the configuration adds one),
+  /// reasoning (its template marks it), vectors; known with the file's other facts.
   std::vector<std::string> abilities{};
   std::optional<GpuSnapshot> gpu{};  ///< if it is resident on a GPU that reports its state
   bool operator==(const ModelEntry&) const = default;

@@ -205,12 +205,12 @@ Result<std::string> BatchStore::check_lines(Database& db, BatchRow* row, std::st
     if (++total > kMaxLines) {
       return fmt::format("the input file has more than {} requests", kMaxLines);
     }
-    Result<http::BatchLine> request = http::parse_batch_line(line, row->batch.endpoint);
     http::LineResult result{.error_code = "invalid_request"};
+    const Result<http::BatchLine> request =
+        http::parse_batch_line(line, row->batch.endpoint, &result.custom_id);
     if (!request) {
       result.error = fmt::format("line {}: {}", number + 1, request.error().message);
     } else if (!seen.insert(request->custom_id).second) {
-      result.custom_id = request->custom_id;
       result.error = fmt::format("line {}: custom_id: an earlier line has it", number + 1);
     } else {
       continue;

@@ -68,7 +68,7 @@ void Reports::add_file_facts(const ModelFile& file, ipc::ModelEntry* entry) cons
                                           : facts->context_length);
   entry->sampling = ipc::with(ipc::with({}, config_.sampling.of(file.name)), facts->sampling);
   entry->chat_template = facts->chat_template;
-  entry->abilities = facts->abilities;
+  entry->abilities = abilities_of(*facts, config_.worker_of(file.name).tool_form);
 }
 
 ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {

@@ -23,6 +23,15 @@ const std::string& model_of(const ipc::ComputeRequest& request) {
   return std::visit([](const auto& each) -> const std::string& { return each.model; }, request);
 }
 
+/// The id of a request that came over HTTP, of its answer's id, which has a prefix of its API, or
+/// of the answer's x-request-id.
+std::string id_over_http(std::string_view id) {
+  for (const std::string_view prefix : {"cmpl-", "chatcmpl-", "resp_", "msg_"}) {
+    if (id.starts_with(prefix)) return fmt::format("http-{}", id.substr(prefix.size()));
+  }
+  return fmt::format("http-{}", id);
+}
+
 // An event of a worker that the broker must read; nothing if it is not a valid T.
 template <class T>
 std::optional<T> read_event(uint64_t number, std::string_view json) {
@@ -181,9 +190,11 @@ void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, std::string json
 
 // Requests of other owners are reported as not found, so that their ids stay private.
 Result<LiveRequest*> Dispatcher::live_of(const Caller& caller, const std::string& id) {
-  LiveRequest* target = table_.find(caller.uid, id);
-  if (target == nullptr && caller.is_admin) target = table_.find_any_owner(id);
-  if (target != nullptr) return target;
+  for (const std::string& each : {id, id_over_http(id)}) {
+    LiveRequest* target = table_.find(caller.uid, each);
+    if (target == nullptr && caller.is_admin) target = table_.find_any_owner(each);
+    if (target != nullptr) return target;
+  }
   return Error::not_found("you have no live request of that id", "id");
 }
 

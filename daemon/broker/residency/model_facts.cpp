@@ -57,6 +57,16 @@ void ModelFacts::start_next() {
   if (!started.ok()) log_debug("describe", "error=\"{}\"", started.error().message);
 }
 
+std::vector<std::string> abilities_of(const ipc::FileFacts& facts, std::string_view tool_form) {
+  std::vector<std::string> out = facts.abilities;
+  const auto text = std::ranges::find(out, "text");
+  const bool has_tools = std::ranges::find(out, "tools") != out.end();
+  if (tool_form == "hermes" && facts.chat_template && text != out.end() && !has_tools) {
+    out.insert(text + 1, "tools");
+  }
+  return out;
+}
+
 std::optional<ipc::FileFacts> parse_description(std::string_view output) {
   while (output.ends_with('\n')) output.remove_suffix(1);
   Result<ipc::FileFacts> facts =

@@ -10,6 +10,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "daemon/broker/process/program_runs.h"
 #include "daemon/broker/residency/model_directory.h"
@@ -41,6 +43,8 @@ class ModelFacts {
   ProgramRuns runs_;
 };
 
+/// What a model can do. The worker's `tool_form` hermes adds tools to any chat template.
+std::vector<std::string> abilities_of(const ipc::FileFacts& facts, std::string_view tool_form);
 /// Parses the last line of the output of `describe`, which may follow log lines.
 std::optional<ipc::FileFacts> parse_description(std::string_view output);
 

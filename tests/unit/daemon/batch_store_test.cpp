@@ -242,16 +242,18 @@ TEST_CASE("a line that is wrong fails, and the others do not") {
   Rig rig;
   rig.open();
   const std::string id =
-      rig.create(1, rig.upload(1, line_of("a") + "{\n" + line_of("a") + line_of("b") + "[]\n"));
+      rig.create(1, rig.upload(1, line_of("a") + "{\n" + line_of("a") + line_of("b") + "[]\n" +
+                                      R"({"custom_id":"c","url":"/v1/nope","body":{}})"));
   const int64_t seq = rig.only_live().seq;
   REQUIRE(*rig.store->begin(seq) == "in_progress");
   rig.answer(seq);
   REQUIRE(rig.store->end(seq, "completed").ok());
   const Json batch = rig.shown(1, id);
-  CHECK(batch["request_counts"] == Json({{"total", 5}, {"completed", 2}, {"failed", 3}}));
+  CHECK(batch["request_counts"] == Json({{"total", 6}, {"completed", 2}, {"failed", 4}}));
   CHECK(rig.results(1, batch["output_file_id"]).size() == 2);
   const std::string errors = rig.content(1, batch["error_file_id"]);
-  for (const char* part : {"line 2: ", "line 3: custom_id: an earlier line has it", "line 5: "}) {
+  for (const char* part : {"line 2: ", "line 3: custom_id: an earlier line has it",
+                           "line 5: ", R"("custom_id":"c")"}) {
     CHECK_MESSAGE(errors.find(part) != std::string::npos, errors);
   }
 }

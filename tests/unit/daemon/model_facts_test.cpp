@@ -81,6 +81,22 @@ TEST_CASE("a file whose description fails has no facts and is not tried again") 
   }
 }
 
+TEST_CASE("a chat model has tools if its template or the configuration has a form of them") {
+  using Names = std::vector<std::string>;
+  ipc::FileFacts facts;
+  facts.chat_template = true;
+  facts.abilities = {"text", "reasoning"};
+  CHECK(abilities_of(facts, "template") == facts.abilities);
+  CHECK(abilities_of(facts, "hermes") == Names{"text", "tools", "reasoning"});
+  facts.chat_template = false;
+  CHECK(abilities_of(facts, "hermes") == facts.abilities);
+  facts.chat_template = true;
+  facts.abilities = {"text", "tools"};
+  CHECK(abilities_of(facts, "hermes") == facts.abilities);
+  facts.abilities = {"vectors"};
+  CHECK(abilities_of(facts, "hermes") == facts.abilities);
+}
+
 TEST_CASE("without a program there are no facts") {
   boost::asio::io_context io;
   ModelFacts facts(io, "/nonexistent/program");

@@ -122,6 +122,22 @@ TEST_CASE("that reasoning is to end is known to every worker that has the reques
   CHECK_FALSE(sim.dispatcher.end_reasoning(BrokerSim::user(1000), "late").ok());
 }
 
+TEST_CASE("a request over HTTP is found by the id of its answer and by x-request-id") {
+  BrokerSim sim({{"m", {}}}, settings());
+  const Caller user = BrokerSim::user(1000);
+  sim.generate(user, "http-i-1", "m", 400, 1);
+  for (const char* id : {"http-i-1", "i-1", "chatcmpl-i-1", "msg_i-1"}) {
+    CHECK_MESSAGE(sim.dispatcher.end_reasoning(user, id).ok(), id);
+    CHECK_FALSE_MESSAGE(sim.dispatcher.end_reasoning(BrokerSim::user(1001), id).ok(), id);
+  }
+  CHECK_FALSE(sim.dispatcher.end_reasoning(user, "i-2").ok());
+  sim.dispatcher.cancel(user, "c", {.id = "i-1"});
+  const auto* reply = sim.answer(user.peer, "c").as<ipc::CancelReply>();
+  REQUIRE(reply != nullptr);
+  CHECK(reply->id == "i-1");
+  CHECK(sim.dispatcher.requests().size() == 0);
+}
+
 TEST_CASE("a text does not continue after its model's file was changed") {
   BrokerSim sim({{"m", {}}}, settings());
   sim.fingerprints["m"] = "one";
