@@ -237,11 +237,11 @@ TEST_CASE("load, unload and the states between, as the command line shows them")
   CHECK(one.memory_bytes > one.weight_bytes + one.kv_backed_bytes);
 }
 
-/// Some thousand tokens that nothing else begins with.
+/// Some hundred tokens that nothing else begins with.
 std::string long_prompt(uint32_t seed) {
   std::mt19937 random(seed);
   std::string out;
-  for (int i = 0; i < 6000; ++i) out += static_cast<char>('a' + random() % 26);
+  for (int i = 0; i < 2000; ++i) out += static_cast<char>('a' + random() % 26);
   return out;
 }
 
@@ -255,13 +255,13 @@ ipc::ModelEntry entry_of(ipc::Client& client, const std::string& model) {
 
 TEST_CASE("a third model makes an idle pool shrink before anything is unloaded") {
   constexpr uint64_t kMiB = 1 << 20;
-  constexpr uint64_t kFull = 50 * kMiB;  // with the floors of two others more than the budget
+  constexpr uint64_t kFull = 22 * kMiB;  // with the floors of two others more than the budget
   Sandbox sandbox;
   write_tiny_model(with_models(sandbox).models() / "three.gguf", 3);
-  // Each reserves 64 MiB for KV, so not even two would fit if that counted.
+  // Each reserves 40 MiB for KV, so not even two would fit if that counted.
   const Daemon daemon(sandbox,
-                      {"worker.kv_type=f32", "worker.kv_bytes=67108864", "worker.max_seqs=4",
-                       "residency.memory_bytes=83886080"},
+                      {"worker.kv_type=f32", "worker.kv_bytes=41943040", "worker.max_seqs=4",
+                       "residency.memory_bytes=58720256"},
                       Company::kAlone);
   ipc::Client client = daemon.connect();
   const auto ask = [&](const std::string& model, uint32_t seed) {
@@ -287,7 +287,7 @@ TEST_CASE("a third model makes an idle pool shrink before anything is unloaded")
     CAPTURE(model);
     const ipc::ModelEntry entry = entry_of(client, model);
     CHECK(entry.state == "resident");
-    CHECK(entry.kv_bytes == 64 * kMiB);
+    CHECK(entry.kv_bytes == 40 * kMiB);
   }
   CHECK(entry_of(client, "one").worker_pid == worker);
   CHECK(entry_of(client, "one").kv_backed_bytes < kFull);
