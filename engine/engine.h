@@ -4,9 +4,9 @@
 // Owned and run by one thread. Other threads reach it only through the two mailboxes. One iteration
 // of `step()`: drain the inbox -> the speculator drafts tokens -> the scheduler plans a batch ->
 // model_runner fills the index buffers -> the model calls ops -> the sampler picks or verifies
-// tokens -> events go to the outbox. It does no I/O and takes no lock outside the
-// mailboxes; after create() it takes no device memory but that of KV pools (KvBound). The store of
-// the KV cache runs on another thread, reached through two more mailboxes (engine/tiers/).
+// tokens -> events go to the outbox. It does no I/O and takes no lock outside the mailboxes; after
+// create() it takes no device memory but that of KV pools (KvBound). The store of the KV cache runs
+// on another thread, reached through two more mailboxes (engine/tiers/).
 
 #include <cstdint>
 #include <memory>

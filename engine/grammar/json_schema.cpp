@@ -25,16 +25,12 @@ void drop_nulls(const Value& schema) {
     for (const Value& item : schema.list().items) drop_nulls(item);
   }
   if (!schema.is_dict()) return;
-  std::vector<Value> absent;
+  schema.dict().erase_if([](const Dict::Entry& entry) {
+    return entry.second.kind() == Kind::kNone && !among(kValues, entry.first.text());
+  });
   for (const auto& [key, value] : schema.dict().entries()) {
-    if (among(kValues, key.text())) continue;
-    if (value.kind() == Kind::kNone) {
-      absent.push_back(key);
-    } else {
-      drop_nulls(value);
-    }
+    if (!among(kValues, key.text())) drop_nulls(value);
   }
-  for (const Value& key : absent) schema.dict().erase(key);
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ class SchemaReader {
     return Error::unsupported("json_schema: " + what + " is not supported", "json_schema");
   }
 
+  /// The source as a value, without the members that are null.
   Result<Value> parsed(std::string_view text);
 
   /// Leaves a keyword out and records it, or refuses it.

@@ -100,8 +100,7 @@ void BlockPool::set_backed(int32_t extent, bool backed) {
                e.held);
   e.backed = backed;
   num_backed_ += backed ? 1 : -1;
-  const int32_t first = extent * extent_blocks_;
-  const int32_t end = std::min(num_blocks(), first + extent_blocks_);
+  const auto [first, end] = blocks_of(extent);
   if (backed) {
     for (int32_t block = first; block < end; ++block) {
       ready_.push_back(block);
@@ -109,7 +108,7 @@ void BlockPool::set_backed(int32_t extent, bool backed) {
     }
     return;
   }
-  std::erase_if(ready_, [&](int32_t block) { return block >= first && block < end; });
+  std::erase_if(ready_, [this, extent](int32_t block) { return block / extent_blocks_ == extent; });
   std::ranges::make_heap(ready_, std::greater{});
 }
 

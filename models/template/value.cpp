@@ -58,23 +58,23 @@ void Dict::set(const Value& key, const Value& value) {
   entries_.emplace_back(key, value);
   if (!index_.empty()) {
     index_.emplace(key_of(key), entries_.size() - 1);
-  } else if (entries_.size() >= kIndexed) {
-    for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(key_of(entries_[i].first), i);
+  } else {
+    make_index();
   }
 }
 
+void Dict::make_index() {
+  index_.clear();
+  if (entries_.size() < kIndexed) return;
+  for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(key_of(entries_[i].first), i);
+}
+
 bool Dict::erase(const Value& key) {
-  const Key wanted = key_of(key);
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (key_of(entries_[i].first) != wanted) continue;
-    entries_.erase(entries_.begin() + i);
-    index_.clear();
-    if (entries_.size() >= kIndexed) {
-      for (size_t k = 0; k < entries_.size(); ++k) index_.emplace(key_of(entries_[k].first), k);
-    }
-    return true;
-  }
-  return false;
+  const size_t at = locate(key);
+  if (at == entries_.size()) return false;
+  entries_.erase(entries_.begin() + at);
+  make_index();
+  return true;
 }
 
 std::string_view type_name(const Value& value) {

@@ -136,6 +136,11 @@ class Dict {
   void set(const Value& key, const Value& value);
   void set(std::string_view key, const Value& value) { set(Value::of(key), value); }
   bool erase(const Value& key);
+  /// Erases the entries for which `gone` is true.
+  template <typename Gone>
+  void erase_if(const Gone& gone) {
+    if (std::erase_if(entries_, gone) > 0) make_index();
+  }
 
  private:
   struct Key {
@@ -151,6 +156,7 @@ class Dict {
   };
   static Key key_of(const Value& value);
   size_t locate(const Value& key) const;  ///< size() if absent
+  void make_index();
 
   std::vector<Entry> entries_;
   std::unordered_map<Key, size_t, KeyHash> index_;  ///< filled only if there are many entries

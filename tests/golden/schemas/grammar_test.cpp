@@ -360,6 +360,9 @@ TEST_CASE("hostile sources end soon") {
   }
   wide += R"("z":{"type":"null"}}})";
   const auto met = compile_json_schema(wide);
+  std::string nulls = R"({"type":"null")";
+  for (int i = 0; i < 5000; ++i) nulls += ",\"k" + std::to_string(i) + "\":null";
+  CHECK(compile_json_schema(nulls + "}").ok());
   if (!met.ok()) CHECK(met.error().code == ErrorCode::kTooLarge);
   CHECK_FALSE(compile_gbnf("root ::= ((((\"a\"{9999}){9999}){9999}){9999})").ok());
   CHECK_FALSE(compile_json_schema(R"({"type":"string","pattern":"^((a{999}){999}){999}$"})").ok());
