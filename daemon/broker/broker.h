@@ -28,6 +28,7 @@
 #include "daemon/broker/requests/recorders.h"
 #include "daemon/broker/requests/session.h"
 #include "daemon/broker/residency/disk_budget.h"
+#include "daemon/broker/residency/memory_watch.h"
 #include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/residency/model_facts.h"
 #include "daemon/broker/residency/residency.h"

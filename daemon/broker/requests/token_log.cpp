@@ -139,10 +139,13 @@ size_t TokenLogs::owner_bytes(uint32_t owner) const {
 // ---- The bound ---------------------------------------------------------------------------------
 
 void TokenLogs::grow(TokenLog& log, size_t bytes) {
+  size_t& of_owner = owners_[log.owner].bytes;
   log.bytes += bytes;
-  owners_[log.owner].bytes += bytes;
+  of_owner += bytes;
   bytes_ += bytes;
-  bound(log.owner);
+  const bool over = std::cmp_greater(of_owner, limits_.attach_bytes_per_owner) ||
+                    std::cmp_greater(bytes_, limits_.attach_bytes);
+  if (over) bound(log.owner);
 }
 
 void TokenLogs::shrink(TokenLog& log, size_t bytes) {

@@ -1,13 +1,9 @@
 #pragma once
-// Decides whether another model fits into memory next to the resident ones. Pure arithmetic except
-// for available_memory_bytes().
+// Decides whether another model fits into memory next to the resident ones. Pure arithmetic.
 
 #include <cstdint>
 #include <functional>
-#include <string>
-#include <string_view>
-
-#include "kernels/base/clock.h"
+#include <utility>
 
 namespace hearth::broker {
 
@@ -50,41 +46,5 @@ class MemoryBudget {
 /// Host memory for the prefixes of one more worker whose device has its own memory: the configured
 /// size, or half of the free memory that is not promised to other workers. `available` 0: unknown.
 uint64_t prefix_ram_share(uint64_t configured, uint64_t available, uint64_t promised);
-
-/// Whether the system is short of memory: processes that wait for it stall for more than
-/// kPressedPercent of the time, on the machine or in our control group.
-bool memory_is_pressed();
-inline constexpr double kPressedPercent = 10;
-
-/// The share of the last 10 s in which some process stalled, in percent, from the text of
-/// /proc/pressure/memory; 0: not found.
-double parse_pressure(std::string_view text);
-
-/// Memory that a process may still take: the kernel's MemAvailable, or the room in our control
-/// group if that is less. 0: unknown.
-uint64_t available_memory_bytes();
-
-/// Both, read from the system a few times a second at most.
-class MemoryWatch {
- public:
-  explicit MemoryWatch(const Clock& clock) : clock_(clock) {}
-  uint64_t available_bytes();
-  bool pressed();
-
- private:
-  void read();
-
-  const Clock& clock_;
-  int64_t next_us_ = 0;
-  uint64_t available_bytes_ = 0;
-  bool pressed_ = false;
-};
-
-/// The path of our control group from the text of /proc/self/cgroup: of a version 1 controller, or
-/// with "" that of version 2; "": there is none.
-std::string group_path(std::string_view groups, std::string_view controller);
-
-/// MemAvailable from the text of /proc/meminfo, in bytes; 0: not found.
-uint64_t parse_available(std::string_view meminfo);
 
 }  // namespace hearth::broker

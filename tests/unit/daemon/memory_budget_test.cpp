@@ -36,32 +36,5 @@ TEST_CASE("prefixes of a GPU's models get half of the free, unpromised host memo
   CHECK(prefix_ram_share(60, 0, 1000) == 60);  // not known
 }
 
-TEST_CASE("the kernel's available memory, in bytes") {
-  CHECK(parse_available("MemTotal:  24000 kB\nMemAvailable:    600 kB\nBuffers: 1 kB\n") ==
-        600 * 1024);
-  CHECK(parse_available("MemTotal:  24000 kB\n") == 0);
-  CHECK(parse_available("MemAvailable:") == 0);
-  CHECK(available_memory_bytes() > 0);
-}
-
-TEST_CASE("pressure is the share of time in which some process waits for memory") {
-  CHECK(parse_pressure("some avg10=12.50 avg60=1.00 avg300=0.10 total=7\n"
-                       "full avg10=3.00 avg60=0.00 avg300=0.00 total=1\n") == 12.5);
-  CHECK(parse_pressure("full avg10=3.00 avg60=0.00 avg300=0.00 total=1\n") == 0);
-  CHECK(parse_pressure("some avg10=") == 0);
-  CHECK(parse_pressure("") == 0);
-}
-
-TEST_CASE("our control group is found in both cgroup versions") {
-  const std::string_view v1 = "12:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/b\n0::/c\n";
-  CHECK(group_path(v1, "memory") == "/docker/b");
-  CHECK(group_path(v1, "cpuacct") == "/a");
-  CHECK(group_path(v1, "") == "/c");
-  CHECK(group_path("0::/user.slice\n", "memory").empty());
-  CHECK(group_path("0::/user.slice\n", "") == "/user.slice");
-  CHECK(group_path("nonsense\n:\n", "memory").empty());
-  CHECK(group_path("", "").empty());
-}
-
 }  // namespace
 }  // namespace hearth::broker
