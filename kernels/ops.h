@@ -155,8 +155,7 @@ enum class WeightRole {
 };
 
 /// Weights on a device, opaque to all but the op table that packed them, which may change their
-/// layout. The device holds one copy. The file's bytes are not needed after pack_weights or, for
-/// tensors packed late, after pack_more has packed them.
+/// layout. One copy. The file's bytes are not needed after pack_weights or, late, pack_more.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -506,6 +505,7 @@ struct OpTable {
   /// the tensors put off (those with an owner) and returns the bytes left. Ops compute the same
   /// bits before and after; before, each op packs what it needs on every call.
   uint64_t (*pack_more)(void* state, uint64_t bytes) = nullptr;
+  bool keeps_sources = false;  ///< tensors with an owner may stay unpacked: see CpuOptions
 
   void (*embed)(void* state, const EmbedArgs&) = nullptr;
   void (*rms_norm)(void* state, const RmsNormArgs&) = nullptr;
@@ -564,8 +564,7 @@ class DeviceBuffer {
   void (*release_)(void*, void*, size_t) = nullptr;
 };
 
-/// Owns host memory, zeroed, for copies from and to a table's device: page-locked if the table and
-/// the system provide such memory, else ordinary.
+/// Owns host memory, zeroed, for copies from and to a table's device; page-locked if possible.
 class HostBuffer {
  public:
   HostBuffer() = default;
@@ -579,8 +578,7 @@ class HostBuffer {
     return static_cast<T*>(data_);
   }
   size_t size() const { return size_; }
-  /// True if this is the table's own kind of host memory (allocate_host), which its device can
-  /// address.
+  /// True if this is the table's allocate_host memory, which its device can address.
   bool page_locked() const { return release_ != nullptr; }
 
  private:
@@ -602,6 +600,8 @@ enum class Numerics { kExact, kFast };
 struct CpuOptions {
   int32_t num_threads = 0;  ///< 0: one per physical core this process may use
   std::string variant;      ///< "": best this CPU has; else "plain", "avx2", "avx512", "avx512vnni"
+  /// Of matrices with an owner, so many bytes are packed; every use reads the rest from its source.
+  uint64_t most_packed_bytes = UINT64_MAX;
 };
 /// When tensors with an owner are packed. Tensors without one are always packed at once.
 enum class Packing { kAtOnce, kLate };

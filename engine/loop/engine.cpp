@@ -276,7 +276,7 @@ void Engine::Impl::compute(const StepPlan& plan) {
   runner->finish(plan);
   now_us = clock.now_us();
   computed_us = now_us;
-  if (weights_late && !weights_intact()) return;
+  if ((weights_late || runner->keeps_sources()) && !weights_intact()) return;
   scheduler.stored(plan);
   counters.step_computed(plan, scheduler.cost(), now_us - begin_us);
   take_outputs(plan);

@@ -98,6 +98,8 @@ class ModelRunner final : public BlockMemory {
   /// Packs about `bytes` more of the late weights (OpTable::pack_more), also those of a draft model
   /// in the same table. Returns the bytes that are left.
   uint64_t pack_more(uint64_t bytes);
+  /// Steps may read weights from the file.
+  bool keeps_sources() const { return ops_.keeps_sources; }
 
   const models::ModelInfo& info() const { return model_->info(); }
   const MemoryPlan& memory_plan() const { return plan_; }

@@ -39,6 +39,8 @@ void bind(V& v, R& r) {
   v("threads", r.threads);
   v("cpu_variant", r.cpu_variant);
   v("numerics", r.numerics);
+  v("mapping", r.mapping);
+  v("weight_bytes", r.weight_bytes);
   v("kv_type", r.kv_type);
   v("kv_bytes", r.kv_bytes);
   v("block_size", r.block_size);

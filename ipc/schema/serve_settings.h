@@ -19,6 +19,10 @@ struct EngineSettings {
   int64_t threads = 0;             ///< 0: one per physical core
   std::string cpu_variant;         ///< "": best this CPU has
   std::string numerics = "exact";  ///< or fast: a GPU's cuBLASLt for prompts, where installed
+  /// Of weights: memory; file: a CPU holds `weight_bytes` of the matrices in memory and reads the
+  /// others from the file at every step.
+  std::string mapping = "memory";
+  int64_t weight_bytes = 0;
   std::string kv_type = "f16";
   int64_t kv_bytes = 0;  ///< 0: the engine's own choice
   int64_t block_size = 16;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
+#include "kernels/cpu/matmul/file_weights.h"
 #include "kernels/host/cpu_features.h"
 #include "kernels/host/cpu_topology.h"
 #include "kernels/ops/encoder_kernels.h"
@@ -89,8 +91,14 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
                   .memory_free_bytes = memory.available_bytes};
   table.numerics_id = variant->numerics_id;
   table.any_kv_shape = true;
+  std::shared_ptr<cpu::FileWeights> in_file;
+  if (options.most_packed_bytes < UINT64_MAX) {
+    table.keeps_sources = true;
+    in_file = std::make_shared<cpu::FileWeights>(options.most_packed_bytes);
+  }
   table.state = std::make_shared<cpu::CpuState>(threads, *variant->matmul, *variant->attention,
-                                                *variant->rows, *variant->states, packing);
+                                                *variant->rows, *variant->states, packing,
+                                                std::move(in_file));
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
   table.elastic = &reference::kElasticMemory;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/attention/kernels.h"
@@ -39,6 +40,7 @@ class HostBuffer {
   size_t size_ = 0;
 };
 
+class FileWeights;
 class PackedWeight;
 
 /// Weights put off, in the order of pack_weights. A weight is removed when it is destroyed.
@@ -50,12 +52,14 @@ struct LateWeights {
 /// Scratch memory grows to the size that the largest step needs and is kept.
 struct CpuState {
   CpuState(int32_t num_threads, const MatmulKernels& m, const AttentionKernels& a,
-           const RowKernels& r, const StateKernels& st, Packing packing)
+           const RowKernels& r, const StateKernels& st, Packing packing,
+           std::shared_ptr<FileWeights> stays)
       : matmul(m),
         attention(a),
         rows(r),
         states(st),
         late(packing == Packing::kLate ? std::make_shared<LateWeights>() : nullptr),
+        in_file(std::move(stays)),
         thread_scratch(num_threads),
         pool(num_threads) {}
 
@@ -74,7 +78,9 @@ struct CpuState {
   const RowKernels& rows;
   const StateKernels& states;
   const std::shared_ptr<LateWeights> late;  ///< null: nothing is put off
-  HostBuffer plain_activations;             ///< packed for matmul
+  /// Null: no weight stays in its file.
+  const std::shared_ptr<FileWeights> in_file;
+  HostBuffer plain_activations;  ///< packed for matmul
   HostBuffer quantized_activations;
   HostBuffer partials;                     ///< attention's, one per split
   std::vector<HostBuffer> thread_scratch;  ///< of the current op, per thread
@@ -97,7 +103,7 @@ class PackedWeight final : public Weight {
     int64_t all_groups;  ///< of all experts, concatenated
     std::byte* data;     ///< memory of all groups
     int64_t packed;      ///< number of groups packed so far
-    HostTensor source;   ///< the tensor that the remaining groups are packed from
+    HostTensor source;   ///< the tensor that the remaining groups are read from
 
     bool whole() const { return packed == all_groups; }
     /// Groups [first, first + count) over all experts: in place, or packed into `scratch`, which
@@ -111,7 +117,8 @@ class PackedWeight final : public Weight {
 
   std::vector<Segment> segments;
   HostBuffer memory;
-  std::shared_ptr<LateWeights> late;  ///< contains this weight; null: it is completely packed
+  std::shared_ptr<LateWeights> late;     ///< contains this weight; null: it is not packed late
+  std::shared_ptr<FileWeights> in_file;  ///< contains this weight; null: it is packed, or will be
 };
 
 /// Row `row` of the weight, as f32 times `scale`. `scratch` belongs to the calling thread.

@@ -90,6 +90,8 @@ class GgufFile {
   std::shared_ptr<const void> keep_cached(std::span<const std::byte> part) const {
     return mapping_ != nullptr && mapping_->in_page_cache(part) ? mapping_ : nullptr;
   }
+  /// The same for data that will be read again, from a disk if need be. Null after parse().
+  std::shared_ptr<const void> keep_mapped(std::span<const std::byte>) const { return mapping_; }
 
  private:
   class Parser;

@@ -24,7 +24,7 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   for (const GgufTensor* tensor : tensors) {
     if (tensor == nullptr) return WeightHandle();
     parts.push_back(host_tensor(*tensor));
-    if (ops_.pack_more != nullptr) parts.back().owner = file_.keep_cached(tensor->bytes);
+    parts.back().owner = owner_of(tensor->bytes);
     if (role == WeightRole::kExperts) {
       parts.back().num_experts = narrow<int32_t>(tensor->dims[2]);
     }
@@ -32,9 +32,15 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
   for (const kernels::HostTensor& part : parts) {
     state_.bytes_done += part.bytes.size();
-    if (part.owner == nullptr) file_.drop_pages(part.bytes);
+    if (part.owner == nullptr || ops_.keeps_sources) file_.drop_pages(part.bytes);
   }
   return weight;
+}
+
+// Null: the table packs the tensor at once.
+std::shared_ptr<const void> WeightPacker::owner_of(std::span<const std::byte> bytes) const {
+  if (ops_.keeps_sources) return file_.keep_mapped(bytes);
+  return ops_.pack_more != nullptr ? file_.keep_cached(bytes) : nullptr;
 }
 
 Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t rows,
@@ -42,7 +48,7 @@ Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t 
   kernels::HostTensor part = host_tensor(tensor);
   part.bytes = tensor.bytes.first(tensor.bytes.size() / part.rows * rows);
   part.rows = rows;
-  if (ops_.pack_more != nullptr) part.owner = file_.keep_cached(part.bytes);
+  part.owner = owner_of(part.bytes);
   return pack_parts({&part, 1}, role);
 }
 
@@ -53,14 +59,14 @@ Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& te
   const auto count = narrow<int64_t>(tensor.dims[2]);
   const size_t bytes = tensor.bytes.size() / tensor.dims[2];
   part.rows /= count;
-  if (ops_.pack_more != nullptr) part.owner = file_.keep_cached(tensor.bytes);
+  part.owner = owner_of(tensor.bytes);
   for (int64_t i = 0; i < count; ++i) {
     part.bytes = tensor.bytes.subspan(i * bytes, bytes);
     HEARTH_ASSIGN_OR_RETURN(WeightHandle slice, pack_parts({&part, 1}, role));
     slices.push_back(std::move(slice));
   }
   state_.bytes_done += tensor.bytes.size();
-  if (part.owner == nullptr) file_.drop_pages(tensor.bytes);
+  if (part.owner == nullptr || ops_.keeps_sources) file_.drop_pages(tensor.bytes);
   return slices;
 }
 

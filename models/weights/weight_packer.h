@@ -40,6 +40,7 @@ class WeightPacker {
   uint64_t device_bytes() const { return device_bytes_; }
 
  private:
+  std::shared_ptr<const void> owner_of(std::span<const std::byte> bytes) const;
   Result<WeightHandle> pack_parts(std::span<const kernels::HostTensor> parts,
                                   kernels::WeightRole role);
 

@@ -316,6 +316,37 @@ TEST_CASE("settings of one model apply to it alone, and its keep-alive from a re
   CHECK(eventually([&] { return entry_of(client, "one").context_length == 256; }));
 }
 
+TEST_CASE("weights that stay in the file count as nothing, and a changed file is loaded again") {
+  Sandbox sandbox;
+  with_models(sandbox);
+  std::vector<std::vector<int32_t>> want, other;  // of one sample
+  uint64_t whole = 0;
+  {
+    const Daemon daemon(sandbox, {});
+    ipc::Client client = daemon.connect();
+    want = run(client, named("one", 1, 40)).ids;
+    other = run(client, named("two", 1, 40)).ids;
+    whole = entry_of(client, "one").weight_bytes;
+  }
+  const Daemon daemon(sandbox, {"worker.mapping=file", "worker.weight_bytes=20000"});
+  ipc::Client client = daemon.connect();
+  CHECK(run(client, named("one", 1, 40)).ids == want);
+  CHECK(entry_of(client, "one").weight_bytes < whole / 2);
+
+  // The other model's weights, written over the file that is mapped.
+  const std::string text = text_of(sandbox.models() / "two.gguf");
+  REQUIRE(text.size() == std::filesystem::file_size(sandbox.models() / "one.gguf"));
+  std::fstream(sandbox.models() / "one.gguf", std::ios::binary | std::ios::in | std::ios::out)
+      << text;
+  const Answer cut = run(client, named("one", 1, 40));
+  if (cut.error) {
+    CHECK(cut.error->message.find("one.gguf") != std::string::npos);
+  } else {
+    CHECK(cut.ids == other);
+  }
+  CHECK(eventually([&] { return run(client, named("one", 1, 40)).ids == other; }));
+}
+
 TEST_CASE("a model above the budget is refused with the sizes before its memory is taken") {
   Sandbox sandbox;
   const Daemon daemon(with_models(sandbox), {"residency.memory_bytes=20000000"});  // KV is 32 MiB

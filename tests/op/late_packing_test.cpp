@@ -201,5 +201,78 @@ TEST_CASE("tensors without an owner, vectors, and by default all tensors are pac
   CHECK(matrix.tensor.use_count() == 1);
 }
 
+/// Tables that pack so many bytes of matrices with an owner at most, and that pack all.
+std::vector<Late> pairs_in_file(uint64_t most_packed_bytes) {
+  std::vector<Late> all;
+  for (const std::string& variant : cpu_variants()) {
+    CpuOptions options{.num_threads = kThreads, .variant = variant};
+    const OpTable whole = cpu_ops(options).value();
+    options.most_packed_bytes = most_packed_bytes;
+    all.push_back({cpu_ops(options).value(), whole});
+  }
+  return all;
+}
+
+TEST_CASE("products, rows and experts of weights that stay in their file have the same bits") {
+  Random random(seed_or(73));
+  for (const Late& ops : pairs_in_file(0)) {
+    CAPTURE(ops.late.device.variant);
+    CHECK(ops.late.keeps_sources);
+    for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
+      CAPTURE(info(type).name);
+      const std::vector<Kept> tensors{Kept(random_tensor(1, type, 168, 512)),
+                                      Kept(random_tensor(2, DType::kQ8_0, 37, 512))};
+      const std::vector<Kept> other{Kept(random_tensor(3, type, 77, 512))};
+      Tensor stacked = random_tensor(4, type, 4 * 40, 512);
+      stacked.num_experts = 4;
+      const std::vector<Kept> experts{Kept(std::move(stacked))};
+      const auto want = pack_kept(ops.at_once, tensors, WeightRole::kMatmul);
+      const auto want_table = pack_kept(ops.at_once, other, WeightRole::kEmbedding);
+      const auto want_experts = pack_kept(ops.at_once, experts, WeightRole::kExperts);
+      const auto got = pack_kept(ops.late, tensors, WeightRole::kMatmul);
+      const auto got_table = pack_kept(ops.late, other, WeightRole::kEmbedding);
+      const auto got_experts = pack_kept(ops.late, experts, WeightRole::kExperts);
+      CHECK(got->bytes + got_table->bytes + got_experts->bytes == 0);
+      const std::vector<int32_t> tokens{0, 76, 15, 16, 40, 76};
+      // The second step asks for weights in the order of the first, the third in another one.
+      for (const bool turned : {false, false, true}) {
+        for (const int32_t rows : {1, 19, 170}) {
+          Matrix x(rows, 512);
+          x.fill(random, -2, 2);
+          if (turned)
+            CHECK(same_bits(multiply(ops.late, *got_table, x),
+                            multiply(ops.at_once, *want_table, x)));
+          CHECK(same_bits(multiply(ops.late, *got, x), multiply(ops.at_once, *want, x)));
+          CHECK(same_bits(multiply_experts(ops.late, *got_experts, x),
+                          multiply_experts(ops.at_once, *want_experts, x)));
+          if (!turned)
+            CHECK(same_bits(multiply(ops.late, *got_table, x),
+                            multiply(ops.at_once, *want_table, x)));
+          CHECK(same_bits(embed(ops.late, *got_table, tokens),
+                          embed(ops.at_once, *want_table, tokens)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("matrices are packed up to the bound, vectors and those without an owner always") {
+  const Kept first(random_tensor(5, DType::kF32, 64, 64));
+  const Kept large(random_tensor(6, DType::kF32, 80, 64));
+  const Kept small(random_tensor(7, DType::kF32, 16, 64));
+  const uint64_t bound = (64 + 16) * 64 * 4;
+  const OpTable ops =
+      cpu_ops({.num_threads = 1, .variant = "", .most_packed_bytes = bound}).value();
+  CHECK(pack_kept(ops, {first}, WeightRole::kMatmul)->bytes == 64 * 64 * 4);
+  const auto unpacked = pack_kept(ops, {large}, WeightRole::kMatmul);
+  CHECK(unpacked->bytes == 0);
+  CHECK(large.tensor.use_count() == 2);
+  CHECK(pack_kept(ops, {small}, WeightRole::kMatmul)->bytes == 16 * 64 * 4);
+  CHECK(small.tensor.use_count() == 1);
+  CHECK(pack(ops, {*large.tensor}, WeightRole::kMatmul)->bytes == 80 * 64 * 4);
+  CHECK(pack_kept(ops, {Kept(random_tensor(8, DType::kF32, 1, 64))}, WeightRole::kVector)->bytes ==
+        64 * 4);
+}
+
 }  // namespace
 }  // namespace hearth::kernels::testing

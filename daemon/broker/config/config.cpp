@@ -335,6 +335,8 @@ WorkerConfig Config::worker_of(const std::string& model) const {
   const ModelConfig& own = found->second;
   out.device = own.device.value_or(out.device);
   out.numerics = own.numerics.value_or(out.numerics);
+  out.mapping = own.mapping.value_or(out.mapping);
+  out.weight_bytes = own.weight_bytes.value_or(out.weight_bytes);
   out.kv_type = own.kv_type.value_or(out.kv_type);
   out.kv_bytes = own.kv_bytes.value_or(out.kv_bytes);
   out.context_length = own.context_length.value_or(out.context_length);

@@ -120,8 +120,8 @@ struct SamplingConfig {
 
 /// What is different for one model: from the next time it is loaded on, its keep-alive at once.
 struct ModelConfig {
-  std::optional<std::string> device, numerics, kv_type, draft;
-  std::optional<int64_t> kv_bytes, context_length;
+  std::optional<std::string> device, numerics, mapping, kv_type, draft;
+  std::optional<int64_t> weight_bytes, kv_bytes, context_length;
   std::optional<int64_t> keep_alive_ms;  ///< overrides residency's
 };
 

@@ -34,8 +34,12 @@ PoolUse pool_of(const Residency::Resident& resident, bool idle) {
 // ---- What models take --------------------------------------------------------------------------
 
 uint64_t Residency::needed_bytes(const Resident& resident) const {
-  // Before a worker has read the file: at least the weights' size in it.
-  if (!resident.plan) return resident.file.bytes;
+  if (!resident.plan) {
+    // Before a worker has read the file: at least the weights' size in it.
+    const WorkerConfig settings = config_.worker_of(resident.file.name);
+    if (settings.mapping == "memory") return resident.file.bytes;
+    return std::min(resident.file.bytes, narrow<uint64_t>(settings.weight_bytes));
+  }
   return resident.plan->weight_bytes + resident.plan->other_bytes + resident.plan->kv_floor_bytes;
 }
 

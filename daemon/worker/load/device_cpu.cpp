@@ -12,7 +12,9 @@ namespace {
 std::string gib(uint64_t bytes) { return fmt::format("{:.1f} GiB", as_double(bytes) / (1u << 30)); }
 
 kernels::CpuOptions to_kernels(const DeviceOptions& options) {
-  return {.num_threads = options.threads, .variant = options.cpu_variant};
+  return {.num_threads = options.threads,
+          .variant = options.cpu_variant,
+          .most_packed_bytes = options.most_weight_bytes()};
 }
 
 }  // namespace
@@ -27,6 +29,9 @@ Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Pack
         "device");
   }
   HEARTH_TRY(parse_numerics(options.numerics));  // a CPU's exact products are already its fastest
+  HEARTH_TRY(parse_mapping(options.mapping));
+  // A file that does not fit into memory is read once, front to back.
+  if (options.mapping == "file") packing = kernels::Packing::kAtOnce;
   return kernels::cpu_ops(to_kernels(options), packing);
 }
 
@@ -41,7 +46,11 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
 }
 
 uint64_t PackingMeter::add(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
-  return packed_bytes(tensors, role);
+  const uint64_t bytes = packed_bytes(tensors, role);
+  if (role == kernels::WeightRole::kVector) return bytes;
+  if (bytes > left_bytes_) return 0;
+  left_bytes_ -= bytes;
+  return bytes;
 }
 
 std::optional<uint64_t> reserved_bytes() { return std::nullopt; }

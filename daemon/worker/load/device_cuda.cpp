@@ -72,6 +72,11 @@ Result<std::vector<DeviceCheck>> describe(const DeviceOptions& options) {
 std::string_view device_kind() { return "cuda"; }
 
 Result<kernels::OpTable> open_device(const DeviceOptions& options, kernels::Packing) {
+  HEARTH_TRY(parse_mapping(options.mapping));
+  if (options.mapping == "file") {
+    return Error::invalid(
+        "--mapping file: only a CPU reads weights from the file, a GPU holds them", "mapping");
+  }
   HEARTH_ASSIGN_OR_RETURN(const kernels::CudaOptions cuda, to_kernels(options));
   HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, kernels::cuda_ops(cuda));
   if (!ops.device.notice.empty()) log_warn("device_notice", "\"{}\"", ops.device.notice);

@@ -22,7 +22,9 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
   out.device = {.device = from.device,
                 .threads = i32(from.threads),
                 .cpu_variant = from.cpu_variant,
-                .numerics = from.numerics};
+                .numerics = from.numerics,
+                .mapping = from.mapping,
+                .weight_bytes = u64(from.weight_bytes)};
 
   engine::EngineConfig& engine = out.engine;
   HEARTH_ASSIGN_OR_RETURN(engine.kv_type, parse_kv_type(from.kv_type));
@@ -77,6 +79,11 @@ Result<kernels::Numerics> parse_numerics(const std::string& name) {
   if (name == "exact") return kernels::Numerics::kExact;
   if (name == "fast") return kernels::Numerics::kFast;
   return Error::invalid(fmt::format("--numerics {}: want exact or fast", name), "numerics");
+}
+
+Result<void> parse_mapping(const std::string& name) {
+  if (name == "memory" || name == "file") return {};
+  return Error::invalid(fmt::format("--mapping {}: want memory or file", name), "mapping");
 }
 
 Result<kernels::DType> parse_kv_type(const std::string& name) {

@@ -20,6 +20,13 @@ struct DeviceOptions {
   std::string cpu_variant;  ///< "": best this CPU has
   /// exact, or fast: on a GPU, cuBLASLt for many rows; a CPU has nothing faster and stays exact.
   std::string numerics = "exact";
+  /// memory; or file: a CPU holds `weight_bytes` of the matrices and reads the rest from the file
+  /// at every step.
+  std::string mapping = "memory";
+  uint64_t weight_bytes = 0;
+
+  /// Of the matrices, what is held in memory.
+  uint64_t most_weight_bytes() const { return mapping == "file" ? weight_bytes : UINT64_MAX; }
 };
 
 struct ServeOptions {
@@ -51,6 +58,8 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
 Result<int32_t> parse_cuda_device(const std::string& name);
 /// exact, fast.
 Result<kernels::Numerics> parse_numerics(const std::string& name);
+/// memory, file.
+Result<void> parse_mapping(const std::string& name);
 /// The KV type of that name; kInvalidArgument lists the valid names.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);

@@ -201,7 +201,7 @@ std::filesystem::path EngineThread::digest_folder() const {
 Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesystem::path* draft,
                                     const kernels::OpTable& ops) {
   const std::optional<uint64_t> reserved = reserved_bytes();
-  PackingMeter packing;
+  PackingMeter packing(options_.device.most_weight_bytes());
   HEARTH_ASSIGN_OR_RETURN(
       const std::unique_ptr<models::Model> model,
       models::load_model(file, measuring_ops([&packing](auto tensors, auto role) {

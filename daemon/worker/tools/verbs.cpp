@@ -16,6 +16,11 @@ void add_compute_options(Verb verb, DeviceOptions& device) {
               "exact (default), or fast: on a GPU, prompts by cuBLASLt where it is installed")
       .type_name("MODE");
   verb.option("--threads", device.threads, "compute threads; 0: one per core").range(0, 4096);
+  verb.option("--mapping", device.mapping,
+              "memory (default), or file: a CPU reads weights from the file at every step")
+      .type_name("MODE");
+  verb.option("--weight-bytes", device.weight_bytes,
+              "with --mapping file: bytes of the matrices that are held in memory; default 0");
 }
 
 int report_failure(const Error& error) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "kernels/cpu/matmul/file_weights.h"
 #include "kernels/cpu/matmul/plan.h"
 #include "kernels/ops/checks.h"
 
@@ -176,11 +177,19 @@ class Products {
   int64_t cols_;
 };
 
+void ask_for(const PackedWeight& weight, std::span<const RowSet> sets) {
+  if (weight.num_experts == 1) return weight.in_file->use(weight);
+  std::vector<int32_t> experts;
+  for (const RowSet& set : sets) experts.push_back(set.expert);
+  weight.in_file->use_experts(weight, experts);
+}
+
 }  // namespace
 
 void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& weight,
                    std::span<const RowSet> sets, const TensorView* residual,
                    const TensorView& out) {
+  if (weight.in_file != nullptr) ask_for(weight, sets);
   std::vector<int64_t> first_tile;
   int64_t num_tiles = 0;
   for (const RowSet& set : sets) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "kernels/cpu/matmul/file_weights.h"
 #include "kernels/cpu/op_table.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/half.h"
@@ -126,6 +127,12 @@ Error no_memory(const HostTensor& first, size_t bytes) {
       fmt::format("{}: no memory for {} bytes of packed weights", first.name, bytes));
 }
 
+bool stays_in_file(const CpuState& cpu, std::span<const HostTensor> tensors, uint64_t bytes) {
+  if (cpu.in_file == nullptr) return false;
+  const auto owned = [](const HostTensor& tensor) { return tensor.owner != nullptr; };
+  return std::ranges::all_of(tensors, owned) && !cpu.in_file->takes(bytes);
+}
+
 uint64_t segment_bytes(const HostTensor& tensor) {
   const int64_t groups = round_up(tensor.rows / tensor.num_experts, kGroup) / kGroup;
   return static_cast<uint64_t>(groups * packed_group_bytes(tensor.dtype, tensor.cols) *
@@ -181,11 +188,16 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
     weight->rows += rows;
     offset += groups * group_bytes * tensor.num_experts;
   }
+  auto& cpu = *static_cast<CpuState*>(state);
+  if (stays_in_file(cpu, tensors, offset)) {
+    weight->in_file = cpu.in_file;
+    cpu.in_file->add(*weight);
+    return std::unique_ptr<Weight>(std::move(weight));
+  }
   weight->bytes = static_cast<size_t>(offset);
   if (!weight->memory.reset(weight->bytes)) return no_memory(tensors[0], weight->bytes);
 
   std::byte* packed = weight->memory.data();
-  auto& cpu = *static_cast<CpuState*>(state);
   for (PackedWeight::Segment& segment : weight->segments) {
     segment.data = packed;
     const int64_t bytes = segment.all_groups * segment.group_bytes;
@@ -224,6 +236,7 @@ uint64_t pack_more(void* state, uint64_t bytes) {
 }
 
 PackedWeight::~PackedWeight() {
+  if (in_file != nullptr) in_file->remove(*this);
   if (late == nullptr) return;
   std::erase(late->weights, this);
   for (const Segment& segment : segments) {

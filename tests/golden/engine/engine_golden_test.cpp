@@ -323,7 +323,7 @@ TEST_CASE("any thread count gives the same tokens") {
   }
 }
 
-TEST_CASE("weights that are packed late give the same tokens") {
+TEST_CASE("weights that are packed late, or stay in their file, give the same tokens") {
   const RandomLlama model(llama_shapes()[0], 3);
   const std::vector<std::byte> bytes = model.file_bytes(DType::kQ8_0);
   const tests::TempDir folder;
@@ -336,17 +336,20 @@ TEST_CASE("weights that are packed late give the same tokens") {
     CAPTURE(variant);
     const kernels::CpuOptions options{.num_threads = 2, .variant = variant};
     std::vector<std::vector<int32_t>> answers;  // of each way, sample after sample
-    // At once; late, and never packed; late, and packed after the first step.
-    for (const int way : {0, 1, 2}) {
+    // At once; late, and never packed; late, and packed after the first step; half of them at once.
+    for (const int way : {0, 1, 2, 3}) {
       CAPTURE(way);
-      const auto packing = way == 0 ? kernels::Packing::kAtOnce : kernels::Packing::kLate;
-      const kernels::OpTable ops = kernels::cpu_ops(options, packing).value();
+      const bool lates = way == 1 || way == 2;
+      const auto packing = lates ? kernels::Packing::kLate : kernels::Packing::kAtOnce;
+      kernels::CpuOptions its = options;
+      if (way == 3) its.most_packed_bytes = bytes.size() / 2;
+      const kernels::OpTable ops = kernels::cpu_ops(its, packing).value();
       auto file = models::GgufFile::open(path);
       REQUIRE(file.ok());
       EngineRun run(*file, ops, config_for(DType::kF16));
       file = Error{};  // late packing keeps what it needs
-      const bool late = way != 0 && ops.pack_more(ops.state.get(), 0) > 0;
-      if (way != 0 && !late) HEARTH_SKIP("a file system without a page cache to ask");
+      const bool late = lates && ops.pack_more(ops.state.get(), 0) > 0;
+      if (lates && !late) HEARTH_SKIP("a file system without a page cache to ask");
       if (way == 2) run.engine().warm_up(false);
       for (size_t i = 0; i < asked.size(); ++i) {
         Request request = asked[i];
@@ -365,18 +368,22 @@ TEST_CASE("weights that are packed late give the same tokens") {
         for (const auto& tokens : run.answer(i + 1).tokens) answers.push_back(tokens);
       }
     }
-    const size_t samples = answers.size() / 3;
+    const size_t samples = answers.size() / 4;
     for (size_t i = 0; i < samples; ++i) {
       CHECK(answers[i].size() == 30);
       CHECK(answers[samples + i] == answers[i]);
       CHECK(answers[2 * samples + i] == answers[i]);
+      CHECK(answers[3 * samples + i] == answers[i]);
     }
   }
 }
 
 TEST_CASE(
-    "a file that changes while weights are packed late ends requests and never changes their "
+    "a file that changes while weights are read from it ends requests and never changes their "
     "text") {
+  bool stays = false;
+  SUBCASE("packed late") {}
+  SUBCASE("never packed") { stays = true; }
   const RandomLlama model(llama_shapes()[0], 3);
   const std::vector<std::byte> bytes = model.file_bytes(DType::kQ8_0);
   const tests::TempDir folder;
@@ -386,12 +393,17 @@ TEST_CASE(
              static_cast<std::streamsize>(bytes.size()));
   const auto asked = requests(llama_shapes()[0].vocab, 60, 30);
   const kernels::CpuOptions two_threads{.num_threads = 2, .variant = ""};
-  const kernels::OpTable ops = kernels::cpu_ops(two_threads, kernels::Packing::kLate).value();
+  kernels::CpuOptions options = two_threads;
+  if (stays) options.most_packed_bytes = 0;
+  const auto packing = stays ? kernels::Packing::kAtOnce : kernels::Packing::kLate;
+  const kernels::OpTable ops = kernels::cpu_ops(options, packing).value();
   auto file = models::GgufFile::open(path);
   REQUIRE(file.ok());
   EngineRun whole(*file, kernels::cpu_ops(two_threads).value(), config_for(DType::kF16));
   EngineRun run(*file, ops, config_for(DType::kF16));
-  if (ops.pack_more(ops.state.get(), 0) == 0) HEARTH_SKIP("a file system without a page cache");
+  if (!stays && ops.pack_more(ops.state.get(), 0) == 0) {
+    HEARTH_SKIP("a file system without a page cache");
+  }
   const auto identity = models::FileIdentity::of(path).value();
   run.engine().set_weights_check([&]() -> Result<void> {
     if (models::FileIdentity::of(path).value() == identity) return {};

@@ -165,6 +165,8 @@ device = "cpu"
 numerics = "exact"
 kv_type = "q8_0"
 kv_bytes = 11
+mapping = "file"
+weight_bytes = 12
 draft = "none"
 keep_alive_ms = 9
 )",
@@ -178,6 +180,9 @@ keep_alive_ms = 9
   CHECK(config.worker_of("n").context_length == 99);
   CHECK(config.worker_of("n").kv_type == "q8_0");
   CHECK(config.worker_of("n").kv_bytes == 11);
+  CHECK(config.worker_of("n").mapping == "file");
+  CHECK(config.worker_of("n").weight_bytes == 12);
+  CHECK(config.worker_of("other").mapping == "memory");
   CHECK(config.worker_of("n").numerics == "exact");
   CHECK(config.worker_of("n").draft == "none");
   CHECK(config.worker_of("n").block_size == 32);

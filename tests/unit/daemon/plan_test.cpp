@@ -244,5 +244,36 @@ TEST_CASE("quantities") {
   }
 }
 
+TEST_CASE("a plan shows what stays in the file and what the disk allows") {
+  const BenchModel tales = bundled();
+  const PlanModel model{&tales.measured(), &tales.work()};
+  const uint64_t all = model.model->info().weight_bytes;
+  PlanQuestion question;
+  question.memory_bytes = 1 << 30;
+  CHECK_FALSE(make_plan(model, nullptr, question)->file.has_value());
+  question.most_weight_bytes = all / 4;
+  const auto unknown = make_plan(model, nullptr, question);
+  REQUIRE(unknown.ok());
+  CHECK(unknown->weight_bytes == all / 4);
+  REQUIRE(unknown->file.has_value());
+  CHECK(unknown->file->bytes == all - all / 4);
+  CHECK(unknown->file->least_step_seconds == 0);
+  const PlanTitle title{"tales", "here"};
+  CHECK(as_text(*unknown, title, model, question).find("how fast the disk is, is unknown") !=
+        std::string::npos);
+
+  question.disk_bytes_per_s = 1e6;
+  const auto known = make_plan(model, nullptr, question);
+  REQUIRE(known.ok());
+  // A dense model: a step reads all of it.
+  CHECK(known->file->step_bytes == doctest::Approx(static_cast<double>(all - all / 4)));
+  CHECK(known->file->least_step_seconds == doctest::Approx((all - all / 4) / 1e6));
+  CHECK(as_text(*known, title, model, question).find("GB/s of the disk at most") !=
+        std::string::npos);
+  const auto json = nlohmann::json::parse(as_json(*known, title, model, question));
+  CHECK(json["memory"]["in_file"]["bytes"] == all - all / 4);
+  CHECK(json["memory"]["in_file"]["steps_per_s"].get<double>() > 0);
+}
+
 }  // namespace
 }  // namespace hearth::worker

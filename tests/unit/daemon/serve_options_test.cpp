@@ -13,6 +13,8 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   engine.threads = 3;
   engine.cpu_variant = "avx2";
   engine.numerics = "fast";
+  engine.mapping = "file";
+  engine.weight_bytes = 6;
   engine.kv_type = "f32";
   engine.kv_bytes = 123;
   engine.block_size = 32;
@@ -46,6 +48,8 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   CHECK(options.device.threads == 3);
   CHECK(options.device.cpu_variant == "avx2");
   CHECK(options.device.numerics == "fast");
+  CHECK(options.device.mapping == "file");
+  CHECK(options.device.most_weight_bytes() == 6);
   CHECK(options.engine.kv_type == kernels::DType::kF32);
   CHECK(options.engine.kv_bytes == 123);
   CHECK(options.engine.block_size == 32);
@@ -69,7 +73,12 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   CHECK(options.tool_form == "hermes");
   CHECK(options.sampling.top_k == 5);
   CHECK(options.log_level == LogLevel::kWarn);
+}
 
+TEST_CASE("prefixes may be restored and computed at once; without a cache they take no memory") {
+  ipc::ServeSettings settings;
+  settings.prefix_dir = "/s/prefix";
+  ipc::EngineSettings& engine = settings.engine;
   engine.prefix_restore = "both";
   CHECK(serve_options("/s", "/m", settings)->engine.restore_overlap ==
         engine::RestoreOverlap::kAlways);

@@ -46,6 +46,14 @@ std::string kv_lines(const models::ModelInfo& info) {
 
 std::string memory_lines(const ServingPlan& plan) {
   std::string out = fmt::format("  weights           {}\n", exactly(plan.weight_bytes));
+  if (const auto& file = plan.file) {
+    out += fmt::format("  in the file       {}; a step reads {:.2f} GB of it", exactly(file->bytes),
+                       file->step_bytes / 1e9);
+    out += file->least_step_seconds > 0
+               ? fmt::format(", at {:.2f} GB/s of the disk at most {:.2f} steps/s\n",
+                             file->disk_bytes_per_s / 1e9, 1 / file->least_step_seconds)
+               : std::string("; how fast the disk is, is unknown\n");
+  }
   if (plan.draft_weight_bytes > 0) {
     out += fmt::format("  draft's weights   {}\n", exactly(plan.draft_weight_bytes));
   }
@@ -144,6 +152,16 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
   memory["device_bytes"] = plan.memory_bytes;
   memory["weight_bytes"] = plan.weight_bytes;
   memory["draft_weight_bytes"] = plan.draft_weight_bytes;
+  if (const auto& file = plan.file) {
+    Json in_file = Json::object();
+    in_file["bytes"] = file->bytes;
+    in_file["step_bytes"] = file->step_bytes;
+    if (file->least_step_seconds > 0) {
+      in_file["disk_bytes_per_s"] = file->disk_bytes_per_s;
+      in_file["steps_per_s"] = 1 / file->least_step_seconds;
+    }
+    memory["in_file"] = std::move(in_file);
+  }
   memory["kv_bytes"] = plan.memory.kv_bytes;
   memory["activation_bytes"] = plan.memory.activation_bytes;
   memory["logits_bytes"] = plan.memory.logits_bytes;

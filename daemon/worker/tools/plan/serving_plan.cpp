@@ -120,6 +120,17 @@ std::vector<int32_t> contexts_of(int32_t model_context, int32_t asked) {
   return out;
 }
 
+FileForecast forecast_file(const ModelWork& work, uint64_t all_bytes,
+                           const PlanQuestion& question) {
+  FileForecast out{.bytes = all_bytes - question.most_weight_bytes,
+                   .disk_bytes_per_s = question.disk_bytes_per_s};
+  const double of_step = work.body_bytes + work.head_bytes + work.expert_bytes * work.experts_used;
+  const double all = work.body_bytes + work.head_bytes + work.expert_bytes;
+  out.step_bytes = as_double(out.bytes) * of_step / all;
+  if (out.disk_bytes_per_s > 0) out.least_step_seconds = out.step_bytes / out.disk_bytes_per_s;
+  return out;
+}
+
 }  // namespace
 
 Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
@@ -128,6 +139,10 @@ Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
   const kernels::Ceilings& ceilings = question.ceilings;
   ServingPlan plan;
   plan.weight_bytes = info.weight_bytes;
+  if (question.most_weight_bytes < info.weight_bytes) {
+    plan.weight_bytes = question.most_weight_bytes;
+    plan.file = forecast_file(*target.work, info.weight_bytes, question);
+  }
   if (draft != nullptr) plan.draft_weight_bytes = draft->model->info().weight_bytes;
   plan.memory_bytes = question.memory_bytes;
   plan.reserved_bytes = question.reserved_bytes;

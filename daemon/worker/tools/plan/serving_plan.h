@@ -27,6 +27,9 @@ struct PlanQuestion {
   int32_t context = 1024;   ///< positions that each sequence has in the predictions
   int32_t draft_width = 4;  ///< tokens drafted per step
   double acceptance = 0.8;  ///< probability that a drafted token is accepted
+  /// Of the matrices, what is held in memory; the rest is read from the file at every step.
+  uint64_t most_weight_bytes = UINT64_MAX;
+  double disk_bytes_per_s = 0;  ///< 0: unknown
   kernels::Ceilings ceilings;
 };
 
@@ -62,8 +65,17 @@ struct DraftForecast {
   std::optional<StepTime> draft;
 };
 
+/// The weights that stay in the file.
+struct FileForecast {
+  uint64_t bytes = 0;
+  double step_bytes = 0;          ///< what a step of one sequence reads of them, at most
+  double disk_bytes_per_s = 0;    ///< 0: unknown
+  double least_step_seconds = 0;  ///< 0: unknown
+};
+
 struct ServingPlan {
-  uint64_t weight_bytes = 0;  ///< as packed for the device
+  uint64_t weight_bytes = 0;  ///< in memory, as packed for the device
+  std::optional<FileForecast> file;
   uint64_t draft_weight_bytes = 0;
   engine::MemoryPlan memory;  ///< as computed by Engine::create
   uint64_t memory_bytes = 0;

@@ -9,6 +9,7 @@
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/tools/bench/bench_model.h"
 #include "daemon/worker/tools/command_line.h"
+#include "daemon/worker/tools/plan/disk_rate.h"
 #include "daemon/worker/tools/plan/quantity.h"
 #include "daemon/worker/tools/plan/serving_plan.h"
 #include "daemon/worker/tools/verbs.h"
@@ -83,6 +84,11 @@ Result<std::string> run_plan(const PlanVerb& options) {
   }
   PlanTitle title;
   HEARTH_ASSIGN_OR_RETURN(title.device, find_rates(options, &question));
+  question.most_weight_bytes = options.device.most_weight_bytes();
+  if (options.device.mapping == "file" && !options.file.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+    HEARTH_ASSIGN_OR_RETURN(question.disk_bytes_per_s, measure_disk(path));
+  }
   title.model = options.shape.empty() ? target.name() : "shape " + options.shape;
   question.reserved_bytes = reserved_bytes().value_or(0);
   if (reserved_bytes() && options.prefix_ram != "0") {
