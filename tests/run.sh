@@ -109,13 +109,10 @@ stage() {
   fi
 }
 
-# run_preset PRESET TARGETS... -- CTEST_OPTIONS...
-run_preset() {
-  local preset=$1 targets=()
+# build_preset PRESET TARGETS...
+build_preset() {
+  local preset=$1 configure=()
   shift
-  while [[ $1 != -- ]]; do targets+=("$1"); shift; done
-  shift
-  local configure=()
   # Under AddressSanitizer the CUDA kernels on the CPU take a third of the tests' time, and the release build runs
   # them, too. Checks of scopes and of vector code take nearly half of the build's time.
   if [[ $preset == asan ]]; then
@@ -125,7 +122,12 @@ run_preset() {
   fi
   note "$preset: build"
   cmake --preset "$preset" "${configure[@]}" >/dev/null
-  cmake --build --preset "$preset" -j "$jobs" ${targets:+--target "${targets[@]}"}
+  cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"}
+}
+# test_preset PRESET CTEST_OPTIONS...
+test_preset() {
+  local preset=$1
+  shift
   note "$preset: test"
   local log="build/$preset/ctest.log" rc name
   set +e  # the pipeline's own status is grep's; ctest's is wanted
@@ -136,6 +138,28 @@ run_preset() {
   while read -r name; do second_tries+=("$preset: $name"); done < <(passed_at_second_try "$log")
   outcome=$(grep -oE '[0-9]+% tests passed.*' "$log" | tail -n 1)
   return "$rc"
+}
+# run_preset PRESET TARGETS... -- CTEST_OPTIONS...
+run_preset() {
+  local preset=$1 targets=()
+  shift
+  while [[ $1 != -- ]]; do targets+=("$1"); shift; done
+  shift
+  build_preset "$preset" "${targets[@]}"
+  test_preset "$preset" "$@"
+}
+# Tests wait for processes and timers, so the release build fills the time that the sanitized tests leave.
+run_asan_next_to_release_build() {
+  build_preset asan
+  set -m  # a process group of its own, to be ended as one
+  (renice -n 15 -p $BASHPID >/dev/null; build_preset release) >build/release.log 2>&1 &
+  local build=$!
+  set +m
+  trap "kill -- -$build 2>/dev/null || true" EXIT
+  test_preset asan
+  note "release: build, begun during these tests"
+  wait $build || { cat build/release.log; return 1; }
+  trap - EXIT
 }
 
 run_aarch64() {
@@ -186,7 +210,11 @@ run_bare() {
 }
 
 # The sanitized builds first, the release build last: the output ends with its summary.
-if [[ $release_only == 0 ]]; then stage asan run_preset asan --; fi
+if [[ $full == 1 ]]; then
+  stage asan run_preset asan --
+elif [[ $release_only == 0 ]]; then
+  stage asan run_asan_next_to_release_build
+fi
 if [[ $full == 1 ]]; then
   stage tsan run_preset tsan base_tests kernels_tests models_tests engine_tests store_tests ipc_tests broker_tests \
     worker_tests op_tests sim_tests hearth -- -L 'unit|sim|op' -E '^fuzz:'
