@@ -38,11 +38,11 @@ namespace hearth::kernels {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
-/// A launch may begin while the one before it still runs (launches_overlap()), up to its
-/// wait_for_previous_launch(): its blocks are there, with their first weights, when the results
-/// they need are. So every kernel
-/// calls this before it reads what another wrote, or writes anything, and in every thread: a launch
-/// that ended without it would let the next one begin before this one's predecessor has ended.
+/// A launch may begin while the previous one still runs (launches_overlap()): its blocks start and
+/// load their first weights, then wait here for the previous launch to end. Every thread of every
+/// kernel calls this before it reads another kernel's results or writes anything: a launch that
+/// ended without this call would let the next one begin before the launch in front of both has
+/// ended.
 __device__ inline void wait_for_previous_launch() {
 #if defined(HEARTH_CUDA_SHIM) || defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();

@@ -79,7 +79,7 @@ CudaMemoryUse cuda_memory_use(const OpTable& ops);
 /// rounded to f16 or bf16 (kernels/cuda/matmul/fast.cuh). Products of f32 weights, of experts and
 /// in captured steps stay with the other kernels. Rows of `out` between the step's count and its
 /// bound may be written. If the library is missing, the table is the exact one, with its
-/// numerics_id, and device.notice says why.
+/// numerics_id, and device.notice explains why.
 Result<OpTable> cuda_ops(const CudaOptions& options);
 
 }  // namespace hearth::kernels

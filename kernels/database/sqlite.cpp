@@ -219,7 +219,7 @@ Result<Blob> Blob::open(Database& database, const char* table, const char* colum
   const int code =
       believed(::sqlite3_blob_open(database.database_.get(), "main", table, column, row, 0, &raw));
   out.blob_.reset(raw);
-  // SQLITE_ERROR is also the result for a missing row or a value that is no blob.
+  // SQLITE_ERROR is also the result for a missing row or a value that is not a blob.
   if (code == SQLITE_ERROR) return Error::not_found(database.error(code).message);
   if (code != SQLITE_OK) return database.error(code);
   return out;

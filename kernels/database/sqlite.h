@@ -2,8 +2,8 @@
 // The SQLite handles that hearth uses, each with one owner, and errors as values. A connection and
 // its statements belong to one thread.
 //
-// Error codes: kBusy (another connection holds the lock), kCorrupt (the file is no database, or a
-// damaged one), kTooLarge (the disk is full), kForbidden (read-only), kIo for the rest; the message
+// Error codes: kBusy (another connection holds the lock), kCorrupt (the file is damaged or not
+// a database), kTooLarge (the disk is full), kForbidden (read-only), kIo for the rest; the message
 // is SQLite's own, after the file's name.
 
 #include <cstddef>

@@ -12,7 +12,7 @@ namespace hearth::kernels {
 /// <root>/proc/self/cgroup under <root>/sys/fs/cgroup. Empty without cgroup v2.
 std::vector<std::string> cgroup_directories(const std::string& root);
 
-/// The number in a limit file; empty if the file says "max", is absent or holds no number.
+/// The number in a limit file; empty if the file is absent, holds "max" or is not a number.
 std::optional<uint64_t> read_cgroup_number(const std::string& file);
 
 }  // namespace hearth::kernels

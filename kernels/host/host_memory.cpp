@@ -26,7 +26,7 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 /// unused and resident, so the end lies in small pages.
 size_t mapped_bytes(size_t bytes) { return round_up(bytes, sysconf(_SC_PAGESIZE)); }
 
-/// Of whole pages, aligned to a huge page; null if there is no room.
+/// Whole pages, aligned to a huge page; null if the system has no room.
 std::byte* map_aligned(size_t size, int protection) {
   // Map one huge page more than needed and cut the ends.
   void* mapped = mmap(nullptr, size + kHugePage, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -85,8 +85,8 @@ bool back_host(std::byte* begin, size_t bytes) {
 void give_back_host(std::byte* begin, size_t bytes) {
   const size_t size = mapped_bytes(bytes);
   HEARTH_CHECK(madvise(begin, size, MADV_DONTNEED) == 0, "errno={}", errno);
-  // Fails if the process has too many mappings. Then an access is not noticed, which only a bug
-  // would make.
+  // Fails if the process has too many mappings. Then an access to this memory, which would be a
+  // bug, goes undetected.
   mprotect(begin, size, PROT_NONE);
 }
 

@@ -10,7 +10,7 @@
 
 namespace hearth::kernels {
 
-/// A stored block's fields as unsigned codes, in input order. quant_layout() says which exist.
+/// A stored block's fields as unsigned codes, in input order; quant_layout() lists them.
 struct QuantCodes {
   uint16_t d;         ///< f16; MXFP4: E8M0
   uint16_t dmin;      ///< f16: dmin of K types, m of Q4_1 and Q5_1

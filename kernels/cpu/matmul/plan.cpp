@@ -71,11 +71,11 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
 
 PanelPlace MatmulPlan::next(PanelPlace now, int64_t num_groups, int64_t cols) const {
   if (in_order) {
-    const PanelPlace behind{now.input + inputs_per_panel, now.group};
-    return behind.input < cols ? behind : PanelPlace{0, now.group + groups_per_panel};
+    const PanelPlace right{now.input + inputs_per_panel, now.group};
+    return right.input < cols ? right : PanelPlace{0, now.group + groups_per_panel};
   }
-  const PanelPlace beside{now.input, now.group + groups_per_panel};
-  return beside.group < num_groups ? beside : PanelPlace{now.input + inputs_per_panel, 0};
+  const PanelPlace below{now.input, now.group + groups_per_panel};
+  return below.group < num_groups ? below : PanelPlace{now.input + inputs_per_panel, 0};
 }
 
 FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segment, int64_t cols,

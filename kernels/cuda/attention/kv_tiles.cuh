@@ -1,8 +1,8 @@
 #pragma once
-// KV of f16, bf16 and q8_0, with equal head_dims of K and V that are multiples of 16, is stored in
-// tiles of 16 positions
-// and 16 dimensions, each in the order of the tensor cores' operand A (kernels/cuda/mma.cuh): a
-// warp reads a tile as 512 consecutive bytes. Within a layer's K, or V, of one block:
+// If K and V have the same head_dim, a multiple of 16, then KV of f16, bf16 and q8_0 is stored in
+// tiles of 16 positions and 16 dimensions, each in the order of the tensor cores' operand A
+// (kernels/cuda/mma.cuh): a warp reads a tile as 512 consecutive bytes. Within a layer's K, or V,
+// of one block:
 //   [kv head][16 positions][16 dimensions][lane: 32][register: 4][2 elements]
 // Element e of register r of lane 4 g + t is row g + 8 (r % 2), column 2 t + 8 (r / 2) + e of the
 // tile. Rows are positions in K and dimensions in V.

@@ -22,8 +22,8 @@ struct ManyRows {
   int count;  ///< 0: there are fewer blocks
   Seen seen;  ///< from the first to the last position that any of them sees
 };
-/// Those of block `block`. A block's rows begin at multiples of `most_rows` and at the start of a
-/// sequence. By one warp.
+/// The rows of block `block`. A block begins at multiples of `most_rows` and at the start of a
+/// sequence. Called by one warp.
 __device__ inline ManyRows many_rows(const AttentionParams& a, int most_rows, int block) {
   const int lane = thread_x() % kWarp;
   const int count = *a.count;
@@ -154,12 +154,12 @@ __device__ void store_queries(const AttentionParams& a, const ManyColumns& colum
   __syncwarp();
 }
 
-/// What a lane's two columns have of a split, without the values.
+/// The maximum and the sum of weights of a lane's two columns over one split.
 struct SplitColumns {
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {};
 
-  /// Products of the chunk from position `start` on become scores, and the maxima rise. `keep`:
+  /// Turns the products of the chunk at position `start` into scores and raises the maxima. `keep`:
   /// the factors of what the split has so far; `reference`: what the scores are compared with.
   __device__ void raise_to(const AttentionParams& a, const ColumnPair& columns, int start,
                            bool all_seen, Sums (&scores)[kChunkTiles], float (&reference)[2],
@@ -201,7 +201,7 @@ __device__ void keep_values(const float (&keep)[2], Sums (&part)[kDimTiles]) {
   }
 }
 
-/// What a lane's two columns have of all splits so far, without the values.
+/// The maximum and the sum of weights of a lane's two columns over all splits so far.
 struct TotalColumns {
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {};

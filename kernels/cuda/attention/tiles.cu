@@ -9,8 +9,8 @@
 namespace hearth::kernels {
 namespace {
 
-/// Rows from which on the kernel for many rows is faster, if sequences have several: it gives a
-/// lone row one warp.
+/// From this number of rows on, the kernel for many rows is faster, provided that sequences have
+/// several rows each: it computes a single row with only one warp.
 constexpr int kManyRows = 64;
 constexpr int kManyPerSequence = 4;
 bool many(int rows, int num_seqs) {

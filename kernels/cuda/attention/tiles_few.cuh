@@ -45,7 +45,7 @@ struct BlockRows {
   Seen seen;     ///< from the first to the last position that any of them sees
   Seen common;   ///< positions that all of them see
 };
-/// By one warp. What does not depend on each other is loaded at once.
+/// Called by one warp. Independent values are loaded at the same time.
 __device__ inline BlockRows few_rows(const AttentionParams& a) {
   const int lane = thread_x() % kWarp;
   BlockRows rows{a.first_row + block_x(), 0, 0, {0, 0}, {0, 0}, {0, 0}};
@@ -198,8 +198,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole || kAhead < kSplitTi
       }
       commit_copies();
     };
-    // A tile without positions of the split, next to one that has some, is another's: its scores
-    // are not used.
+    // One of the two tiles may have no position of the split; its scores are computed and not
+    // used.
     const bool any_tile = own_tile <= last_tile && own_tile + kWarpTiles > first_tile;
     if (any_tile) load_keys(0);
     const auto copy_values = [&](int dims, int first) {

@@ -73,8 +73,8 @@ struct CublasLt {
   CublasLtApi api;
   std::string name;  ///< the file that was opened
 };
-/// Opens the first of `names` that can be opened. kUnavailable says why the first one cannot be
-/// opened, or which function is missing.
+/// Opens the first of `names` that can be opened. kUnavailable has the reason why the first one
+/// cannot be opened, or names the missing function.
 Result<CublasLt> open_cublaslt(std::span<const char* const> names);
 /// Tries libcublasLt.so.13, then older names.
 Result<CublasLt> open_cublaslt();

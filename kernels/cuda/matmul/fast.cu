@@ -115,7 +115,7 @@ void FastRound::convert(LtType type) {
 }
 
 bool FastRound::run(const WeightSegment& segment, RowsView residual, RowsView out) {
-  // A captured step must use kernels already loaded, and only as many rows as its counts say.
+  // Not in a captured step: its kernels must be loaded already, and its row count may change.
   if (state_.fast.products == nullptr || state_.capturing || rows_ <= kFastRows || !aligned(out)) {
     return false;
   }

@@ -18,9 +18,9 @@ struct RoundedForm {
   bool in_tiles;  ///< in wgmma's order
   bool operator==(const RoundedForm&) const = default;
 };
-/// The same for kRoundedRows and more rows, but not for experts. x is rounded to the table's
-/// scratch first, unless `rounded` says that it holds these rows in the form needed; records what
-/// it holds afterwards.
+/// The same for kRoundedRows and more rows, but not for experts. x is first rounded into the
+/// table's scratch, unless `rounded` shows that the scratch holds these rows in the needed form;
+/// then `rounded` is set to what the scratch holds.
 void run_half_rounded(CudaState& state, DType dtype, const PlainMatmul& params, int64_t rows,
                       std::optional<RoundedForm>* rounded);
 

@@ -84,8 +84,8 @@ __device__ void load_operand(const Units* units, uint32_t (&to)[kTerms<T>][kHalf
 template <typename T>
 class RowRounding {
  public:
-  /// Attention's scratch is free between its launches. It holds a multiple of `tile` rows at a
-  /// time, those of the product's largest block, so no block computes rows of two times.
+  /// Uses attention's scratch, which is free between its launches. It holds a multiple of `tile`
+  /// rows, the size of the product's largest block, so each block finds all its rows there.
   RowRounding(CudaState& state, const PlainMatmul& params, int64_t rows, int64_t tile)
       : state_(state), params_(params), chunks_(half_chunks(params.cols)), rows_(rows) {
     constexpr int64_t kRowBytes = 16 * RoundedRows<T>::kUnits + sizeof(float);

@@ -44,7 +44,7 @@ inline constexpr int kChunkBlocks = 8;
 inline constexpr int kPlaneBytes = 512;
 
 struct QuantForm {
-  bool of_32;  ///< d is per 32 inputs and there are no integer scales
+  bool of_32;  ///< d is per 32 inputs, without integer scales
   int subs;    ///< scales per 32 inputs: 1 or 2
   bool has_min;
   int offset;  ///< subtracted from each code

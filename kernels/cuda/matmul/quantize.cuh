@@ -1,5 +1,5 @@
 #pragma once
-// Quantizes activations as matmul's definition says, into the table's scratch: in a launch of its
+// Quantizes activations as matmul defines it, into the table's scratch: in a launch of its
 // own, or in the launch of the op that computes them.
 
 #include <optional>

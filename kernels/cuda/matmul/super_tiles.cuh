@@ -2,8 +2,8 @@
 // out = x w^T (+ residual) for types with super-blocks and many rows, with wgmma. A block of two
 // warpgroups computes 128 outputs and 128 rows; a warp unpacks the weights of its 16 outputs for
 // all rows. Weights and x are copied to shared memory one chunk ahead. What earlier parts summed up
-// waits there too. The first warpgroup copies x for both and leads; the second is about half a
-// chunk behind, so that one adds up while the other multiplies. They wait for each other only
+// waits there too. The first warpgroup copies x for both and leads; the second runs about half
+// a chunk later, so that one adds up while the other multiplies. They wait for each other only
 //   second for first   until x of a chunk is there (kFull)
 //   first for second   until it has multiplied the chunk whose place the next one takes (kFree)
 

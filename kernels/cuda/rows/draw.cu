@@ -22,7 +22,7 @@ struct Leader {
   int32_t bad;    ///< a logit was not a finite number
 };
 
-__device__ inline Leader nobody() { return {-INFINITY, -INFINITY, kNotDrawn, 0}; }
+__device__ inline Leader no_leader() { return {-INFINITY, -INFINITY, kNotDrawn, 0}; }
 
 __device__ inline Leader better(const Leader& a, const Leader& b) {
   const bool a_wins =
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint64_t key = noise_key(how.seed, how.sample, how.position);
   const int begin = block_x() * kRun;
   const int end = begin + kRun < vocab ? begin + kRun : vocab;
-  Leader mine = nobody();
+  Leader mine = no_leader();
   for (int i = begin + thread_x(); i < end; i += kThreads) {
     const float logit = from[i];
     const bool bad = (__float_as_uint(logit) & 0x7f800000u) == 0x7f800000u;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
   const int row = block_x();
   if (row >= *count) return;
   __shared__ Leader of_warps[kDrawWarps];
-  Leader mine = nobody();
+  Leader mine = no_leader();
   for (int i = thread_x(); i < runs; i += kThreads) {
     mine = better(mine, leaders[int64_t{row} * runs + i]);
   }
