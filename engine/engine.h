@@ -66,14 +66,14 @@ class Engine {
 
   /// Expected speed relative to plain decoding, for one sequence with the draft model, if each
   /// draft token is right with that chance; from the costs that the warm-up measured. 1: drafting
-  /// does not pay, or there is no draft model.
+  /// does not pay, or the engine has no draft model.
   double draft_gain(double chance) const;
   /// Measured duration of a step with that many decode rows, in us.
   double step_us(int32_t rows) const;
   /// The costs measured so far. restore_costs() takes those of an earlier engine; call it before
   /// anything was computed.
   MeasuredCosts measured_costs() const;
-  void restore_costs(const MeasuredCosts& prices);
+  void restore_costs(const MeasuredCosts& costs);
   /// From now on records the device's idle times between steps. take_gaps() returns those since the
   /// last call, in microseconds; none if the device computes inside the call.
   void time_gaps();

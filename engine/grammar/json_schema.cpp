@@ -1,7 +1,7 @@
 // JSON schemas (draft 2020-12, the part that a generator can promise) as grammars. The output is
 // always valid, but not all valid JSON is generated:
-//   objects   properties in the order of the schema; others only if additionalProperties
-//             says so or if the schema names none at all; those have short names
+//   objects   properties in the order of the schema; others, with short names, only if
+//             additionalProperties allows them or if the schema names none at all
 //   blanks    at most one, after a comma or a colon
 //   numbers   at most 15 digits on each side of the point, exponents of one or two digits
 // A keyword that is not known, or cannot be promised, is an error that names it.

@@ -6,9 +6,9 @@
 //   free    no reference, not in the prefix index
 //   used    at least one sequence refers to it (it may be in the prefix index too)
 //   cached  no reference, but in the prefix index: kept until evicted
-// Memory is backed by extents of `extent_blocks` consecutive blocks, which the owner of the memory
-// backs and gives back as told here. Used and cached blocks are always backed. Of the backed free
-// blocks the first is taken, so that the last extents become free and can be given back.
+// This class chooses which extents of `extent_blocks` consecutive blocks the memory's owner backs
+// and gives back. Used and cached blocks are always backed. Of the backed free blocks the first is
+// taken, so that the last extents become free and can be given back.
 //
 // Used and cached blocks are on owner lists, one per owner. Eviction takes the least valuable block
 // (prefix_value) of the fullest list, so no owner can flush the blocks of another while holding

@@ -221,10 +221,10 @@ class KvCache {
   // ---- The slow tier ----
 
   /// Adds `count` restored blocks after the first `first_block` blocks of the chain, as cached
-  /// ones. Bit i of present[group] says whether block i has that group's KV (full groups: always).
-  /// Evicts cached blocks if none is free. Returns how many it added: fewer if the chain before
-  /// them is not cached (any more) or blocks ran out. Appends to `writes`; their bytes must be
-  /// written before the next call here.
+  /// ones. Bit i of present[group]: block i has that group's KV (in full groups always set). Evicts
+  /// cached blocks if none is free. Returns how many it added: fewer if the chain before them is
+  /// not cached (any more) or blocks ran out. Appends to `writes`; their bytes must be written
+  /// before the next call here.
   int32_t insert(std::string_view scope, std::span<const int32_t> tokens, int32_t first_block,
                  int32_t count, std::span<const uint64_t> present, std::vector<BlockWrite>& writes);
   /// Adds `count` restored blocks directly before those that are ahead of the sequence; the last of

@@ -18,8 +18,8 @@ inline constexpr int64_t kMaxUsesCounted = 32;
 ///   value = age + min(uses, kMaxUsesCounted) x recompute_us / bytes
 ///
 ///   age           of the owner's cache at the piece's last use: the value of the piece evicted
-///                 last (0 before the first eviction). So newer pieces overtake one that is no
-///                 longer used, the less valuable the sooner.
+///                 last (0 before the first eviction). So newer pieces overtake a piece that
+///                 is not used any more, the less valuable the sooner.
 ///   uses          sequences that found it, plus one if any ended there: a piece that was used
 ///                 before is likely to be used again. 0: no reuse is expected.
 ///   recompute_us  time to compute its tokens again, by measured rates; grows with their position,

@@ -419,7 +419,7 @@ void Engine::time_gaps() { impl_->runner->time_gaps(); }
 std::vector<double> Engine::take_gaps() { return impl_->runner->take_gaps(); }
 MeasuredCosts Engine::measured_costs() const { return impl_->scheduler.cost().measured_costs(); }
 
-void Engine::restore_costs(const MeasuredCosts& prices) { impl_->scheduler.restore_costs(prices); }
+void Engine::restore_costs(const MeasuredCosts& costs) { impl_->scheduler.restore_costs(costs); }
 
 double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
 void Engine::replay_drafts(const ReplayScript& script) {

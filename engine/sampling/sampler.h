@@ -40,8 +40,8 @@ struct SampleArgs {
   std::span<const int32_t> banned;   ///< ids that may not be drawn
   int32_t sample = 0;
   int32_t position = 0;  ///< absolute, of the token to be drawn
-  /// Only these may be drawn: bit `id % 64` of word `id / 64`, and `also`, whatever the mask says;
-  /// `banned` ones not even then. At least one is left. Empty: all.
+  /// Only these may be drawn: ids with bit `id % 64` of word `id / 64` set, and those in `also`,
+  /// but none in `banned`. At least one id is left. Empty: all ids.
   std::span<const uint64_t> mask;
   std::span<const int32_t> also;
 };
@@ -67,8 +67,8 @@ class Sampler {
   Result<Sampled> sample(std::span<float> logits, const SampleArgs& args);
 
   /// The same from the best logits of the row, if params.top_k is in 1 .. BestLogits::kCount and
-  /// below the vocabulary's size, and there are no bias, penalties, mask, bans or log
-  /// probabilities. The token is the same, because no other logits matter then.
+  /// below the vocabulary's size, without bias, penalties, mask, bans and log probabilities. The
+  /// token is the same, because no other logits matter then.
   Result<Sampled> sample(const kernels::BestLogits& best, const SampleArgs& args);
 
   /// The distribution that `sample` draws from: the tokens left after truncation, by ascending id.

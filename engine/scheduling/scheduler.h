@@ -13,7 +13,7 @@
 // starves, and age does not undo fairness between the owners of one class.
 //
 // Room. A waiting sequence is admitted when slots are free and blocks for all its tokens are free
-// or evictable beyond what running prefills still need. If there is no room:
+// or evictable beyond what running prefills still need. Otherwise:
 //  * a running sequence that needs a block preempts the youngest of the lowest class below it;
 //  * a waiting one preempts running ones of a lower class, and of an owner of its own class that
 //    would still run at least as many as the waiting one's owner. So classes and owners get their
@@ -92,8 +92,8 @@ class Scheduler {
   std::vector<LiveRequest*> expired(int64_t now_us) const;
 
   /// Picks the next step. Valid until the next call; its sequences must not be removed before
-  /// `stored`. Empty exactly when nothing is live, or all that is waits for the store or, under a
-  /// bound of the pools' memory, for a higher one.
+  /// `stored`. Empty exactly if nothing is live, or if all live requests wait for the store or,
+  /// while the pools' memory is bounded, for a higher bound.
   const StepPlan& plan();
   /// Reserves blocks for the step after the planned one, so that it can be launched before the
   /// tokens of this one are known: the same rows, each one position further. False if a different
@@ -108,9 +108,9 @@ class Scheduler {
   void recompute(Sequence& seq) { preempt(seq); }
   /// Running sequences that need one decode row each, in the order they were admitted.
   void decoding(std::vector<Sequence*>& out) const;
-  /// The last plan left a sequence without blocks that it wanted, at first or for good.
+  /// True if a sequence of the last plan found too few blocks, even if it got them later.
   bool short_of_blocks() const { return short_of_blocks_; }
-  /// A sequence waits, or has prompt tokens to compute.
+  /// True if a sequence waits or has prompt tokens to compute.
   bool prefill_wanted() const;
   /// While set, each step packs the weights that it needs (OpTable::pack_more). The cost of such
   /// steps does not predict that of later ones, and a prompt should take few of them.
@@ -152,7 +152,7 @@ class Scheduler {
   int32_t num_preempted() const;
   uint64_t preemptions_total() const { return preemptions_total_; }
   const StepCost& cost() const { return cost_; }
-  void restore_costs(const MeasuredCosts& prices) { cost_.restore(prices); }
+  void restore_costs(const MeasuredCosts& costs) { cost_.restore(costs); }
 
   /// Stops the process unless pools, index, block tables and the counts here agree.
   void check_integrity() const;

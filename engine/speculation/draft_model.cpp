@@ -14,8 +14,8 @@ namespace {
 
 /// Rows of one step at most: more would only speed up prompts, which may take their time.
 constexpr int32_t kDraftStepTokens = 256;
-/// A shadow that is at most this far behind computes the missing rows in its first drafting step;
-/// the second value applies if no time is given for catching up.
+/// A shadow that lacks at most this many rows computes them in its first drafting step; the second
+/// value applies if no time is given for catching up.
 constexpr int32_t kNear = 32;
 constexpr int32_t kVeryNear = 8;
 /// The smallest chunk that is worth reading the weights for.
@@ -177,8 +177,8 @@ void DraftModel::check_integrity() const {
 
 // ---- Steps ----------------------------------------------------------------------------------
 
-// Plans rows [computed, end) for the coming step. False, and it drafts no more, if there is no
-// room.
+// Plans rows [computed, end) for the coming step. Without room, returns false, and the shadow
+// drafts no more.
 bool DraftModel::add_rows(Shadow& shadow, int32_t end, bool output) {
   PlannedRows rows;
   rows.first = shadow.computed;
@@ -235,8 +235,8 @@ int64_t DraftModel::run_step() {
   return clock_.now_us() - begin_us;
 }
 
-void DraftModel::catch_up(std::span<Shadow* const> behind, double budget_us) {
-  Shadow& first = *behind.front();
+void DraftModel::catch_up(std::span<Shadow* const> late, double budget_us) {
+  Shadow& first = *late.front();
   const int32_t chunk = std::clamp(cost_.tokens_within(budget_us, first.computed), kMinChunk,
                                    runner_->memory_plan().max_step_tokens);
   begin_step();

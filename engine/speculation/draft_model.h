@@ -5,7 +5,7 @@
 //
 // Each sequence has a shadow here. A shadow's KV covers the target's tokens and draft tokens after
 // them; accepted ones stay, others are overwritten. Only the target's tokens are indexed. A shadow
-// that is behind (a long prompt, or a sequence that another proposer drafted for) catches up in
+// that lacks rows (a long prompt, or a sequence that another proposer drafted for) catches up in
 // chunks within the time it is given, and drafts nothing meanwhile. When the pools are full, the
 // shadows that have been unused longest are dropped, then those of the youngest requests.
 //
@@ -89,7 +89,7 @@ class DraftModel final : public Proposer {
   bool add_rows(Shadow& shadow, int32_t end, bool output);
   bool add_draft_rows(Shadow& shadow);
   bool plan_rows(Shadow& shadow, const PlannedRows& rows);
-  void catch_up(std::span<Shadow* const> behind, double budget_us);
+  void catch_up(std::span<Shadow* const> late, double budget_us);
   /// Computes the planned rows; returns the time it took, in us.
   int64_t run_step();
   bool draw(Shadow& shadow, int32_t output_row);

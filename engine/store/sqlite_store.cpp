@@ -163,7 +163,7 @@ void SqliteStore::note(const char* doing, const Error& error) {
 
 void SqliteStore::fail(const char* doing, const Error& error) {
   note(doing, error);
-  // Another process is writing, which is no error.
+  // Another process is writing, which is not an error.
   if (error.code == ErrorCode::kBusy && open_ != nullptr) return;
   const int64_t now = config_.now_ms();
   retry_delay_ms_ = std::clamp(retry_delay_ms_ * 2, kRetryMs, kRetryMaxMs);

@@ -1,10 +1,10 @@
 #pragma once
 // Block chains in one SQLite database per model and KV layout. Owned by one thread; any number of
-// processes may have the same file open, and one of them, that with the lease, writes.
+// processes may have the same file open, and only the one with the lease writes.
 //
 // A damaged row counts as a miss and is deleted and counted. An error of the file turns the store
-// off for a while (a second, doubling up to half a minute); a file that is no database, or a
-// damaged one, is replaced by an empty one. Only time is lost.
+// off for a while (a second, doubling up to half a minute); a file that is damaged or not a
+// database is replaced by an empty one. Only time is lost.
 
 #include <filesystem>
 #include <functional>

@@ -34,7 +34,7 @@ class StoreAdmin {
  public:
   /// The databases of a folder, by name. kForbidden if it cannot be read.
   static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& folder);
-  /// kCorrupt if it is no database of this version. `busy_ms`: how long to wait for other
+  /// kCorrupt if it is not a database of this version. `busy_ms`: how long to wait for other
   /// processes.
   static Result<StoreAdmin> open(const std::filesystem::path& file, int busy_ms = 5'000);
 

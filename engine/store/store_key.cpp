@@ -43,8 +43,8 @@ class Fd {
 
 }  // namespace
 
-// The content of a valid key file; nothing if there is none, or if the file is no key: not a
-// regular file, or of another size (0 after a power cut before the bytes reached the disk).
+// The content of a valid key file; nothing if the file is absent, not a regular file, or of another
+// size (0 after a power cut before the bytes reached the disk).
 Result<std::optional<StoreKey>> StoreKey::read(const fs::path& file, bool* damaged) {
   *damaged = false;
   // O_NONBLOCK: opening a FIFO must not wait for its writer.

@@ -1,6 +1,6 @@
 #pragma once
 // The checksum of stored chunks: XXH3-128 with a random secret of the installation. It detects
-// damage and rows that another installation wrote; it is no signature.
+// damage and rows that another installation wrote; it is not a signature.
 
 #include <array>
 #include <cstdint>
@@ -28,9 +28,9 @@ struct ChunkRow {
 
 class StoreKey {
  public:
-  /// Reads `file` (192 bytes, mode 0600), or makes it. A file that is no key is set aside and
-  /// replaced: chunks stored under the lost key are never found again, and are evicted in time.
-  /// kIo.
+  /// Reads `file` (192 bytes, mode 0600), or makes it. An invalid file is set aside and replaced:
+  /// chunks stored under the lost key are never found again, and are evicted in time.
+  /// Errors: kIo.
   static Result<StoreKey> open(const std::filesystem::path& file);
 
   /// For each chunk of the chain, the keyed hash of its root and of all tokens before the chunk. So

@@ -82,7 +82,7 @@ struct ChunkLoaded {
   ChunkData data;
   int64_t load_us = 0;  ///< time that the store's thread took
 };
-/// The chunk was written or dropped, and its bytes are no longer held.
+/// The chunk was written or dropped, and its bytes were released.
 struct ChunkSaved {
   ChainId id = 0;
   uint64_t bytes = 0;

@@ -15,7 +15,7 @@ namespace hearth::engine {
 
 /// "NAME-0123456789abcdef.db": the model's name and the layout's hash.
 std::string store_file_name(const KvLayout& layout);
-/// Removes a database and its journals; its absence is no error.
+/// Removes a database and its journals, if they exist.
 void remove_store_file(const std::filesystem::path& file);
 /// The path to which put_aside moves `file`: its name with ".damaged" appended.
 std::filesystem::path aside_name(const std::filesystem::path& file);
