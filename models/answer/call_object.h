@@ -28,8 +28,8 @@ class CallObject {
       : name_key_(name_key), arguments_key_(arguments_key) {}
 
   enum class Step { kMore, kDone, kWrong };
-  /// The first byte is the brace. Blanks are accepted where JSON allows them. kWrong: with `c` it
-  /// is no such object.
+  /// The first byte is the brace. Blanks are accepted where JSON allows them. kWrong: `c` makes it
+  /// something other than such an object.
   Step push(char c);
 
   bool has_name() const { return has_name_; }

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt: not a JSON object, nested too deeply,
 /// or larger than such a file may be.
 Result<Json> read_json_file(const std::filesystem::path& path);
-/// The same; null if there is no such file.
+/// The same; null if the file does not exist.
 Result<Json> read_json_file_if_there(const std::filesystem::path& path);
 
 /// Null if `key` is absent or null, or `object` is not an object.

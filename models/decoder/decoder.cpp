@@ -152,7 +152,7 @@ Decoder::LayerStep Decoder::step_of(const StepArgs& args, int32_t i) const {
           layer_state(args.pools, spec)};
 }
 
-// The result reuses an activation buffer, whose content is no longer needed after the last layer.
+// The result reuses an activation buffer, whose content is not needed after the last layer.
 TensorView Decoder::final_rows(const BatchIndex& batch) {
   if (config_.draft_layer) return act_.draft.hidden;
   norm_rows(batch, Rows::kTokens, act_.x, weights_.output_norm, weights_.output_norm_bias,

@@ -1,5 +1,5 @@
 #pragma once
-// Transformers in which every token attends to the whole text, as op calls. There are no logits:
+// Transformers in which every token attends to the whole text, as op calls. They make no logits:
 // the result is the rows after the last layer.
 //
 //   x = norm(embed(token) + token_type + position)

@@ -23,8 +23,8 @@ class WeightCheck;
 Result<std::string> fingerprint_file(const ReadableFile& file, WeightCheck* check = nullptr);
 Result<std::string> fingerprint_file(const std::filesystem::path& path);
 
-/// Equal identities imply equal content as far as the file system can tell. A caller may use it as
-/// the key of a cached fingerprint instead of reading the file again. A program can set the time of
+/// Equal identities imply equal content as far as the file system knows. A caller may use it as the
+/// key of a cached fingerprint instead of reading the file again. A program can set the time of
 /// modification back (cp -p does), but not the time of change.
 struct FileIdentity {
   uint64_t device = 0;

@@ -21,7 +21,7 @@ struct Arguments {
 
 struct Expr {
   enum class Type {
-    kConstant,   ///< `text`, `integer` or `number`, as `constant` says
+    kConstant,   ///< `text`, `integer` or `number`, selected by `constant`
     kName,       ///< `name`
     kAttribute,  ///< a.name
     kItem,       ///< a[b]

@@ -22,7 +22,7 @@ std::span<const NamedFilter> text_filters();
 std::span<const NamedFilter> number_filters();
 std::span<const NamedFilter> sequence_filters();
 
-/// str(value), charged by its bytes; text_or returns `otherwise` if there is no value.
+/// str(value), charged by its bytes; text_or returns `otherwise` if `value` is null.
 Result<std::string_view> text_of(Runtime& run, const Value& value);
 Result<std::string_view> text_or(Runtime& run, const Value* value, std::string_view otherwise);
 

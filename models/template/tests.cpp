@@ -39,7 +39,7 @@ Result<bool> compare(Runtime& run, Compare how, const Value& a, const Value& b) 
   }
 }
 
-/// Tests of the value alone; empty if there is no such test.
+/// Tests of the value alone; empty if none has that name.
 std::optional<bool> plain(std::string_view name, const Value& v) {
   const Kind kind = v.kind();
   if (name == "defined") return kind != Kind::kUndefined;

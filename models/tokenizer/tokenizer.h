@@ -26,7 +26,7 @@ class EncodePause {
 };
 
 struct EncodeOptions {
-  bool add_bos = true;  ///< as the file's metadata says; false: never
+  bool add_bos = true;  ///< if the file's metadata asks for it; false: never
   bool parse_special =
       false;  ///< the text of a control token becomes that token; otherwise it stays text
   /// With parse_special: a text that shares a byte with one of these never becomes a control token.

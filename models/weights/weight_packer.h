@@ -33,7 +33,7 @@ class WeightPacker {
   /// Joins vectors of experts, (experts, width) each, expert by expert; null if one of them is
   /// null.
   Result<WeightHandle> pack_biases(std::initializer_list<const GgufTensor*> tensors);
-  /// Packs a computed vector; null if there are no values.
+  /// Packs a computed vector; null if `values` is empty.
   Result<WeightHandle> pack_values(std::string_view name, std::span<const float> values);
 
   void report() const;

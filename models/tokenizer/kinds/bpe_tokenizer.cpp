@@ -116,8 +116,8 @@ Result<void> BpeTokenizer::index_bytes() {
   for (const char byte : kReplacementChar) {
     if (byte_ids_[byte_of(byte)] == kNoToken) {
       return Error::corrupt(fmt::format(
-          "tokenizer.ggml.tokens: no token for byte 0x{:02X}, which U+FFFD needs to stand in for "
-          "what cannot be said",
+          "tokenizer.ggml.tokens: no token for byte 0x{:02X} of U+FFFD, which replaces bytes that "
+          "have no token",
           byte_of(byte)));
     }
   }

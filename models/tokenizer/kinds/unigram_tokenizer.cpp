@@ -88,8 +88,8 @@ Result<void> UnigramTokenizer::index_tokens() {
   has_all_bytes_ = std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken) == byte_ids_.end();
   if (!has_all_bytes_ && !vocabulary().unknown()) {
     return Error::corrupt(
-        "tokenizer.ggml.unknown_token_id: missing, and there are no byte tokens for "
-        "text that is in no token");
+        "tokenizer.ggml.unknown_token_id: missing, and the vocabulary has no byte tokens for "
+        "text that no token covers");
   }
   return {};
 }

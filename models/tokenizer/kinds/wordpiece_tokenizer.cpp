@@ -68,8 +68,8 @@ Result<void> WordPieceTokenizer::load(const GgufFile& file) {
                           file.get_or("tokenizer.ggml.normalizer.strip_accents", lowercase_));
   if (!vocabulary().unknown()) {
     return Error::corrupt(
-        "tokenizer.ggml.unknown_token_id: missing, and WordPiece needs a token for words "
-        "that the vocabulary cannot say");
+        "tokenizer.ggml.unknown_token_id: missing, and WordPiece needs it for words that "
+        "no token covers");
   }
   const auto text_of = [this](int32_t id) { return unmarked(entry(id)); };
   index_pieces(text_of, text_of);

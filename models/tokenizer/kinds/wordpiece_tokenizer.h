@@ -1,6 +1,6 @@
 #pragma once
 // tokenizer.ggml.model = "bert": WordPiece as BERT and the embedding models after it ship it. Text
-// is cleaned, converted to lower case and stripped of accents if the metadata says so, and split at
+// is cleaned, converted to lower case and stripped of accents as the metadata asks, and split at
 // spaces, punctuation and Han characters. Each word becomes the longest token at its front, then
 // the longest continuation, and so on, or the unknown token if none fits. In GGUF, tokens that
 // begin a word have the prefix U+2581, and continuations lack their "##".

@@ -17,7 +17,7 @@ struct PreTokenizer {
   std::span<const Stage> stages;
   /// A piece that equals a token becomes that token, regardless of merges.
   bool whole_pieces_first = false;
-  /// BOS is added if the metadata does not say.
+  /// The default for adding BOS, if the metadata does not define it.
   bool adds_bos = false;
   /// Text is converted to Unicode form NFC first.
   bool composes = false;

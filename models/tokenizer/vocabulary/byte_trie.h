@@ -36,7 +36,7 @@ class ByteTrie {
     uint8_t byte = 0;
     int32_t number = -1;  // -1: no text ends here
   };
-  /// 0, the root, if there is no such child.
+  /// 0, the root, if the node has no such child.
   uint32_t child(uint32_t node, uint8_t byte) const;
 
   std::vector<Node> nodes_ = {{}};
