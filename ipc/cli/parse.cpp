@@ -103,7 +103,7 @@ std::string help_of(const Field& field) {
   std::erase(help, '`');
   if (field.type == FieldType::kInteger || field.type == FieldType::kNumber) {
     help += fmt::format(" {:.15g} to {:.15g}", field.min, field.max);
-    // A field whose default is the model's has no default here: its meaning names it.
+    // If the default is the model's, default_value is empty and `meaning` describes the default.
     help += field.default_value.empty() ? "." : fmt::format(", default {}.", field.default_value);
   } else if (field.type == FieldType::kChoice) {
     help += fmt::format(" Default {}.", field.default_value);

@@ -39,7 +39,7 @@ struct Client::Impl {
   /// What the client knows of a live generate request: per sample, the index its next token has.
   struct Stream {
     std::map<uint32_t, uint32_t> next_index;
-    bool reader = false;  ///< of another's request: it ends without it
+    bool reader = false;  ///< attached to a request that goes on when this client leaves
   };
 
   Result<std::string> start(const ClientRequest& request, std::string_view id, bool reader) {
@@ -388,7 +388,7 @@ Result<Client> Client::connect(const ClientOptions& given) {
     HEARTH_ASSIGN_OR_RETURN(const std::string endpoint, ipc_endpoint(api_socket(dir)));
     Result<PeerCredentials> listener = probe_listener(api_socket(dir));
     if (!listener.ok()) {
-      // "Not yours" is more precise than "not there", and starting a daemon never mends it.
+      // kForbidden is more precise than "not found", and starting a daemon does not resolve it.
       if (!first || listener.error().code == ErrorCode::kForbidden) first = listener.take_error();
       continue;
     }

@@ -69,8 +69,8 @@ struct Arrival {
 struct GenerateCallbacks {
   std::function<void(const Delta&)> on_delta;
   std::function<void(const Event&)> on_event;  ///< queued, progress, started, sample_done, ...
-  /// Called at least every 100 ms. If it returns true the request is cancelled, and its `done` says
-  /// so.
+  /// Called at least every 100 ms. If it returns true the request is cancelled, and its `done` has
+  /// the reason `cancelled`.
   std::function<bool()> cancelled;
 };
 

@@ -70,7 +70,7 @@ class EventStream {
 class RecordingWriter {
  public:
   static Result<RecordingWriter> create(const std::filesystem::path& file);
-  /// kIo: the disk is full, say.
+  /// kIo, for example if the disk is full.
   Result<void> add(const StreamMessage& message);
 
  private:

@@ -63,8 +63,8 @@ struct TokenLogprobs {
 
 struct Delta {
   DeltaHeader header;
-  /// Valid UTF-8. It lags behind the ids while a character is incomplete. In a delta with parts,
-  /// the text parts alone.
+  /// Valid UTF-8. A character comes with the delta of its last token, so text may come later than
+  /// the ids. In a delta with parts, the text parts alone.
   std::string text;
   std::vector<int32_t> ids;
   std::vector<TokenLogprobs> logprobs;  ///< one per token, or empty if not requested

@@ -24,8 +24,8 @@ constexpr std::array<std::string_view, kNumVerbs> kVerbNames = {
 
 size_t place(Verb verb) { return to_underlying(verb); }
 
-/// A member's value as JSON; "" where the field has no default: it is required, or its absence
-/// means something that no value says.
+/// A member's value as JSON; "" if the field has no default: it is required, or its absence has a
+/// meaning that no value has.
 template <class T>
 std::string default_of(const Field& field, const T& value) {
   if constexpr (std::is_same_v<T, bool>) {

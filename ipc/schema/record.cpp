@@ -3,8 +3,8 @@
 namespace hearth::ipc {
 
 GenerateRequest shape_of(const GenerateRequest& request) {
-  // Named members, so that a member that is added later stays out of a recording until someone
-  // decides that it holds nothing of the user's.
+  // Copy members by name, so that a member that is added later stays out of recordings until its
+  // author decides that it holds no content of the user.
   GenerateRequest shape;
   shape.model = request.model;
   shape.n = request.n;

@@ -61,7 +61,7 @@ struct ModelEntry {
   int64_t keep_alive_ms = 0;  ///< it is unloaded after being idle this long; 0: never
   int64_t idle_ms = 0;        ///< resident: since its last request ended
   std::string draft;          ///< its draft model while it is resident; "": none
-  /// How tokens are drawn where a request does not say; known with the file's other facts.
+  /// Sampling of requests that leave it out; known with the file's other facts.
   std::optional<SamplingDefaults> sampling{};
   std::optional<ExpertUse> experts{};  ///< of a mixture; known once it has been resident
   bool chat_template = false;          ///< its file has one; known with the file's other facts

@@ -84,7 +84,7 @@ inline constexpr Field kToolForm = {
     .name = "tool_form",
     .type = FieldType::kChoice,
     .meaning =
-        "With `tools`, if the model's chat template makes nothing of them: `hermes` describes them "
+        "With `tools`, if the model's chat template does not use them: `hermes` describes them "
         "in the system message and reads calls between `<tool_call>` and `</tool_call>`; "
         "`template` refuses them; `auto` takes `worker.tool_form`.",
     .choices = kToolForms};
@@ -104,7 +104,7 @@ inline constexpr Field kReasoning = {
 inline constexpr Field kRaw = {
     .name = "raw",
     .type = FieldType::kBool,
-    .meaning = "Add no BOS token before the text, whatever the model's metadata says."};
+    .meaning = "Add no BOS token before the text, even if the model's metadata asks for one."};
 inline constexpr Field kParseSpecial = {
     .name = "parse_special",
     .type = FieldType::kBool,
@@ -375,7 +375,7 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .type = FieldType::kName,
          .unit = "bytes",
          .meaning =
-             "Share the prefix with all users who give the same name. They can learn from the "
+             "Share the prefix with all users that give the same name. They can learn from the "
              "speed of an answer what was asked before. Empty: only the caller's own prefixes.",
          .max = 64}),
     row(&GenerateRequest::json_schema,

@@ -150,7 +150,7 @@ struct SwapRequest {
   bool operator==(const SwapRequest&) const = default;
 };
 
-/// What `hearth cache` does on files, for users who cannot access the daemon's.
+/// What `hearth cache` does on files, for users that cannot access the daemon's.
 struct CacheRequest {
   std::string op = "ls";           ///< ls, stats, rm, pin, unpin, verify, compact, why
   std::string model;               ///< only this model's prefixes; "": all models'
@@ -188,7 +188,7 @@ struct EmbedRequest {
   std::string model = "default";
   std::vector<std::string> texts;         ///< one vector for each; or
   std::vector<std::vector<int32_t>> ids;  ///< token ids, computed exactly as given
-  std::string pooling = "auto";           ///< auto (as the model's file says), mean, cls, last
+  std::string pooling = "auto";           ///< auto (as in the model's file), mean, cls, last
   bool normalize = true;                  ///< each vector has length 1, each score is 0 to 1
   std::string query{};  ///< not empty: for each text a score of how well it answers this
   bool operator==(const EmbedRequest&) const = default;

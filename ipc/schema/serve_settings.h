@@ -13,8 +13,8 @@ namespace hearth::ipc {
 /// The part of [worker] in hearth.toml that concerns the engine, its device and its prompts.
 struct EngineSettings {
   /// cpu; cuda:N; auto: a GPU where hearth-worker-cuda is installed and an NVIDIA driver is loaded,
-  /// else the CPU. Passed on unchanged where a worker program is configured. The default stays cpu
-  /// until that worker has computed on a GPU.
+  /// else the CPU. Passed on unchanged where a worker program is configured. The default stays cpu,
+  /// because that worker has run on only one kind of GPU so far.
   std::string device = "cpu";
   int64_t threads = 0;             ///< 0: one per physical core
   std::string cpu_variant;         ///< "": best this CPU has
@@ -40,7 +40,7 @@ struct EngineSettings {
   int64_t prefix_owner_bytes = 0;                  ///< of one owner in it; 0: no bound
   int64_t prefix_pinned_bytes = int64_t{2} << 30;  ///< pinned in it
   int64_t prefix_ram_bytes = int64_t{4} << 30;     ///< host memory that backs a GPU's; 0: none
-  /// Of calls where a chat template makes nothing of tools: template (they are refused), hermes.
+  /// Format of calls if the chat template does not use tools: template (calls are refused), hermes.
   std::string tool_form = "template";
   std::string prefix_restore = "auto";  ///< always, both: even where it does not pay; for tests
   bool operator==(const EngineSettings&) const = default;

@@ -83,7 +83,7 @@ class MembersReader {
   template <class T>
   void list(std::vector<T>& items, uint64_t limit, const char* name) {
     const uint64_t count = take(name);
-    // An element has at least two bytes, so a message cannot ask for more memory than it is worth.
+    // An element has at least two bytes, so a short message cannot claim much memory.
     if (count > limit || count * 2 > left_.size()) return refuse(name, "too many");
     items.resize(count);
     for (T& item : items) {
@@ -208,7 +208,7 @@ void visit(Codec& codec, T& item) {
 
 }  // namespace
 
-// Below 64 the value itself; above, five bits behind the leading one.
+// Below 64 the value itself; above, the position of the leading bit and the five bits after it.
 uint32_t gap_bucket(int64_t gap_us) {
   constexpr int64_t kMost = (int64_t{1} << 37) - 1;
   const uint64_t us = std::clamp<int64_t>(gap_us, 0, kMost);

@@ -51,7 +51,7 @@ std::string terminal_safe(std::string_view text) {
 }
 
 std::string one_line(std::string_view bytes, size_t max_chars) {
-  // A character has at most four bytes, and one more says whether there is a rest.
+  // A character has at most four bytes; one more character shows whether something is cut off.
   if (max_chars > 0) bytes = bytes.substr(0, 4 * max_chars + 4);
   const std::string text = to_valid_utf8(bytes);
   std::string out;

@@ -1,4 +1,4 @@
-// Answers, and what broker and worker say to each other about the worker.
+// Answers, and the messages between broker and worker about the worker.
 
 #include <fmt/core.h>
 

@@ -180,7 +180,7 @@ Error required(std::string_view field, std::string_view want) {
   return Error::invalid(fmt::format("{}: absent, want {}", field, want), std::string(field));
 }
 
-/// What one field's own range cannot say.
+/// Checks rules that concern several fields.
 Result<void> check_together(const Json& object, const GenerateRequest& request) {
   const bool text = object.contains("prompt");
   const bool ids = object.contains("prompt_ids");
@@ -281,7 +281,7 @@ constexpr Verb verb_of_type() {
   }
 }
 
-/// The text whose absence means something else than an empty one; null: the verb has none.
+/// The text of which an absent and an empty value differ; null: the verb has none.
 const std::string* main_text(const GenerateRequest& request) { return &request.prompt; }
 const std::string* main_text(const TokenizeRequest& request) { return &request.text; }
 template <class R>

@@ -9,8 +9,8 @@
 namespace hearth::ipc {
 
 /// The process that called listen() on `socket`. kUnavailable with the system's reason if none
-/// does: there is no such file, or its process has ended. kForbidden if this process may not
-/// connect; the message names the group that may.
+/// does: the file is absent, or its process has ended. kForbidden if this process may not connect;
+/// the message names the group that may.
 Result<PeerCredentials> probe_listener(const std::filesystem::path& socket);
 
 }  // namespace hearth::ipc

@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::string_view kFramesSection = R"(# HEARTH/1
 
-Local programs talk to the daemon over a ZeroMQ socket: a DEALER connects to `api.sock` in the
-runtime directory (`/run/hearth` for the service; for a user `$XDG_RUNTIME_DIR/hearth`, else
-`~/.cache/hearth/run`; `HEARTH_RUNTIME_DIR` goes first). JSON is UTF-8. This page is written by
-`hearth protocol` from the table that the daemon itself checks requests against.
+Local programs send requests to the daemon over a ZeroMQ socket: a DEALER connects to `api.sock` in
+the runtime directory. That is `/run/hearth` for the service; for a user `$XDG_RUNTIME_DIR/hearth`,
+or `~/.cache/hearth/run` if that variable is unset. `HEARTH_RUNTIME_DIR` overrides all of these. JSON
+is UTF-8. `hearth protocol` prints this page from the table that the daemon checks requests against.
 
 ## Frames
 
@@ -26,35 +26,50 @@ runtime directory (`/run/hearth` for the service; for a user `$XDG_RUNTIME_DIR/h
 | `HEARTH/1` | `HEARTH/1` |
 | request id | the same request id |
 | JSON request | `event`, then JSON; or |
-| | `delta`, then header and text, then token ids, then logprobs (where asked for) |
+| | `delta`, then header and text, then token ids, then logprobs (if requested) |
 
-A request id is 1 to 64 visible ASCII characters, chosen by the client, unique among its user's
-live requests. Who the user is, the kernel says; nothing in a message is believed about it.
+A request id is 1 to 64 visible ASCII characters, chosen by the client and unique among the live
+requests of its user. The kernel reports which user a connection belongs to; the daemon believes no
+message about that.
 
 A delta's header is 16 bytes, four little-endian 32-bit numbers: sample, index of the delta's first
-token among the sample's generated tokens, number of tokens, number of parts. Where that is 0, UTF-8
-text follows in the same frame; a character that is not whole yet waits for the next delta. Answers
-to `messages` can have parts instead: each two little-endian 32-bit numbers, channel and bytes, and
-so many bytes of UTF-8. Channel 0 is text; 1 is reasoning, where the model's template marks it; 2
-begins a call of a function, `{"index":0,"id":"a1B2c3D4e","name":"f"}`; 3 is more of that call's
-arguments, as JSON text. The ids frame holds that many
-little-endian 32-bit token ids. A first index other than the one expected means that a delta was
-lost. The logprobs frame is a JSON list with one
-`{"logprob":x,"top":[{"token":i,"logprob":x,"text":"a"}],"text":"a"}` per token; a token whose bytes
-are no UTF-8 by themselves has the text `bytes:\xe2\x82`, in hexadecimal.
+token among the sample's generated tokens, number of tokens, number of parts.
 
-`generate` is answered by `queued`\*, `progress`\*, `started`, `prompt_logprobs` (where asked for),
-deltas, one `sample_done` per sample, and last `done` or `error`. `queued` has the reason (`loading`,
-`busy`, `recovering`: for a worker; `slots`, `blocks`, `fairness`, `restoring`: in the worker's queue),
-the requests of this model that wait ahead, and the time until it starts: how long the model took to load
-last, then by how long requests took lately; 0 where that is unknown, as it is for `busy`. Every other verb is answered by
-one `reply`, or `error`; that of `load`, `unload` and `swap` follows `loading`\* and comes when it is
-done, which may take long. `fork` is answered like `generate`, and `attach` by `attached` and then
-like `generate`: what was sent before comes first, with the events in the order above. Skip events and members that you do not know.
+* If the number of parts is 0, UTF-8 text follows in the same frame. An incomplete character waits for
+  the next delta.
+* Answers to `messages` can have parts instead. A part is two little-endian 32-bit numbers, channel
+  and number of bytes, and then that many bytes of UTF-8. Channel 0 is text. Channel 1 is reasoning,
+  if the model's template marks it. Channel 2 begins a call of a function,
+  `{"index":0,"id":"a1B2c3D4e","name":"f"}`. Channel 3 is more of that call's arguments, as JSON text.
 
-A request of more than 32 MiB, deeper than 32 levels, with a field that is unknown, given twice or
-out of range is refused with an `error` that names the field. Numbers without a fraction are wanted
-where the table says integer, and integers go up to 2^64 - 1: keep them whole when you parse.
+The ids frame holds the delta's token ids, each a little-endian 32-bit number. If a delta's first
+index is not the expected one, a delta was lost. The logprobs frame is a JSON list with one
+`{"logprob":x,"top":[{"token":i,"logprob":x,"text":"a"}],"text":"a"}` per token. If the bytes of a
+token are not valid UTF-8 by themselves, its text is `bytes:\xe2\x82`, in hexadecimal.
+
+A request is answered by these events (\*: any number of them):
+
+* `generate`: `queued`\*, `progress`\*, `started`, `prompt_logprobs` (if requested), deltas, one
+  `sample_done` per sample, and last `done` or `error`.
+* `fork`: the same.
+* `attach`: `attached`, and then the same. What was already sent comes first, with the events in the
+  order above.
+* `load`, `unload`, `swap`: `loading`\*, and then `reply` or `error` when it is done, which may take long.
+* `record`: see below.
+* every other verb: one `reply` or `error`.
+
+Skip events and members that you do not know.
+
+`queued` reports why a request waits: `loading`, `busy` and `recovering` for a worker; `slots`,
+`blocks`, `fairness` and `restoring` in the worker's queue. It also has the number of requests of this
+model that wait ahead, and an estimate of the time until the request starts. While the model loads, that
+is the time that its last load took; in the worker's queue it follows from the durations of recent
+requests. It is 0 if it is unknown, as it is for `busy`.
+
+A request is refused with an `error` if it has more than 32 MiB or more than 32 levels, or if a field
+is unknown, given twice or out of range; the error names the field. Where the table has integer, a
+number must not have a fraction or an exponent. Integers go up to 2^64 - 1: keep all their digits when
+you parse.
 )";
 
 struct VerbMeaning {
@@ -66,42 +81,45 @@ constexpr VerbMeaning kVerbMeanings[] = {
     {Verb::kTokenize,
      "Turns text into token ids with the model's tokenizer, or ids into text; may load the model."},
     {Verb::kEmbed,
-     "Texts as vectors, by an embedding model or by a decoder's last rows. Each vector is f32, "
-     "little endian, in base64."},
+     "Computes a vector for each text, with an embedding model or from a decoder's last rows. Each "
+     "vector is f32, little endian, in base64."},
     {Verb::kAttach,
-     "The answers of one of the caller's own requests, again from a token on and then as they "
-     "come; also from\nanother connection, and a short while after its end. `from` in `attached` "
-     "is the first token of each sample\nthat follows: a later one than asked for where the "
-     "daemon's memory for it was too small. Leaving ends nothing."},
+     "Sends the answers of one of the caller's own requests: those already sent, from a given "
+     "token on, and then new\nones as they come. It works from another connection too, and for a "
+     "short while after the request's end. `from` in\n`attached` is the first token of each sample "
+     "that follows. It is later than the given one if the daemon has\nno memory left for older "
+     "tokens. When this client leaves, the request goes on."},
     {Verb::kFork,
-     "New samples that go on from what such a request has written so far, or from an earlier token "
-     "of it; their\ntokens are those of a request of its own whose prompt is all of that. What is "
-     "not given is as that request\nsaid it. KV blocks of a running request are shared, not "
+     "Generates new samples that continue what such a request has generated so far, or an earlier "
+     "token of it. The new\nrequest has all tokens up to there as its prompt. Settings that are "
+     "not given are those of the forked request.\nKV blocks of a running request are shared, not "
      "computed again."},
     {Verb::kCancel,
      "Ends a live request of the same user; that request's `done` has the reason `cancelled`."},
-    {Verb::kPing, "Is anybody there. Another `instance` is another daemon: its requests are gone."},
-    {Verb::kModels, "The models that can be named, and the folders searched."},
+    {Verb::kPing,
+     "Checks that the daemon answers. If `instance` has changed, the daemon was restarted, and "
+     "earlier requests are gone."},
+    {Verb::kModels, "Lists the models that can be named, and the folders searched."},
     {Verb::kPs,
-     "The caller's live requests (an administrator sees those of all users) and the resident "
+     "Lists the caller's live requests (for an administrator those of all users) and the resident "
      "models."},
-    {Verb::kStats, "Counters since the start, and each worker's last state."},
-    {Verb::kHealth, "Whether the daemon can serve, and what is wrong if it cannot."},
-    {Verb::kLoad, "Brings a model into memory; for administrators, as the next two."},
+    {Verb::kStats, "Reports counters since the start, and each worker's last state."},
+    {Verb::kHealth, "Reports whether the daemon can serve, and what is wrong if it cannot."},
+    {Verb::kLoad, "Loads a model into memory. For administrators, like the next two verbs."},
     {Verb::kUnload,
-     "Takes a model out of memory once its requests have ended; a later request loads it again."},
+     "Removes a model from memory once its requests have ended; a later request loads it again."},
     {Verb::kSwap,
-     "Loads a model and then points a role at it, until the daemon ends. Requests under way go on "
-     "where they\nare; where the model cannot be loaded, the role stays as it was."},
+     "Loads a model and then points a role at it, until the daemon ends. Running requests continue "
+     "with the old model.\nIf the new one cannot be loaded, the role does not change."},
     {Verb::kCache,
-     "Looks after the prefixes kept on disk: the caller's own, whether their model is resident or "
-     "not."},
+     "Manages the caller's prefixes on disk, whether or not their model is resident."},
     {Verb::kRecord,
-     "The caller's own `generate` and `embed` requests that arrive from now on, over every socket: "
-     "`recording`, then\n`recorded` for each as it ends, until the connection ends. An "
-     "administrator receives only requests of the\nsame user, too. Refused over TCP. A connection "
-     "that does not "
-     "read loses records, and `recording` reports how many so far.\nForks are not recorded."},
+     "Sends the caller's own `generate` and `embed` requests that arrive from now on, over any "
+     "socket: `recording` first,\nthen `recorded` for each request as it ends, until the "
+     "connection "
+     "ends. An administrator, too, receives only requests\nof the same user. Refused over TCP. If "
+     "the connection does not read, records are lost, and another `recording`\nreports how many so "
+     "far. Forks are not recorded."},
 };
 
 std::string type_of(const Field& field) {
@@ -166,26 +184,28 @@ std::string fields_of(Verb verb) {
 
 std::string_view meaning(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "A field has a value it may not have.";
-    case ErrorCode::kUnknownField: return "A field that the verb does not have.";
-    case ErrorCode::kProtocol: return "Frames or JSON that are not of this protocol.";
-    case ErrorCode::kNotFound: return "No such model or request.";
+    case ErrorCode::kInvalidArgument: return "A field has a value that is not allowed.";
+    case ErrorCode::kUnknownField: return "The verb does not have this field.";
+    case ErrorCode::kProtocol: return "The frames or the JSON are not of this protocol.";
+    case ErrorCode::kNotFound: return "The model or request does not exist.";
     case ErrorCode::kForbidden: return "It belongs to another user.";
     case ErrorCode::kContextOverflow:
       return "Prompt and output do not fit; the message gives both sizes.";
-    case ErrorCode::kTooLarge: return "Over a bound on bytes or counts.";
+    case ErrorCode::kTooLarge: return "A number of bytes or items is over its bound.";
     case ErrorCode::kBusy: return "A queue is full; try again after `retry_ms`.";
     case ErrorCode::kUnavailable: return "The daemon is stopping, or no worker could be started.";
     case ErrorCode::kDeadline: return "The request's own deadline passed before it began.";
     case ErrorCode::kCancelled: return "Cancelled before it began.";
     case ErrorCode::kPoison: return "Two workers died with this request; it is not tried again.";
     case ErrorCode::kCorrupt: return "The model's file contradicts itself.";
-    case ErrorCode::kUnsupported: return "Well formed, but not something this build does.";
-    case ErrorCode::kOutOfMemory: return "Does not fit into memory; the message gives the sizes.";
-    case ErrorCode::kIo: return "The operating system refused.";
+    case ErrorCode::kUnsupported:
+      return "The request is well formed, but this build does not support it.";
+    case ErrorCode::kOutOfMemory:
+      return "It does not fit into memory; the message gives the sizes.";
+    case ErrorCode::kIo: return "The operating system refused an operation.";
     case ErrorCode::kLost:
       return "The daemon or the worker was lost (reported by client libraries).";
-    case ErrorCode::kInternal: return "A bug of hearth's.";
+    case ErrorCode::kInternal: return "A bug in hearth.";
   }
   return "";
 }
@@ -318,17 +338,16 @@ std::string protocol_page() {
         fmt::format("\n### {}\n\n{}\n\n{}", name(entry.verb), entry.meaning, fields_of(entry.verb));
   }
   page += fmt::format(
-      "\nAn example (what is left out has its default):\n\n"
+      "\nAn example; fields that it leaves out have their defaults:\n\n"
       "```json\n{}\n```\n",
       R"({"verb":"generate","model":"default","prompt":"Once upon a time","max_tokens":200,"temperature":0})");
   page +=
-      "\n## Events\n\nOne of each, as the daemon writes them. Times are milliseconds; a "
-      "reason "
-      "is `stop`, `tool_calls`\n(it stopped, and has calls), `length`, `cancelled` or `deadline`; "
-      "`tpot_ms` is the mean time per output token after the first. `gpu` is there for models on a "
-      "GPU "
-      "whose\nmanagement library (NVML) is installed, in `stats` and in the models of `ps`; what "
-      "it does not say is\nempty or -1.\n\n```json\n";
+      "\n## Events\n\nOne of each, as the daemon writes them. Times are milliseconds. A reason is "
+      "`stop`, `tool_calls` (the sample\nstopped and has calls), `length`, `cancelled` or "
+      "`deadline`. `tpot_ms` is the mean time per output token after the first.\n`stats`, and the "
+      "models of `ps`, have `gpu` for models on a GPU whose management library (NVML) is "
+      "installed; "
+      "values\nthat the library does not report are empty or -1.\n\n```json\n";
   for (const Event& event : example_events()) page += encode_event(event) + "\n";
   page += "```\n\n## Error codes\n\n| code | means |\n|---|---|\n";
   for (int i = 0; i <= to_underlying(ErrorCode::kInternal); ++i) {

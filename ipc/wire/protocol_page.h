@@ -5,7 +5,7 @@
 
 namespace hearth::ipc {
 
-/// Markdown; docs/protocol.md is this text, and a test says so.
+/// Markdown; docs/protocol.md is this text, and a test compares them.
 std::string protocol_page();
 
 }  // namespace hearth::ipc

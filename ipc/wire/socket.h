@@ -5,8 +5,8 @@
 //
 // What bounds a peer: ZMQ_MAXMSGSIZE per frame (the peer is disconnected), kMaxFrames per message
 // (the message is dropped), the high-water marks in messages. A peer may still send one message of
-// endless frames, which libzmq gathers before anybody sees it. So the daemon does not listen with
-// it on Unix sockets (daemon/broker/transport), only with CURVE keys on TCP.
+// endless frames, which libzmq gathers before its user sees the message. So the daemon listens with
+// it only on TCP with CURVE keys, and not on Unix sockets (daemon/broker/transport).
 
 #include <poll.h>
 #include <zmq.h>
@@ -89,7 +89,7 @@ struct SocketOptions {
 
 enum class SendOutcome {
   kSent,
-  kWouldBlock,   ///< the peer's queue is full, or there is no peer (DEALER): keep it, try later
+  kWouldBlock,   ///< the peer's queue is full, or a DEALER has no peer: keep it, try later
   kUnreachable,  ///< ROUTER: no such peer (any more)
   kFailed,       ///< the socket is unusable, or the connection ended amid the frames
 };

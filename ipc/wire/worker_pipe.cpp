@@ -25,7 +25,7 @@ constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kKeptBytes = 1 << 20;
 // Messages are gathered in blocks of about this size; a longer one is a block of its own.
 constexpr size_t kOwnBlockBytes = 256 << 10;
-// No message of either end comes near it: a length beyond is no length.
+// Far above any message of either end, so a greater length shows that the stream is invalid.
 constexpr uint32_t kMessageBytesMax = 1u << 31;
 
 Error pipe_error(std::string_view what) {

@@ -17,8 +17,8 @@ std::string loading_text(const ipc::LoadingEvent& event);
 /// "waiting: slots, 2 ahead, about 3.0 s"
 std::string waiting_text(const ipc::QueuedEvent& event);
 
-/// "90", "90s", "30m", "8h" or "never" as milliseconds, 0: never; kInvalidArgument says what is
-/// wanted. A number alone is seconds.
+/// "90", "90s", "30m", "8h" or "never" as milliseconds, 0: never; kInvalidArgument lists the valid
+/// forms. A number alone is seconds.
 Result<int64_t> parse_keep_alive(const std::string& text);
 
 }  // namespace hearth::cli

@@ -38,7 +38,7 @@ bool is_json_number(std::string_view text) {
   return text.empty();
 }
 
-/// Numbers stay numbers; what is none becomes a string, which the codec refuses by the field's
+/// Numbers stay numbers; any other text becomes a string, which the codec refuses with the field's
 /// name.
 std::string number_or_text(const std::string& value) {
   return is_json_number(value) ? value : ipc::json_quote(value);

@@ -30,7 +30,7 @@ std::string describe(const ipc::ProgressEvent& progress) {
   return fmt::format("prompt {} of {} tokens", progress.prompt_done, progress.prompt_total);
 }
 
-/// Of a request that ended by itself or by our cancel.
+/// The exit status after a request that ended by itself or was cancelled here.
 int status_of(const StreamPrinter& printer) {
   if (interrupted()) return kInterrupted;
   if (printer.problem() == 0) return kOk;
@@ -88,7 +88,7 @@ void StreamPrinter::end(const ipc::DoneEvent* done) {
     complain(why_empty(*done, options_.raw));
   const bool wanted = options_.stats || (terminal_ && stderr_is_terminal());
   if (done == nullptr || !wanted) return;
-  // One log of both: the text itself stays as it is where stdout goes elsewhere.
+  // Begin a new line if the text shares the terminal; text that goes elsewhere stays unchanged.
   const bool mid_line = wrote_ && last_ != '\n' && stdout_and_stderr_are_one();
   write_stderr((mid_line ? "\n" : "") + timing_line(*done) + "\n");
 }

@@ -16,7 +16,7 @@ struct StreamOptions {
   bool ids = false;            ///< token ids instead of text
   bool stats = false;          ///< print the line of timings, piped or not
   bool raw = false;            ///< the prompt was continued as text
-  bool explain_empty = false;  ///< if there is no text at all, explain why
+  bool explain_empty = false;  ///< if the answer has no text, explain why
 };
 
 /// Prints text (or ids, or JSON lines) to stdout and everything else to stderr. With several

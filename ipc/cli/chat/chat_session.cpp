@@ -43,7 +43,7 @@ std::string shown(const std::string& text) {
   return stdout_is_terminal() ? terminal_safe(text) : text;
 }
 
-/// The text as the user's editor leaves it; nothing where that failed.
+/// Opens the text in the user's editor and returns the result; nothing if that failed.
 std::optional<std::string> edited(const std::string& text) {
   const char* const wanted =
       std::getenv("VISUAL") != nullptr ? std::getenv("VISUAL") : std::getenv("EDITOR");
@@ -52,7 +52,7 @@ std::optional<std::string> edited(const std::string& text) {
   if (fd < 0) return std::nullopt;
   const bool wrote = std::cmp_equal(::write(fd, text.data(), text.size()), text.size());
   ::close(fd);
-  // Through a shell: the variable may hold options.
+  // Run it through a shell, because the variable may hold options.
   const std::string command =
       fmt::format("{} '{}'", wanted != nullptr && *wanted != '\0' ? wanted : "vi", path);
   std::optional<std::string> out;
@@ -68,7 +68,7 @@ std::optional<std::string> edited(const std::string& text) {
 }  // namespace
 
 void ChatSession::greet() const {
-  // Not a part of the answer: stdout may be a file.
+  // On stderr, because it is not part of the answer and stdout may be a file.
   const std::string title = terminal_safe(fmt::format("{} ({})", chat_.model, chat_.name));
   if (chat_.messages.empty()) {
     return write_stderr(title + ". /help shows the commands.\n");

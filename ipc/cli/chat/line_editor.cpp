@@ -26,7 +26,7 @@ constexpr char kCtrlC = 3;
 struct LineEditor::Impl {
   explicit Impl(std::filesystem::path file) : history_file(std::move(file)) {
     if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1) return;
-    // The library counts characters as the locale has them.
+    // The library counts characters by the locale's encoding.
     const char* const locale = std::setlocale(LC_CTYPE, "");
     if (locale == nullptr || std::string_view(locale) == "C") std::setlocale(LC_CTYPE, "C.UTF-8");
     editor = ::el_init("hearth", stdin, stdout, stderr);
@@ -34,9 +34,9 @@ struct LineEditor::Impl {
     ::el_set(editor, EL_CLIENTDATA, this);
     ::el_set(editor, EL_PROMPT, &Impl::prompt_of);
     ::el_set(editor, EL_EDITOR, "emacs");
-    ::el_set(editor, EL_SIGNAL, 1);  // the terminal is put right before a signal ends us
-    // Ctrl-C is a key while a line is edited: it drops the line and nothing else. It is met where
-    // keys are read; the library never frees what a function of one's own is called.
+    ::el_set(editor, EL_SIGNAL, 1);  // restore the terminal before a signal ends the program
+    // While a line is edited, Ctrl-C is a key that only drops the line. It is handled where keys
+    // are read: an editor function of our own would need a name, which the library never frees.
     ::el_set(editor, EL_SETTY, "-d", "-isig", nullptr);
     ::el_wset(editor, EL_GETCFN, &Impl::read_key);
     ::el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
@@ -47,7 +47,7 @@ struct LineEditor::Impl {
     ::history(history, &event, H_SETUNIQUE, 1);
     ::el_set(editor, EL_HIST, ::history, history);
     if (history_file.empty()) return;
-    // The library would make it readable for others.
+    // The library would create the file readable for other users.
     const int fd = ::open(history_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return;
     ::fchmod(fd, 0600);
@@ -77,9 +77,9 @@ struct LineEditor::Impl {
         return 0;
       }
       const size_t done = std::mbrtowc(key, &byte, 1, &state);
-      if (done == static_cast<size_t>(-2)) continue;  // a part of a character
+      if (done == static_cast<size_t>(-2)) continue;  // an incomplete character
       if (done != static_cast<size_t>(-1)) return 1;
-      state = {};  // no character: as if it had not come
+      state = {};  // an invalid byte is ignored
     }
   }
 
@@ -101,9 +101,9 @@ LineEditor::Outcome LineEditor::read(const std::string& prompt, std::string* lin
   }
   impl_->prompt = prompt;
   impl_->interrupted = false;
-  // The library prints the prompt before it takes the terminal over; what answers the prompt at
-  // once (a program, a paste) would meet the terminal's own line editing: Ctrl-D lost, Ctrl-C
-  // fatal.
+  // The library prints the prompt before it takes the terminal over. Input that answers the prompt
+  // at once (from a program, a paste) would go to the terminal's own line editing, which loses
+  // Ctrl-D and ends the program at Ctrl-C.
   ::el_set(impl_->editor, EL_PREP_TERM, 1);
   int count = 0;
   const char* const text = ::el_gets(impl_->editor, &count);
@@ -122,7 +122,7 @@ LineEditor::Outcome LineEditor::read(const std::string& prompt, std::string* lin
 }
 
 void LineEditor::remember(const std::string& text) {
-  // What is shorter than a line of the file stays one line; a longer one would come back in parts.
+  // Text of several lines is left out, because the file would return it as separate entries.
   if (impl_->history == nullptr || text.empty() || text.find('\n') != std::string::npos) return;
   HistEvent event;
   ::history(impl_->history, &event, H_ENTER, text.c_str());

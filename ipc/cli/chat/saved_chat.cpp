@@ -81,7 +81,7 @@ Result<fs::path> chats_folder() {
   if (!state.empty() && !state.is_absolute()) {
     return Error::invalid("HEARTH_STATE_DIR: want an absolute path");
   }
-  // The user's own, of root and of the service's user too.
+  // Always the directory of the user that runs this, for root and the service's user too.
   if (state.empty()) {
     state = (named.is_absolute() ? named : environment.home / ".local/state") / "hearth";
   }

@@ -20,7 +20,7 @@ std::optional<ipc::Client> connect() {
 }
 
 std::optional<ipc::Client> connect_or_start(bool no_start, bool allow_root) {
-  // An address of another daemon does not mean one that is started here.
+  // A daemon at a TCP address cannot be started from here.
   const char* elsewhere = std::getenv("HEARTH_TCP");
   if (no_start || (elsewhere != nullptr && *elsewhere != '\0')) return connect();
   Result<ipc::Client> client = ipc::Client::connect();

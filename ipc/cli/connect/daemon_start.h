@@ -9,7 +9,7 @@ namespace hearth::cli {
 /// Starts hearthd, detached from this terminal, with its output in hearthd.log in the state
 /// directory, and waits at most 10 s until it answers. Reports on stderr what it does. kUnavailable
 /// with the reason: no program found; it exited (the last line of its log); it does not answer; the
-/// user is the service's, who should use systemctl; the user is root and neither `allow_root` nor
+/// user is the service's and should use systemctl; the user is root and neither `allow_root` nor
 /// HEARTH_ALLOW_ROOT=1 is set.
 Result<ipc::Client> start_daemon(bool allow_root);
 

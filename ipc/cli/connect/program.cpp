@@ -65,8 +65,8 @@ int exec_pull(const std::vector<std::string>& arguments) {
 
 namespace {
 
-/// "cuda" where the words hold --device cuda:N or --device=cuda:N, else "cpu", whose worker says
-/// what is wrong with any other name.
+/// "cuda" if the words hold --device cuda:N or --device=cuda:N. Else "cpu", whose worker reports an
+/// unknown device name.
 std::string device_kind(const std::vector<std::string>& words) {
   constexpr std::string_view kFlag = "--device";
   for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {

@@ -31,7 +31,7 @@ std::string text_of(const ipc::Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-/// Everything that comes by `fd` until its other end closes.
+/// Reads `fd` until its other end closes.
 Result<std::string> read_until_closed(int fd) {
   const auto give_up = std::chrono::steady_clock::now() + kDoctorPatience;
   std::string out;
@@ -110,7 +110,7 @@ Result<ProgramOutput> run_and_read(const std::filesystem::path& program,
 Result<std::vector<Check>> ask_worker(const std::filesystem::path& program) {
   Result<ProgramOutput> output = run_and_read(program, {"doctor", "--json"});
   if (!output.ok()) return output.take_error();
-  // Lines of a log may stand around the answer, which is one line.
+  // The answer is one line; log lines may come before and after it.
   const std::string_view text = output->text;
   const size_t begin = text.starts_with('{') ? 0 : text.find("\n{") + 1;
   return parse_worker_checks(text.substr(begin, text.find('\n', begin) - begin));

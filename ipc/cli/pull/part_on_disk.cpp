@@ -143,7 +143,7 @@ Result<void> PartOnDisk::check_room(uint64_t more_bytes) const {
 }
 
 Result<void> PartOnDisk::commit() {
-  // The data is on disk before the name says so.
+  // Sync first, so that the final name never refers to incomplete data.
   if (::fsync(fd_) != 0 || ::rename(part().c_str(), target_.c_str()) != 0) {
     return system_error(target_, errno);
   }

@@ -1,4 +1,4 @@
-// hearth attach, hearth fork: back to a request, and on from one.
+// hearth attach shows a request's answer again; hearth fork continues from a request.
 
 #include "ipc/cli/answer/stream_printer.h"
 #include "ipc/cli/connect/connection.h"

@@ -1,7 +1,7 @@
-// hearth cache: the prefixes kept on disk. A user's own daemon keeps them in the user's own files,
-// so that the worker program looks after them directly, whether or not a daemon runs. Those of
-// another user's daemon, of the system's service, are reached through it. `warm` and `why` always
-// ask a daemon.
+// hearth cache: the prefixes kept on disk. A user's own daemon keeps them in files of that user, so
+// the worker program manages them directly, whether or not a daemon runs. The prefixes of another
+// user's daemon, such as the system's service, are managed through that daemon. `warm` and `why`
+// always ask a daemon.
 
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ struct WarmOptions {
   bool no_start = false;
 };
 
-/// One token is computed: what ends a request is what offers its prefix to the disk.
+/// Generates one token, because a request's prefix is offered to the disk when the request ends.
 int warm(const WarmOptions& options) {
   Result<std::string> text = read_text({}, options.file);
   if (!text.ok()) return fail(text.error());
@@ -63,7 +63,7 @@ int ask(const ipc::CacheRequest& request) {
   return kFailed;
 }
 
-/// What the workers of a daemon say of their stores; nothing where none answers.
+/// Prints what the workers of a daemon report about their stores; nothing if no daemon answers.
 void print_states() {
   Result<ipc::Client> client = ipc::Client::connect({});
   if (!client.ok()) return;
@@ -84,7 +84,7 @@ void print_states() {
   write_stdout(terminal_safe(out));
 }
 
-/// The daemon that answers is another user's.
+/// True if the daemon that answers belongs to another user.
 bool daemon_is_foreign() {
   Result<ipc::Client> client = ipc::Client::connect({});
   struct stat folder {};
@@ -121,7 +121,7 @@ void add_to_daemon(CLI::App& app, ipc::CacheRequest& request) {
 
 int cache(const std::vector<std::string>& words) {
   const std::string verb = words.size() > 1 ? words[1] : "";
-  // The worker knows nothing of those that ask the daemon; help for all is given here.
+  // The worker does not know the verbs that ask the daemon, so the help for all is printed here.
   const bool for_all = verb.empty() || verb == "--help" || verb == "-h";
   const bool asks_daemon = for_all || verb == "warm" || verb == "why";
   const auto has = [&words](std::string_view word) {

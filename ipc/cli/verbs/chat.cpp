@@ -77,7 +77,7 @@ int chat_with(ipc::Client client, const ChatOptions& options) {
   if (!folder.ok()) return fail(folder.error());
   Result<SavedChat> saved = begin(*folder, options);
   if (!saved.ok()) return fail(saved.error());
-  // Before the first question, which would be typed in vain.
+  // Check now, before the user types a question that could not be answered.
   if (const Result<void> possible = check_chat(client, saved->model, saved->system);
       !possible.ok()) {
     return fail(possible.error());

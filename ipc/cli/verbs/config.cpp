@@ -1,4 +1,4 @@
-// hearth config: every setting with where it came from, as hearthd would start with it.
+// hearth config: lists every setting that hearthd would start with, and the source of its value.
 
 #include "ipc/cli/connect/program.h"
 #include "ipc/cli/exit_code.h"

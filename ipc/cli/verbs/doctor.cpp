@@ -98,8 +98,8 @@ void look_at_workers(Findings& out) {
   }
 }
 
-/// Every program of an installation, and that they are of one version: parts of two would not
-/// understand each other.
+/// Checks that every program of the installation exists and that all have the same version, because
+/// programs of different versions do not understand each other.
 void look_at_installation(Findings& out) {
   struct Part {
     const char* name;
@@ -204,7 +204,7 @@ void look_at_limits(Findings& out) {
                   locked.rlim_cur == RLIM_INFINITY ? "unlimited" : human_bytes(locked.rlim_cur)));
 }
 
-/// The nearest parent that exists: where the right to make `path` is decided.
+/// The nearest parent that exists: its permissions decide whether `path` can be created.
 fs::path existing_parent(fs::path path) {
   std::error_code ignored;
   while (!path.empty() && path != path.root_path() && !fs::exists(path, ignored)) {
@@ -224,7 +224,7 @@ void look_at_private_dir(Findings& out, const std::string& label, const fs::path
                               parent.string()));
     return;
   }
-  // It is there, so this only checks; it is the same check as the daemon's own.
+  // It exists, so this call creates nothing and makes the same check as the daemon.
   const Result<void> checked = ipc::ensure_private_dir(path);
   if (checked.ok()) {
     out.ok(label, fmt::format("{} is private", path.string()));

@@ -77,7 +77,7 @@ int Recording::run(int64_t most_ms) {
   StatusLine status;
   std::string why;
   int exit_status = kOk;
-  // At the end, what has arrived already is kept; the bound holds against a flood.
+  // At the end, keep the records that have already arrived, up to a bound in case they never stop.
   for (int after_end = 0; after_end < kMostAfterEnd && why.empty();) {
     const bool ends = interrupted() || clock.now_us() >= until_us;
     const Result<std::optional<ipc::Arrival>> arrival = client_.next(ends ? 0 : 100);

@@ -19,7 +19,7 @@ std::string progress_text(const ReplayProgress& progress) {
                      progress.ended, progress.failed, progress.late);
 }
 
-/// What a reader of the table must know.
+/// Notes that a reader needs to understand the table.
 std::string notes(const ipc::RequestLog& log, const Replayer& replayer) {
   std::string out;
   if (log.cut()) out += "the recording's last line is cut off and was left out\n";
@@ -52,7 +52,7 @@ int replay(const ReplayOptions& options, bool json) {
   settings.speed = options.speed;
   settings.concurrency = options.concurrency;
   settings.choices.against = options.against;
-  // A name of its own keeps the replay from finding what the recorded requests left in the cache.
+  // A new share name, so that the replay does not find prefixes that the recorded requests cached.
   if (!options.warm) settings.choices.share = fmt::format("replay-{:016x}", random_bits());
   Replayer replayer(*client, *log, std::move(settings));
   StatusLine status;

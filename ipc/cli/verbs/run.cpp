@@ -17,7 +17,7 @@
 namespace hearth::cli {
 namespace {
 
-/// Shows its id and leaves, once the daemon has shown that it has it.
+/// Prints the request's id and exits once the daemon's first event confirms the request.
 int leave(ipc::Client& client, const std::string& id) {
   while (true) {
     if (interrupted()) return kInterrupted;
@@ -33,7 +33,7 @@ int leave(ipc::Client& client, const std::string& id) {
   }
 }
 
-/// At a terminal, with no word, no file and nothing that a conversation has no use for.
+/// True at a terminal without a prompt and without options that a conversation cannot use.
 bool asks_nothing(const RunOptions& options, const ipc::GenerateRequest& request) {
   return stdin_is_terminal() && stdout_is_terminal() && !options.raw && !options.json &&
          !options.ids && request.prompt.empty() && request.prompt_ids.empty() && !request.detach;
@@ -66,7 +66,7 @@ int run(const RunOptions& options) {
     conversation.fields = options.fields;
     const Result<void> possible = check_chat(*client, conversation.model, "");
     if (possible.ok()) return chat_with(std::move(*client), conversation);
-    // A model without a template begins by itself.
+    // A model without a chat template continues an empty prompt instead.
     if (possible.error().code != ErrorCode::kUnsupported) return fail(possible.error());
     catch_interrupts();
   }

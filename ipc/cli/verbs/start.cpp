@@ -1,4 +1,4 @@
-// hearth start: a daemon of the user's own, where none answers.
+// hearth start: starts a daemon for this user if none answers.
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// hearth stop: asks the user's own daemon to end. It admits nothing more, finishes what it has, and
-// goes.
+// hearth stop: asks the user's own daemon to end. It admits no new requests, finishes the live ones
+// and exits.
 
 #include <fmt/core.h>
 #include <signal.h>

@@ -17,7 +17,7 @@
 namespace hearth::cli {
 namespace {
 
-/// Makes `text` what this process, and what it becomes, reads from standard input.
+/// Makes `text` the standard input of this process and of the program that replaces it.
 Result<void> put_on_stdin(std::string_view text) {
   const int fd = ::memfd_create("hearth-text", 0);
   bool written = fd >= 0;
@@ -33,7 +33,7 @@ Result<void> put_on_stdin(std::string_view text) {
   return Error::io(fmt::format("text: {}", std::strerror(number)));
 }
 
-/// The worker reads the vocabulary alone, and knows where each token's bytes are.
+/// Executes the worker program, which loads only the vocabulary and knows each token's bytes.
 int tokenize_here(const std::string& file, const TokenizeOptions& options,
                   const std::string& text) {
   if (const Result<void> put = put_on_stdin(text); !put.ok()) return fail(put.error());

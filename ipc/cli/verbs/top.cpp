@@ -44,7 +44,7 @@ winsize terminal_size() {
   return size;
 }
 
-/// Lines of at most so many characters: one that goes on below would move the rest.
+/// Cuts lines at `columns` characters: a line that wraps would move those below it.
 std::string cut_lines(std::string_view text, size_t columns) {
   std::string out;
   size_t met = 0;
@@ -98,7 +98,7 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
 
 namespace {
 
-/// Keys come one by one while this lives, where stdin is a terminal.
+/// While this object lives, a terminal on stdin delivers keys one by one.
 class Keys {
  public:
   Keys() {
@@ -112,7 +112,7 @@ class Keys {
   }
   Keys(const Keys&) = delete;
   Keys& operator=(const Keys&) = delete;
-  /// Waits as long; whether q was pressed meanwhile.
+  /// Waits up to `ms`; true if q was pressed meanwhile.
   bool quit_within(int ms) {
     pollfd input{changed_ ? STDIN_FILENO : -1, POLLIN, 0};
     if (::poll(&input, 1, ms) <= 0) return false;
@@ -129,7 +129,7 @@ class Keys {
   bool changed_ = false;
 };
 
-/// A picture of what the daemon is doing.
+/// The screen as text: what the daemon is doing now.
 Result<std::string> look(ipc::Client& client, int rows, size_t width) {
   HEARTH_ASSIGN_OR_RETURN(const ipc::StatsReply stats, client.stats());
   HEARTH_ASSIGN_OR_RETURN(const ipc::PsReply ps, client.ps());
