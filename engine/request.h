@@ -213,7 +213,7 @@ enum class MissReason {
   kOther,   ///< cached prefixes continue with other tokens
   kEnded,   ///< cached prefixes end there, or their continuation was evicted
   kSlow,    ///< the rest is stored, and computing it was expected to be faster
-  kBeside,  ///< it was computed while the rest was loaded from the store
+  kOverlapped,  ///< it was computed while the rest was loaded from the store
 };
 
 /// Counts of draft tokens, of one request or of all. The mean accepted length is accepted_tokens /

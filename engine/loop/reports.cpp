@@ -41,7 +41,7 @@ MissReason Engine::Impl::miss_of(const LiveRequest& live) const {
   const int32_t block_size = kv.block_size();
   const int32_t cached = live.stats.cached_tokens / block_size;
   if (cached >= (live.prompt_size() - 1) / block_size) return MissReason::kNone;
-  if (live.restore.overlaps) return MissReason::kBeside;
+  if (live.restore.overlaps) return MissReason::kOverlapped;
   if (live.restore.store_slow) return MissReason::kSlow;
   if (cached == 0) return MissReason::kNew;
   const int32_t others = kv.continuations(live.scope, live.request.prompt, cached);
@@ -60,7 +60,7 @@ void Engine::Impl::report_done(LiveRequest& live) {
   done.cached_disk_tokens = stats.disk_tokens;
   done.miss = stats.miss;
   // Loading the end of the prompt was planned, but none of it was loaded.
-  if (stats.miss == MissReason::kBeside && stats.disk_tokens == 0) done.miss = MissReason::kEnded;
+  if (stats.miss == MissReason::kOverlapped && stats.disk_tokens == 0) done.miss = MissReason::kEnded;
   done.missed_from = stats.missed_from;
   done.restore_us = live.restore.waited_us;
   done.saved_us = stats.saved_us;

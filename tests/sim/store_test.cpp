@@ -86,8 +86,8 @@ TEST_CASE("an answer in one turn is cached for the next turn") {
   {
     auto sim = setup.start();
     run(*sim, turn);
-    const std::vector<int32_t> said = sim->record(1).tokens[0];
-    turn.prompt.insert(turn.prompt.end(), said.begin(), said.end());
+    const std::vector<int32_t> output = sim->record(1).tokens[0];
+    turn.prompt.insert(turn.prompt.end(), output.begin(), output.end());
   }
   for (int32_t i = 0; i < 20; ++i) turn.prompt.push_back(i);
   turn.id = 2;
@@ -303,7 +303,7 @@ TEST_CASE("loading while computing is chosen by measured rates, and is faster th
         const auto id = static_cast<RequestId>(i + 1);
         const RequestDoneEvent done = run(*sim, make_request(id, 1500, 1, i));
         ttft_us[overlap == RestoreOverlap::kNever] = static_cast<double>(done.ttft_us);
-        both = done.miss == MissReason::kBeside;
+        both = done.miss == MissReason::kOverlapped;
         if (both) {
           CHECK(done.cached_disk_tokens == done.cached_tokens);
           CHECK(done.cached_tokens > 300);
@@ -372,7 +372,7 @@ TEST_CASE("parts that fail to load, or load too late, are computed, and loaded o
     sim->check_all_ended();
     CHECK(done.ttft_us < cold.ttft_us * 11 / 10);
     CHECK((done.cached_disk_tokens > 0) == (c.fails_at > 0));
-    CHECK((done.miss == MissReason::kBeside) == (c.fails_at > 0));
+    CHECK((done.miss == MissReason::kOverlapped) == (c.fails_at > 0));
     const RequestDoneEvent hot = run(*sim, make_request(2, 1500, 4));
     CHECK(hot.cached_tokens == 1488);
   }
@@ -438,7 +438,7 @@ TEST_CASE("when blocks run out, blocks loaded ahead are freed before a request i
 TEST_CASE("any mixture of requests, restarts, faults and evictions gives the right tokens") {
   const int rounds = full_counts() ? 400 : 24;
   int64_t restored = 0;
-  int64_t beside = 0;
+  int64_t overlapped = 0;
   for (int round = 0; round < rounds; ++round) {
     CAPTURE(round);
     std::mt19937 random(static_cast<uint32_t>(round) + 1);
@@ -494,12 +494,12 @@ TEST_CASE("any mixture of requests, restarts, faults and evictions gives the rig
       for (const auto& [id, record] : sim->records()) {
         if (!record.done) continue;
         restored += record.done->cached_disk_tokens;
-        beside += record.done->miss == MissReason::kBeside ? 1 : 0;
+        overlapped += record.done->miss == MissReason::kOverlapped ? 1 : 0;
       }
     }
   }
   CHECK(restored > 100 * rounds);
-  CHECK(beside > rounds / 8);
+  CHECK(overlapped > rounds / 8);
 }
 
 }  // namespace hearth::tests

@@ -70,7 +70,7 @@ std::string miss_words(engine::MissReason reason, int32_t first_missed) {
       return from + "what was kept ends there; more of it was never computed, or was evicted";
     case engine::MissReason::kSlow:
       return from + "the rest is on disk, but computing it was expected to be faster";
-    case engine::MissReason::kBeside:
+    case engine::MissReason::kOverlapped:
       return from + "computed while what follows came from disk, which was faster than either";
   }
   return "";
