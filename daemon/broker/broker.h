@@ -44,8 +44,8 @@ namespace hearth::broker {
 
 class Broker {
  public:
-  /// Takes the runtime directory and binds the socket. Errors say why the daemon cannot start.
-  /// `reread` reads the configuration again, for SIGHUP.
+  /// Takes the runtime directory and binds the socket. An error is the reason why the daemon cannot
+  /// start. `reread` reads the configuration again, for SIGHUP.
   using ReadConfig = std::function<Result<Config>()>;
   static Result<std::unique_ptr<Broker>> create(const Config& config, ReadConfig reread = nullptr);
 

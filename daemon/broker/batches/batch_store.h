@@ -1,5 +1,5 @@
 #pragma once
-// Files and batches in a SQLite database, under the user who sent them. Used by one thread at a
+// Files and batches in a SQLite database, under the user that sent them. Used by one thread at a
 // time, which may wait for the disk.
 //
 //   file   one row per file. bytes: of its content; shown: 0 while a batch still writes it

@@ -1,4 +1,4 @@
-// Batches: asked for by their users, and run line by line.
+// Batches: made and queried by users, and run line by line.
 
 #include <algorithm>
 #include <optional>

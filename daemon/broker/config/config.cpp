@@ -361,7 +361,7 @@ Result<void> apply_toml(std::string_view text, std::string_view source, Config* 
 
 namespace {
 
-// The file names programs that the daemon runs, so a user who can write it can act as the daemon.
+// The file names programs that the daemon runs, so a user that can write it can act as the daemon.
 Result<void> check_writers(const fs::path& file) {
   struct stat info {};
   if (::stat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {};

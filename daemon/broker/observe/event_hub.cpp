@@ -141,7 +141,7 @@ void EventHub::publish(uint64_t connection, const Listener& listener, std::strin
                        std::string_view model, std::string_view payload) {
   const std::array<std::string_view, 4> frames = {listener.topic, kind, model, payload};
   ++sent_;
-  socket_->send(connection, frames);  // lost if the listener is behind
+  socket_->send(connection, frames);  // lost if the listener reads too slowly
 }
 
 void EventHub::tick() {

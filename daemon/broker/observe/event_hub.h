@@ -33,7 +33,7 @@ inline constexpr size_t kMaxListeners = 64;
 /// Connections to events.sock, including those that do not listen yet.
 inline constexpr size_t kMaxListenerConnections = 128;
 
-/// A live request with its owner, which decides who sees it.
+/// A live request. Its owner decides which listeners see it.
 struct HubRequest {
   uint32_t owner = 0;
   ipc::WatchedRequest row;

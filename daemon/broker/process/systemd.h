@@ -19,7 +19,7 @@ class SystemdNotifier {
 
   void ready(std::string_view status) { send("READY=1\nSTATUS=" + std::string(status)); }
   void status(std::string_view status) { send("STATUS=" + std::string(status)); }
-  /// Asks for this much time, from now, to finish starting or stopping, whatever the unit says.
+  /// Asks for this much time, from now, to finish starting or stopping; overrides the unit file.
   void extend_timeout_ms(int64_t ms) { send("EXTEND_TIMEOUT_USEC=" + std::to_string(ms * 1000)); }
   /// Follow it by ready().
   void reloading() { send("RELOADING=1\nSTATUS=reading the configuration"); }

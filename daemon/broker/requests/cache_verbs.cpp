@@ -29,7 +29,7 @@ Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const 
     return Error::unavailable("this daemon keeps no prefixes on disk");
   }
   const std::string& op = request.op;
-  const bool everybody = caller.is_admin && request.all;
+  const bool all_owners = caller.is_admin && request.all;
   if ((op == "verify" || op == "compact") && !caller.is_admin) {
     return Error::forbidden(fmt::format("{} concerns every owner: for admins", op), "op");
   }
@@ -50,7 +50,7 @@ Result<std::vector<std::string>> cache_arguments(const CachePaths& paths, const 
                                   "--state-dir=" + paths.state_dir.string()};
   if (!request.model.empty()) out.push_back("--model=" + request.model);
   if (op != "verify" && op != "compact") {
-    if (!everybody) {
+    if (!all_owners) {
       out.push_back("--owner=" + owner_name(caller.uid));
     } else if (op == "rm" && request.names.empty()) {
       out.emplace_back("--all");

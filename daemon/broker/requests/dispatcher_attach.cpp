@@ -39,19 +39,19 @@ void Dispatcher::attach(const Caller& caller, const std::string& id,
   ipc::AttachedEvent attached{
       .id = request.id, .model = log->model, .live = live != nullptr, .from = {}};
   std::vector<Outgoing> answers(1);
-  const auto say = [&](const std::string& json) {
+  const auto add = [&](const std::string& json) {
     if (!json.empty()) answers.emplace_back().payload = json;
   };
-  say(log->started);
-  say(log->prompt_logprobs);
+  add(log->started);
+  add(log->prompt_logprobs);
   for (uint32_t i = 0; i < log->samples.size(); ++i) {
     const TokenLog::Sample& sample = log->samples[i];
     attached.from.push_back(replay_from(sample, from));
     Outgoing delta = replay_delta(sample, i, from);
     if (delta.is_delta) answers.push_back(std::move(delta));
   }
-  for (const TokenLog::Sample& sample : log->samples) say(sample.done);
-  say(log->last);
+  for (const TokenLog::Sample& sample : log->samples) add(sample.done);
+  add(log->last);
   answers.front().payload = ipc::encode_event(attached);
 
   // Not a request's number: if the same connection also reads the request itself, the two streams

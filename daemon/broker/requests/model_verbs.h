@@ -1,6 +1,6 @@
 #pragma once
-// load, unload and swap: tracks who asked, reports progress, and replies when it is done. The
-// residency does the work. Owned by the io thread.
+// load, unload and swap: keeps the client of each operation, reports progress, and replies when it
+// is done. The residency does the work. Owned by the io thread.
 
 #include <cstdint>
 #include <list>
@@ -27,7 +27,7 @@ class ModelVerbs final : public ResidencyListener {
   void unload(const Caller& caller, const std::string& id, const ipc::UnloadRequest& request);
   void swap(const Caller& caller, const std::string& id, const ipc::SwapRequest& request);
 
-  /// Loads the default role's model at start, without a client. False: there is no such model.
+  /// Loads the default role's model at start, without a client. False: the role has no model.
   bool preload();
 
   /// Sends new progress. Call a few times a second.

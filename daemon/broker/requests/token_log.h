@@ -78,7 +78,7 @@ class TokenLogs {
                   std::vector<int32_t> prefix = {});
   /// Checks a worker's delta against the log and appends it. False: drop it, because the client
   /// already has it (a resumed worker repeats only the end of a text). kInternal: the worker
-  /// violated the protocol; the message says how, and nothing was appended.
+  /// violated the protocol as the message describes, and nothing was appended.
   Result<bool> add(TokenLog& log, const ipc::DeltaHeader& header, const ipc::Answer& delta);
   /// Records a sent event that a client which attaches later needs.
   void note(TokenLog& log, std::string TokenLog::*event, std::string_view json);

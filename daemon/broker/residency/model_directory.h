@@ -39,7 +39,7 @@ class ModelDirectory {
   Result<ModelFile> resolve(const std::string& name);
 
   /// Adds a file outside of the directories, until the daemon ends, and returns its name. For the
-  /// daemon's own user, who could also place the file there. kNotFound if there is no such file.
+  /// daemon's own user, which could also place the file there. kNotFound if the file is absent.
   Result<std::string> adopt(const std::filesystem::path& file);
 
   /// Replaces the directories and sets the given roles; "" in `roles` removes a role.

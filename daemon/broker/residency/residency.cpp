@@ -322,9 +322,9 @@ void Residency::on_worker_plan(Worker& worker) {
     return worker.kill("it does not fit");
   }
   const uint64_t bytes = needed_bytes(resident);
-  const MemoryBudget::InUse others = taken_beside(&resident);
+  const MemoryBudget::InUse others = taken_by_others(&resident);
   if (plan.device_free_bytes > 0) budget_.found_device(plan.device_free_bytes, others);
-  // Without a budget, free memory was checked a moment ago, and estimates for others are no better.
+  // Without a budget, the check of free memory just made is more accurate than estimates.
   if (budget_.budget_bytes() == 0 || budget_.fits(bytes, others)) return;
   log_info("model_waits", "model={} bytes={} others={} budget={}", resident.file.name, bytes,
            others.bytes, budget_.budget_bytes());

@@ -34,7 +34,7 @@ class ResidencyListener {
   virtual void on_model_stopped(const std::string& model) = 0;
   /// Its worker died, with all requests in progress. It will be restarted.
   virtual void on_model_lost(const std::string& model, const std::string& how) = 0;
-  /// It cannot be loaded; there is no new attempt until it is wanted again.
+  /// It cannot be loaded; the next attempt is made when it is wanted again.
   virtual void on_model_failed(const std::string& model, const Error& error) = 0;
 };
 
@@ -148,7 +148,7 @@ class Residency final : public WorkerListener {
   /// Now.
   uint64_t taken_bytes(const Resident& resident) const;
   bool has_pools(const Resident& resident) const;
-  MemoryBudget::InUse taken_beside(const Resident* resident) const;
+  MemoryBudget::InUse taken_by_others(const Resident* resident) const;
   bool has_room(const Resident& wanted) const;
   void share_memory();
   bool reclaim(uint64_t bytes);

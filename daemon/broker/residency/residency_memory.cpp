@@ -57,7 +57,7 @@ bool Residency::has_pools(const Resident& resident) const {
   return resident.plan && resident.worker != nullptr && resident.worker->facts() != nullptr;
 }
 
-MemoryBudget::InUse Residency::taken_beside(const Resident* resident) const {
+MemoryBudget::InUse Residency::taken_by_others(const Resident* resident) const {
   MemoryBudget::InUse taken;
   for (const auto& [name, other] : residents_) {
     if (other.worker == nullptr || &other == resident) continue;
@@ -73,7 +73,7 @@ MemoryBudget::InUse Residency::taken_beside(const Resident* resident) const {
 bool Residency::has_room(const Resident& wanted) const {
   if (num_running() == 0) return true;  // if it does not fit now it never will: the worker fails
   if (std::cmp_greater_equal(num_running(), config_.limits.max_resident)) return false;
-  return budget_.fits(needed_bytes(wanted), taken_beside(&wanted));
+  return budget_.fits(needed_bytes(wanted), taken_by_others(&wanted));
 }
 
 // ---- KV pools ----------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ void Residency::share_memory() {
     pools.push_back(pool_of(resident, !in_use(name)));
   }
   if (pools.empty()) return;
-  uint64_t left = budget_.room(taken_beside(nullptr));
+  uint64_t left = budget_.room(taken_by_others(nullptr));
   if (budget_.budget_bytes() == 0 && left != UINT64_MAX) left -= left / kFreeShare;
   left -= std::min(left, waiting_bytes_);
   const bool pressed = budget_.pressed();
@@ -130,7 +130,7 @@ Residency::Resident* Residency::stalled() {
 
 void Residency::on_worker_short(Worker&) { share_memory(); }
 
-// ---- Who leaves --------------------------------------------------------------------------------
+// ---- Which model leaves ------------------------------------------------------------------------
 
 // Makes room for a model that waits to be loaded, or for requests of one that are stalled: idle
 // pools give memory back, and if that is not enough, models are unloaded one at a time, because the
@@ -140,7 +140,7 @@ void Residency::mind_memory(Resident* waiting) {
   if (waiting != nullptr) {
     const bool full = std::cmp_greater_equal(num_running(), config_.limits.max_resident);
     waiting_bytes_ = needed_bytes(*waiting);
-    const uint64_t room = budget_.room(taken_beside(waiting));
+    const uint64_t room = budget_.room(taken_by_others(waiting));
     const uint64_t missing = waiting_bytes_ - std::min(waiting_bytes_, room);
     if (!full && reclaim(missing)) {
       reclaim_bytes_ = missing;
@@ -150,7 +150,7 @@ void Residency::mind_memory(Resident* waiting) {
     return share_memory();
   }
   Resident* const starved = stalled();
-  if (starved == nullptr || budget_.room(taken_beside(nullptr)) > kLeastRoom) {
+  if (starved == nullptr || budget_.room(taken_by_others(nullptr)) > kLeastRoom) {
     reclaim_since_us_ = 0;
   } else if (reclaim(1)) {
     reclaim_bytes_ = UINT64_MAX;

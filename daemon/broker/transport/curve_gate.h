@@ -1,6 +1,6 @@
 #pragma once
-// Decides who may connect over TCP: answers libzmq's ZAP requests (ZeroMQ RFC 27) about each
-// client's public key before any of the client's data is read. Owned by the io thread.
+// Decides which clients may connect over TCP: answers libzmq's ZAP requests (ZeroMQ RFC 27) about
+// each client's public key before any of the client's data is read. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>

@@ -207,10 +207,10 @@ void Server::admit(int fd) {
     return;
   }
   ++users_[peer->uid].connections;
-  const TransportPeer who{.number = ++last_number_,
-                          .credentials = {.uid = peer->uid, .gid = peer->gid, .pid = peer->pid}};
-  auto connection = std::make_shared<Connection>(*this, std::move(socket), who);
-  connections_.emplace(who.number, connection);
+  const TransportPeer named{.number = ++last_number_,
+                            .credentials = {.uid = peer->uid, .gid = peer->gid, .pid = peer->pid}};
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), named);
+  connections_.emplace(named.number, connection);
   connection->start();
 }
 

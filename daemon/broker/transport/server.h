@@ -41,7 +41,7 @@ class TransportServer {
   virtual ~TransportServer() = default;
 
   /// kWouldBlock: too many bytes are unsent; keep the message, on_writable follows. kUnreachable:
-  /// there is no such connection.
+  /// the connection is closed.
   virtual ipc::SendOutcome send(uint64_t number, std::span<const std::string_view> frames) = 0;
   /// Stops reading from it until release() has been called as many times. No effect once it is
   /// closed.

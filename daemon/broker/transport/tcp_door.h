@@ -1,6 +1,6 @@
 #pragma once
-// Clients over TCP with CURVE keys. libzmq serves them on a private Unix socket, behind a relay
-// that bounds the resources that unauthenticated peers may use. Owned by the io thread.
+// Clients over TCP with CURVE keys. A relay bounds what unauthenticated peers may cost and connects
+// them to a private Unix socket, on which libzmq serves them. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -30,8 +30,8 @@ class TcpDoor {
     std::function<void(uint64_t number, uint32_t uid)> on_gone{};
   };
 
-  /// `inner`: a path for a Unix socket, in a directory that other users cannot enter. Errors say
-  /// why the daemon cannot start.
+  /// `inner`: a path for a Unix socket, in a directory that other users cannot enter. An error is
+  /// the reason why the daemon cannot start.
   static Result<std::unique_ptr<TcpDoor>> open(boost::asio::io_context& io, const Clock& clock,
                                                const ServerConfig& config,
                                                int64_t max_message_bytes,

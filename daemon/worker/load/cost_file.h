@@ -29,8 +29,8 @@ struct CostFile {
 CostFile cost_file(const std::filesystem::path& folder, const std::string& fingerprint,
                    const std::string& numerics, std::string device);
 
-/// Empty if there is no file, or the file is for another device or other ceilings than the latest,
-/// or its content is invalid.
+/// Empty if the file is absent or invalid, or is for another device or other ceilings than the
+/// latest.
 engine::MeasuredCosts load_costs(const CostFile& file);
 /// Adds today's date, and the ceilings if they were recorded since boot. Best effort: without the
 /// file, costs are estimated.

@@ -20,8 +20,8 @@ namespace hearth::worker {
 /// "cpu", "cuda"
 std::string_view device_kind();
 
-/// Opens the device. kUnsupported says what is missing, kInvalidArgument which option is wrong.
-/// Serving uses late packing if the device supports it, so that the first token comes sooner.
+/// Opens the device. kUnsupported names what is missing, kInvalidArgument the wrong option. Serving
+/// uses late packing if the device supports it, so that the first token comes sooner.
 Result<kernels::OpTable> open_device(const DeviceOptions& options,
                                      kernels::Packing packing = kernels::Packing::kAtOnce);
 

@@ -269,8 +269,8 @@ Result<std::optional<ipc::DeviceMemory>> EngineThread::settle(const kernels::OpT
   HEARTH_TRY(check_reserve(bill));
   if (taken > *reserved) {
     log_warn("device_memory",
-             "taken={} reserved={} free={} why=\"more than was reserved went "
-             "beside the plan, here or to others; there was room\"",
+             "taken={} reserved={} free={} why=\"this or another process took more memory "
+             "outside the plan than was reserved; there was room for it\"",
              taken, *reserved, bill.free_after_bytes);
   }
   return std::optional(ipc::DeviceMemory{bill.planned_bytes, *reserved, taken, bill.graph_bytes});

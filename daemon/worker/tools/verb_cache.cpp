@@ -1,5 +1,5 @@
 // hearth cache ls|stats|rm|pin|unpin|verify|compact: manages the prefixes kept on disk. It works on
-// the files, whether or not a worker has them open; anyone who may read the directory may manage
+// the files, whether or not a worker has them open; any user that may read the directory may manage
 // it. The broker also runs it, with --owner, for clients of a service.
 
 #include <fmt/core.h>

@@ -76,7 +76,7 @@ class Packer {
 };
 
 // An op table's functions get only the device's state, so the packer is passed separately. The
-// model keeps the table and may pack small tensors later, when there is no packer.
+// model keeps the table and may pack small tensors later, when t_packer is null.
 thread_local Packer* t_packer = nullptr;
 thread_local decltype(kernels::OpTable::pack_weights) t_pack_weights = nullptr;
 
