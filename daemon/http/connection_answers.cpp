@@ -14,8 +14,8 @@ namespace {
 
 // Unsent bytes per slow reader kept here; beyond it answers stay with the broker.
 constexpr size_t kOutBytes = 64 << 10;
-// The broker's part; a reader further behind loses its answer. With the spare capacity of strings,
-// it has cost less than about a MiB by then (384 KiB: up to 1.06 MiB).
+// The broker's part; a reader with more unread bytes loses its answer. With the spare capacity of
+// strings, it has cost less than about a MiB by then (384 KiB: up to 1.06 MiB).
 constexpr size_t kBacklogBytes = 256 << 10;
 // A longer reply to a tokenize request is refused instead of decoded, because decoded values take
 // ten times as much memory.

@@ -301,7 +301,7 @@ std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
   return std::nullopt;
 }
 
-/// The paths of models are the same in two APIs, which their clients tell apart by a field.
+/// The paths of models are the same in two APIs; a header field of the client decides which it is.
 Api api_of_head(const HttpRequest& head, std::string_view target) {
   const std::string path = meant_path(target.substr(0, target.find('?')));
   const bool models = path == "/v1/models" || path.starts_with(kModelPrefix);

@@ -69,7 +69,7 @@ struct Rules {
   HostRules hosts;
   std::vector<std::string> origins;
   const Keys* keys = nullptr;  ///< null: no key is required
-  bool other_user = false;     ///< the connection belongs to a user who is not admitted
+  bool other_user = false;     ///< the connection belongs to a user that is not admitted
   bool own = false;            ///< the connection is the daemon's own
 };
 

@@ -112,7 +112,7 @@ class Backend {
 
 class HttpServer {
  public:
-  /// Binds; errors say why the daemon cannot start.
+  /// Binds; an error is the reason why the daemon cannot start.
   static Result<std::unique_ptr<HttpServer>> open(boost::asio::io_context& io,
                                                   const ServerConfig& config, Backend& backend);
   virtual ~HttpServer() = default;

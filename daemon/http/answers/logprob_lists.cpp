@@ -122,11 +122,11 @@ void CompletionLogprobs::add_prompt(const ipc::PromptLogprobsEvent& prompt) {
 }
 
 void CompletionLogprobs::add(const ipc::LogprobText& own, const ipc::LogprobText* top,
-                             size_t num_top, bool foreseen) {
+                             size_t num_top, bool has_logprob) {
   for (std::string* list : {&tokens_, &logprobs_, &tops_, &offsets_}) separate(list);
   tokens_ += own.text;
-  logprobs_ += foreseen ? own.logprob : std::string_view("null");
-  if (foreseen) {
+  logprobs_ += has_logprob ? own.logprob : std::string_view("null");
+  if (has_logprob) {
     tops_ += '{';
     const auto same_text = [](const ipc::LogprobText& a) {
       return [&a](const ipc::LogprobText& b) { return a.text == b.text; };

@@ -30,7 +30,8 @@ class CompletionLogprobs {
   size_t offset() const { return offset_; }
 
  private:
-  void add(const ipc::LogprobText& own, const ipc::LogprobText* top, size_t num_top, bool foreseen);
+  void add(const ipc::LogprobText& own, const ipc::LogprobText* top, size_t num_top,
+           bool has_logprob);
 
   size_t offset_;
   std::string tokens_;
