@@ -69,8 +69,8 @@ void draw_marks(View& view, const char* place, const std::deque<Mark>& marks, in
     const float x = max.x - pixels(age_s / window_s) * (max.x - min.x);
     draw->AddLine({x, min.y}, {x, max.y}, with_alpha(view.theme.text, 0.45f));
     const float width = ImGui::CalcTextSize(mark.text.c_str()).x;
-    const float behind = x + 4 * view.scale, front = x - width - 4 * view.scale;
-    const float at = behind + width < words_begin ? behind : front;
+    const float right = x + 4 * view.scale, left = x - width - 4 * view.scale;
+    const float at = right + width < words_begin ? right : left;
     if (at < min.x || at + width >= words_begin) continue;
     words_begin = std::min(x, at) - 6 * view.scale;
     draw->AddText({at, min.y}, view.theme.muted, mark.text.c_str());

@@ -21,7 +21,7 @@ struct Picture {
 
 class Offscreen {
  public:
-  /// Creates the OpenGL and Dear ImGui contexts. kUnsupported says what is missing.
+  /// Creates the OpenGL and Dear ImGui contexts. kUnsupported names what is missing.
   static Result<std::unique_ptr<Offscreen>> create(int width, int height);
   ~Offscreen();
 
