@@ -11,8 +11,8 @@
 //            whether what was accepted ends
 //   swap     first token of a role right after it was swapped to a resident model, and of the same
 //            prompt without a swap
-//   load     first token of a model that is not in memory, its file in the page cache, beside
-//            reading the file, copying it once, and a step
+//   load     first token of a model that is not in memory, its file in the page cache; next to
+//            that, the times to read the file, to copy it once, and of a step
 //
 //   hearth-broker-bench [--shape NAME | --smoke | --tokens | --sse | --stall | --flood]
 // `load` loads the named shape (0.1B); the others use a tiny model. --smoke: small counts, for

@@ -1,4 +1,4 @@
-"""The comparisons of beside.sh: beside.py PROGRAMS TREE PEER FILE ROUNDS"""
+"""The comparisons of compare_engines.sh: compare_engines.py PROGRAMS TREE PEER FILE ROUNDS"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def heading(what: str) -> None:
     print(f"{cpu.group(1) if cpu else 'unknown CPU'}, {os.cpu_count()} cores, {THREADS} threads, load "
           f"{os.getloadavg()[0]:.1f} at the start. {FILE.name}; hearth {commit}, {PEER.name} "
           f"({next((s for s in said if 'version' in s), 'says no version')}); {ROUNDS} rounds, the engines in turn: "
-          f"`bash tests/bench/beside.sh {PEER.name} {FILE.name} {ROUNDS}`.\n")
+          f"`bash tests/bench/compare_engines.sh {PEER.name} {FILE.name} {ROUNDS}`.\n")
 
 
 def table(rows: list[tuple[str, list[float], list[float]]], unit: str, digits: int = 1, less_is_better=False) -> None:
@@ -158,7 +158,7 @@ def serving(argv: list[object], port: int, log: Path):
 def llama_server() -> None:
     heading(f"{CLIENTS} clients that stream {NEW_TOKENS} tokens each")
     ours, theirs = [], []
-    with tempfile.TemporaryDirectory(prefix="hearth-beside.") as directory:
+    with tempfile.TemporaryDirectory(prefix="hearth-compare.") as directory:
         work = Path(directory)
         for number in range(ROUNDS):
             port = free_port()
@@ -181,7 +181,7 @@ def llama_server() -> None:
 def llama_perplexity() -> None:
     heading("KL divergence from F32")
     text = TREE / "tests/published/text.txt"
-    with tempfile.TemporaryDirectory(prefix="hearth-beside.") as directory:
+    with tempfile.TemporaryDirectory(prefix="hearth-compare.") as directory:
         f32, base = Path(directory) / "f32.gguf", Path(directory) / "base"
         output([HEARTH, "quantize", FILE, f32, "--type", "F32", "--requantize"])
         ours = json.loads(output([HEARTH, "perplexity", FILE, "-f", text, "--against", f32, "--json"]))["kl"]

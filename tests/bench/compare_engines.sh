@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares hearth with another engine's program on the same model file, the engines in turn, and prints a section for
 # docs/benchmarks.md: date, machine, versions, medians with the least and the largest.
-#   bash tests/bench/beside.sh PROGRAM FILE.gguf [ROUNDS]       default: 3 rounds
+#   bash tests/bench/compare_engines.sh PROGRAM FILE.gguf [ROUNDS]       default: 3 rounds
 # PROGRAM is the path of a program of llama.cpp or of a fork; its name selects the comparison. None is built here.
 #   llama-bench           prefill of 512 tokens, decode of one sequence
 #   llama-batched-bench   decode of 8 sequences together
@@ -22,4 +22,4 @@ if [[ ! -x $build/bin/hearth || ! -x $build/bin/hearthd ]]; then
   echo "No hearth in build/release or build/cpu: build it, or name the folder with HEARTH_BUILD." >&2
   exit 1
 fi
-exec python3 "$tree/tests/bench/beside.py" "$build/bin" "$tree" "$(realpath "$1")" "$(realpath "$2")" "${3:-3}"
+exec python3 "$tree/tests/bench/compare_engines.py" "$build/bin" "$tree" "$(realpath "$1")" "$(realpath "$2")" "${3:-3}"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# beside.sh with stand-ins for the peer's programs, which print what those of llama.cpp print.
-#   beside_test.sh BUILD_DIRECTORY
+# compare_engines.sh with stand-ins for the peer's programs, which print what those of llama.cpp print.
+#   compare_engines_test.sh BUILD_DIRECTORY
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-work=$(mktemp -d "${TMPDIR:-/tmp}/hearth-beside-test.XXXXXX")
+work=$(mktemp -d "${TMPDIR:-/tmp}/hearth-compare-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export HEARTH_BUILD=$1 HEARTH_THREADS=1
 stand_in() { printf '#!/bin/sh\n%s\n' "$2" >"$work/$1"; chmod 755 "$work/$1"; }
 # expect PROGRAM PATTERN: of what is printed.
 expect() {
-  bash tests/bench/beside.sh "$work/$1" models/demo/tales.gguf 1 >"$work/said"
-  grep -Eq "$2" "$work/said" || { cat "$work/said"; echo "$1: want $2"; exit 1; }
+  bash tests/bench/compare_engines.sh "$work/$1" models/demo/tales.gguf 1 >"$work/output"
+  grep -Eq "$2" "$work/output" || { cat "$work/output"; echo "$1: want $2"; exit 1; }
 }
 stand_in llama-bench 'echo "[{\"n_prompt\": 512, \"n_gen\": 0, \"avg_ts\": 100.0}, {\"n_prompt\": 0, \"n_gen\": 32, \"avg_ts\": 10.0}]"'
 expect llama-bench '^\| prefill 512 \| [0-9.]+ \| 100\.0 \| [0-9.]+ \|$'
@@ -19,6 +19,6 @@ expect llama-batched-bench '^\| decode, 8 sequences \| [0-9.]+ \| 20\.0 \| [0-9.
 stand_in llama-perplexity 'echo "Mean    KLD:   0.002000 +-   0.000100"'
 expect llama-perplexity '^\| mean KL, nats per token \| 0\.0[0-9]+ \| 0\.002000 \| [0-9.]+ \(less is better\) \|$'
 stand_in llama-server 'exit 3'
-if bash tests/bench/beside.sh "$work/llama-server" models/demo/tales.gguf 1 >"$work/said" 2>&1; then exit 1; fi
-grep -q "llama-server ended" "$work/said"
-echo "beside.sh reads every peer"
+if bash tests/bench/compare_engines.sh "$work/llama-server" models/demo/tales.gguf 1 >"$work/output" 2>&1; then exit 1; fi
+grep -q "llama-server ended" "$work/output"
+echo "compare_engines.sh reads every peer"

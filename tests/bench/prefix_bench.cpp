@@ -8,14 +8,14 @@
 //             plain file that the page cache holds
 //   0 % hits  prompts that share nothing: tokens per second with the cache off, in memory, and with
 //             every one written to disk, until the last is; each round's rates, and their medians
-//   talk      a conversation of 10 turns over 4096 first tokens, answers of 64, in a fresh engine
-//   from
-//             turn 6 on: known tokens that were computed again, and states' share of the store
+//   talk      a conversation of 10 turns over 4096 first tokens, answers of 64; from turn 6 on in a
+//             fresh engine: known tokens that were computed again, and the share of states in the
+//             store
 //   owners    whether TTFT shows one owner what another has asked for
 //   reopen    a process that writes chunks of the 1.2 B shape's KV (512 KiB a block) is killed at a
 //             random moment; until the next one writes and has looked up a chain: median and worst
 //
-// FILE.gguf: a model that is there already (hearth bench --write-shape), whatever TYPE says.
+// FILE.gguf: an existing model (hearth bench --write-shape), which replaces that of TYPE.
 // PART: ttft, hits, talk, owners or reopen alone, or all; ROUNDS: of ttft and hits, default 3;
 // kills of reopen are ten a round.
 // --smoke: tiny counts, for ctest. Never judges.
@@ -386,8 +386,8 @@ void measure_conversation(const Setup& setup, bool smoke) {
       all == 0 ? 0.0 : 100.0 * static_cast<double>(states) / static_cast<double>(all));
 }
 
-/// What an owner can learn of another's prompts from times: it requests prompts that the other has
-/// requested, and others, in turns, and compares. AUC: how often a guessed prompt was faster.
+/// What an owner can learn of another's prompts from times: in turns, it requests prompts that the
+/// other has requested and random ones, and compares. AUC: how often a requested one was faster.
 void measure_owners(const Setup& setup, int count) {
   const auto rig = setup.start(Cache::kDisk);
   constexpr int32_t kPrompt = 64;
@@ -396,22 +396,22 @@ void measure_owners(const Setup& setup, int count) {
     rig->post(chain_of(i), kPrompt, 1, 1, "victim");
     rig->wait(1);
   }
-  std::vector<int64_t> guessed, random;
+  std::vector<int64_t> known, random;
   int32_t hits = 0;
   for (int i = 0; i < count; ++i) {
     const auto ask = [&](uint64_t chain) {
-      rig->post(chain, kPrompt, 1, 1, "guesser");
+      rig->post(chain, kPrompt, 1, 1, "prober");
       const RequestDoneEvent done = rig->wait(1).front();
       hits += done.cached_tokens;
       return done.ttft_us;
     };
     // The order alternates: the second of two may find warmer caches.
-    if (i % 2 == 0) guessed.push_back(ask(chain_of(i)));
+    if (i % 2 == 0) known.push_back(ask(chain_of(i)));
     random.push_back(ask(chain_of(count + i)));
-    if (i % 2 != 0) guessed.push_back(ask(chain_of(i)));
+    if (i % 2 != 0) known.push_back(ask(chain_of(i)));
   }
   double faster = 0;
-  for (const int64_t a : guessed) {
+  for (const int64_t a : known) {
     for (const int64_t b : random) faster += a < b ? 1.0 : a == b ? 0.5 : 0.0;
   }
   fmt::print("two owners, {} prompts each: {} tokens found across them, AUC of TTFT {:.3f}\n",

@@ -66,7 +66,7 @@ struct Case {
   std::vector<int64_t> outputs;
   int64_t cols;
   int32_t rows;
-  enum { kNone, kInPlace, kBeside } residual = kNone;
+  enum { kNone, kInPlace, kSeparate } residual = kNone;
   std::vector<float> row_scale = {1.0f};  // of row i: [i % size]
 };
 
@@ -115,9 +115,9 @@ Outcome run(const OpTable& ops, const Case& c) {
   const kernels::DeviceBuffer other = upload(ops, with_other);
   const kernels::TensorView out_view{out.data(), DType::kF32, step.bound(), outputs, stride};
   const kernels::TensorView other_view{other.data(), DType::kF32, step.bound(), outputs, stride};
-  const kernels::TensorView* add = c.residual == Case::kInPlace  ? &out_view
-                                   : c.residual == Case::kBeside ? &other_view
-                                                                 : nullptr;
+  const kernels::TensorView* add = c.residual == Case::kInPlace    ? &out_view
+                                   : c.residual == Case::kSeparate ? &other_view
+                                                                   : nullptr;
   ops.matmul(ops.state.get(),
              {&step.batch(), Rows::kTokens, inputs.view(), weight.get(), add, out_view});
   ops.copy_to_host(ops.state.get(), made.data(), out.data(), made.size() * sizeof(float));
@@ -249,7 +249,7 @@ TEST_CASE("fast: products of every type, with tails and residuals") {
   check(run(ops, {{DType::kQ4_K}, {300}, 512, 129}));
   check(
       run(ops, {{DType::kQ4_K, DType::kBF16, DType::kF32, DType::kF16}, {32, 20, 8, 33}, 256, 90}));
-  check(run(ops, {{DType::kF16, DType::kBF16}, {20, 7}, 64, 90, Case::kBeside}));
+  check(run(ops, {{DType::kF16, DType::kBF16}, {20, 7}, 64, 90, Case::kSeparate}));
 }
 
 TEST_CASE("fast: threads in any order give the same bits") {
@@ -262,7 +262,7 @@ TEST_CASE("fast: threads in any order give the same bits") {
 TEST_CASE("fast: rows outside the range of f16 are scaled, with and without a residual") {
   const OpTable ops = fast_table();
   const std::vector<float> sizes = {1.0f, 0x1p+20f, 0x1p-20f, 0x1p+90f, 0x1p-60f, 0x1p-110f, 3e4f};
-  for (const auto residual : {Case::kNone, Case::kInPlace, Case::kBeside}) {
+  for (const auto residual : {Case::kNone, Case::kInPlace, Case::kSeparate}) {
     check(run(ops, {{DType::kF16}, {20}, 64, 80, residual, sizes}));
     check(run(ops, {{DType::kQ8_0}, {20}, 64, 80, residual, sizes}));
     check(run(ops, {{DType::kBF16}, {20}, 64, 80, residual, sizes}));

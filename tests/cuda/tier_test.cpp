@@ -176,14 +176,14 @@ TEST_CASE("tiers: the same without page-locked memory, and without copies during
   refusing.allocate_host = [](void*, size_t) -> void* { return nullptr; };
   OpTable none = ops;
   none.side_copies = nullptr;
-  std::vector<std::vector<std::vector<int32_t>>> said;
+  std::vector<std::vector<std::vector<int32_t>>> served;
   for (const OpTable* table : {&refusing, &none}) {
     int32_t restored = 0;
     Tiered run(*table, RestoreOverlap::kNever, true);
-    said.push_back(serve(run, &restored));
+    served.push_back(serve(run, &restored));
     CHECK(restored >= 16);
   }
-  CHECK(said[0] == said[1]);
+  CHECK(served[0] == served[1]);
 }
 
 }  // namespace hearth::tests

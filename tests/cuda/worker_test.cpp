@@ -123,7 +123,7 @@ TEST_CASE(
   const Loaded hopeless = load(whole - 2 * kKvBytes, 0, kKvBytes);
   REQUIRE(hopeless.error.has_value());
   CHECK(hopeless.error->message.find("; nothing would, however small") != std::string::npos);
-  // Captured steps take more than was reserved, and there is no other memory.
+  // Captured steps take more than was reserved, and the device has no other memory.
   const Loaded full = load(whole, *reserved_bytes() / 2, kKvBytes);
   REQUIRE(full.error.has_value());
   CHECK(full.error->code == ErrorCode::kOutOfMemory);

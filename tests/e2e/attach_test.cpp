@@ -107,7 +107,7 @@ TEST_CASE("a detached request can be attached while it runs and after its end, f
                      plain.ids[sample].end()));
     CHECK(plain.texts[sample].ends_with(end.texts[sample]));
   }
-  const auto none = client.attach({.id = "nobody's"});
+  const auto none = client.attach({.id = "unknown"});
   REQUIRE(none.ok());
   const Answer refused = follow(client, *none);
   REQUIRE(refused.error);

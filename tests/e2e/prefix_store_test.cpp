@@ -407,7 +407,7 @@ TEST_CASE("a cache marker keeps its message and everything before it, and nothin
   CHECK(pinned().first == until);
 }
 
-TEST_CASE("the configuration limits who may share an owner's prefixes") {
+TEST_CASE("the configuration limits which owners may share an owner's prefixes") {
   const Sandbox sandbox;
   const ipc::GenerateRequest request = seeded(5, 6, std::string(90, 'f'));
   ipc::Usage usage;
@@ -449,7 +449,7 @@ bool succeeds_as_other(const Sandbox& sandbox, const std::vector<std::string>& w
   return status.has_value() && *status == 0;
 }
 
-/// The output of `hearth run` for another user who requests two tokens after `prompt`.
+/// The output of `hearth run` for another user that requests two tokens after `prompt`.
 std::string answer_to_other(const Sandbox& sandbox, const Daemon& daemon, const std::string& prompt,
                             const std::string& share = "") {
   const fs::path output = sandbox.path() / "other-out";
@@ -523,10 +523,10 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
   CHECK(usage.cached_disk_tokens > 0);
 }
 
-// AUC: how often a guessed prompt was answered sooner than a random one. With 40 prompts each its
-// standard deviation is 0.065 if nothing leaks, with 500 each 0.018; the bounds are more than twice
-// that for full counts, and four times for reduced ones.
-TEST_CASE("two users: guessed prompts take as long as random ones") {
+// AUC: how often a prompt that another user had requested was answered sooner than a random one.
+// With 40 prompts each its standard deviation is 0.065 if nothing leaks, with 500 each 0.018; the
+// bounds are more than twice that for full counts, and four times for reduced ones.
+TEST_CASE("two users: prompts of the other user take as long as random ones") {
   const Sandbox sandbox;
   if (!another_user_can_be_played(sandbox))
     HEARTH_SKIP("needs root, setpriv, and a TMPDIR that others may reach");
@@ -540,7 +540,7 @@ TEST_CASE("two users: guessed prompts take as long as random ones") {
     return out;
   };
   const std::vector<std::string> theirs = texts();
-  const std::vector<std::string> nobodys = texts();
+  const std::vector<std::string> unseen = texts();
   Daemon daemon(sandbox, kAlways, Company::kAlone);
   ipc::Client client = daemon.connect();
   for (const std::string& text : theirs) ids_of(client, seeded(1, 1, text));
@@ -549,15 +549,15 @@ TEST_CASE("two users: guessed prompts take as long as random ones") {
     CHECK(number_in(answer, "cached_tokens") == 0);
     return number_in(answer, "ttft_ms");
   };
-  std::vector<double> guessed, fresh;
+  std::vector<double> known, fresh;
   for (size_t i = 0; i < count; ++i) {
     // The order alternates: the second of two may find warmer caches.
-    if (i % 2 == 0) guessed.push_back(ttft_ms(theirs[i]));
-    fresh.push_back(ttft_ms(nobodys[i]));
-    if (i % 2 != 0) guessed.push_back(ttft_ms(theirs[i]));
+    if (i % 2 == 0) known.push_back(ttft_ms(theirs[i]));
+    fresh.push_back(ttft_ms(unseen[i]));
+    if (i % 2 != 0) known.push_back(ttft_ms(theirs[i]));
   }
   double sooner = 0;
-  for (const double a : guessed) {
+  for (const double a : known) {
     for (const double b : fresh) sooner += a < b ? 1.0 : a == b ? 0.5 : 0.0;
   }
   const double auc = sooner / static_cast<double>(count * count);

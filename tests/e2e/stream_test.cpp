@@ -375,7 +375,7 @@ TEST_CASE(
   const Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
   ipc::GenerateRequest request = seeded(1, 5);
-  request.model = "nobody";
+  request.model = "missing";
   Answer answer = run(client, request);
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kNotFound);

@@ -203,7 +203,7 @@ TEST_CASE("load, unload and the states between, as the command line shows them")
   CHECK(state_of(client, "one") == "found");
   ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
   const auto hearth = [&](std::vector<std::string> words) {
-    const std::filesystem::path output = sandbox.path() / "said";
+    const std::filesystem::path output = sandbox.path() / "output";
     std::filesystem::remove(output);
     words.insert(words.begin(), program("hearth").string());
     const std::optional<int> status = wait_for_exit(start_program(words, output), kPatienceMs);

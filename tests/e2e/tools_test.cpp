@@ -36,26 +36,26 @@ struct ToolAnswer {
 };
 
 ToolAnswer ask(ipc::Client& client, const ipc::GenerateRequest& request) {
-  ToolAnswer told;
+  ToolAnswer answer;
   ipc::GenerateCallbacks callbacks;
-  callbacks.on_delta = [&told](const ipc::Delta& delta) {
+  callbacks.on_delta = [&answer](const ipc::Delta& delta) {
     if (delta.header.sample != 0) return;
-    told.text += delta.text;
+    answer.text += delta.text;
     for (const ipc::DeltaPart& part : delta.parts) {
-      if (part.channel == DeltaChannel::kReasoning) told.reasoning += part.text;
+      if (part.channel == DeltaChannel::kReasoning) answer.reasoning += part.text;
       if (part.channel == DeltaChannel::kCall) {
-        told.calls.emplace_back(ipc::decode_tool_call(part.text).value(), "");
+        answer.calls.emplace_back(ipc::decode_tool_call(part.text).value(), "");
       }
-      if (part.channel == DeltaChannel::kArguments) told.calls.back().second += part.text;
+      if (part.channel == DeltaChannel::kArguments) answer.calls.back().second += part.text;
     }
   };
   const Result<ipc::DoneEvent> done = client.generate(request, callbacks);
   if (done.ok()) {
-    told.reasons = done->finish_reasons;
+    answer.reasons = done->finish_reasons;
   } else {
-    told.error = done.error();
+    answer.error = done.error();
   }
-  return told;
+  return answer;
 }
 
 ipc::GenerateRequest conversation(uint64_t seed, const std::string& choice) {
@@ -90,14 +90,14 @@ TEST_CASE("a required tool call is made, and is valid") {
   int ended = 0;
   std::set<std::string> names, ids;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    const ToolAnswer told = ask(client, conversation(seed, "required"));
-    REQUIRE_MESSAGE(!told.error, told.error->message);
-    if (told.reasons.at(0) == "length") continue;
+    const ToolAnswer answer = ask(client, conversation(seed, "required"));
+    REQUIRE_MESSAGE(!answer.error, answer.error->message);
+    if (answer.reasons.at(0) == "length") continue;
     ++ended;
-    CHECK(told.reasons.at(0) == "tool_calls");
-    CHECK(told.text.empty());
-    REQUIRE_FALSE(told.calls.empty());
-    for (const auto& [call, arguments] : told.calls) {
+    CHECK(answer.reasons.at(0) == "tool_calls");
+    CHECK(answer.text.empty());
+    REQUIRE_FALSE(answer.calls.empty());
+    for (const auto& [call, arguments] : answer.calls) {
       check_arguments(call.name, arguments);
       names.insert(call.name);
       CHECK(call.id.size() == 9);
@@ -105,9 +105,9 @@ TEST_CASE("a required tool call is made, and is valid") {
     }
     // The same seed gives the same calls, to the id.
     const ToolAnswer again = ask(client, conversation(seed, "required"));
-    REQUIRE(again.calls.size() == told.calls.size());
-    CHECK(again.calls.front().first == told.calls.front().first);
-    CHECK(again.calls.front().second == told.calls.front().second);
+    REQUIRE(again.calls.size() == answer.calls.size());
+    CHECK(again.calls.front().first == answer.calls.front().first);
+    CHECK(again.calls.front().second == answer.calls.front().second);
   }
   CHECK(ended >= 4);
   CHECK(names.size() == 2);
@@ -145,9 +145,9 @@ TEST_CASE("tool calls and their results are rendered by the model's template") {
   // Random letters are not a call, and stay text.
   ipc::GenerateRequest free = conversation(9, "auto");
   free.max_tokens = 40;
-  const ToolAnswer told = ask(client, free);
-  REQUIRE_MESSAGE(!told.error, told.error->message);
-  CHECK(told.calls.empty());
+  const ToolAnswer answer = ask(client, free);
+  REQUIRE_MESSAGE(!answer.error, answer.error->message);
+  CHECK(answer.calls.empty());
 }
 
 TEST_CASE("unsupported requests with tools are refused by name") {
@@ -159,11 +159,11 @@ TEST_CASE("unsupported requests with tools are refused by name") {
   ipc::Client client = daemon.connect();
   ipc::GenerateRequest other = conversation(1, "auto");
   other.model = "other";
-  ToolAnswer told = ask(client, other);
-  REQUIRE(told.error.has_value());
-  CHECK(told.error->field == "tools");
-  CHECK(told.error->code == ErrorCode::kUnsupported);
-  CHECK(told.error->message.find("hermes") != std::string::npos);
+  ToolAnswer answer = ask(client, other);
+  REQUIRE(answer.error.has_value());
+  CHECK(answer.error->field == "tools");
+  CHECK(answer.error->code == ErrorCode::kUnsupported);
+  CHECK(answer.error->message.find("hermes") != std::string::npos);
   other.tool_choice = "none";
   CHECK_FALSE(ask(client, other).error.has_value());
 
@@ -186,9 +186,9 @@ TEST_CASE("unsupported requests with tools are refused by name") {
   for (const Case& each : cases) {
     ipc::GenerateRequest request = conversation(1, each.choice);
     request.tools.text = each.tools;
-    told = ask(client, request);
-    REQUIRE_MESSAGE(told.error.has_value(), each.tools);
-    CHECK_MESSAGE(told.error->field == each.field, told.error->message);
+    answer = ask(client, request);
+    REQUIRE_MESSAGE(answer.error.has_value(), each.tools);
+    CHECK_MESSAGE(answer.error->field == each.field, answer.error->message);
   }
   ipc::GenerateRequest both = conversation(1, "auto");
   both.json_schema = "true";
@@ -266,11 +266,11 @@ TEST_CASE("reasoning that the prompt has opened is separated from the answer") {
   CHECK(body["choices"][0]["message"]["content"] == "");
   CHECK(body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 30);
   const HttpAnswer streamed = http.ask("POST", "/v1/chat/completions", ask + R"(,"stream":true})");
-  std::string told;
+  std::string answer;
   for (const Json& event : tests::sse_objects(streamed.body)) {
-    told += event["choices"][0]["delta"].value("reasoning_content", "");
+    answer += event["choices"][0]["delta"].value("reasoning_content", "");
   }
-  CHECK(told == reasoning);
+  CHECK(answer == reasoning);
   const HttpAnswer message =
       http.ask("POST", "/v1/messages",
                R"({"model":"tiny","max_tokens":9,"messages":[{"role":"user","content":"the"}]})");

@@ -1,4 +1,4 @@
-// Any template over any conversation: an answer in UTF-8 or an error that says something, soon.
+// Any template over any conversation: soon an answer in UTF-8, or an error with a message.
 //
 // Input: a template, the byte 0x1E, a conversation in JSON; without the byte, one of our own.
 

@@ -416,7 +416,7 @@ TEST_CASE("convert: unsupported models are refused by name") {
        ErrorCode::kCorrupt, "model.layers.2."},
       {"a layer too many", [](json& r) { r["config"]["num_hidden_layers"] = 1; },
        ErrorCode::kUnsupported, "model.layers.1."},
-      {"a tensor nobody knows",
+      {"an unknown tensor",
        [](json& r) {
          r["tensors"].push_back({"model.layers.0.mlp.extra.weight", {2, 2}, 0, 1});
        },

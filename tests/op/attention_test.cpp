@@ -248,10 +248,10 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
         for (const auto& [context, queries] : std::vector<std::pair<int32_t, int32_t>>{
                  {560, 1}, {560, 48}, {513, 1}, {512, 1}, {530, 530}, {17, 3}, {1, 1}}) {
           table.ops.set_num_threads(table.ops.state.get(), round++ % 3 + 1);
-          for (const bool beside : {false, true}) {
+          for (const bool mixed : {false, true}) {
             Case part = whole;
             part.sequences = {{context, queries}};
-            if (beside) part.sequences = {{context, queries}, {33, 2}, {100, 1}};
+            if (mixed) part.sequences = {{context, queries}, {33, 2}, {100, 1}};
             const Matrix got = attend(table.ops, part, data, seed + 1);
             Matrix want(queries, all.cols());
             Matrix first(queries, all.cols());
@@ -262,8 +262,8 @@ TEST_CASE("attention: a row has the same bits in prefill, in chunks and alone") 
               }
             }
             CHECK_MESSAGE(same_bits(first, want),
-                          fmt::format("{} queries of {}, window {}, beside others {}", queries,
-                                      context, window, beside));
+                          fmt::format("{} queries of {}, window {}, with others {}", queries,
+                                      context, window, mixed));
           }
         }
         table.ops.set_num_threads(table.ops.state.get(), 3);

@@ -281,9 +281,9 @@ TEST_CASE("attention to all: equals the reference, and has the same bits alone a
                 static_cast<float>(length + 2 * head_dim + 64) * 0x1p-23f, type);
         for (const NamedTable& table : cpu_tables(3)) {
           const EncoderOps ops = encoder_ops(table.ops).value();
-          const Matrix beside =
+          const Matrix mixed =
               attend(table.ops, ops, {40, 5, length, 70}, type, head_dim, 8, length);
-          CHECK_MESSAGE(same_bits(alone(table.ops, ops), beside),
+          CHECK_MESSAGE(same_bits(alone(table.ops, ops), mixed),
                         fmt::format("{} {} of {}", table.name, length, head_dim));
         }
       }

@@ -356,7 +356,7 @@ TEST_CASE("matmul: a NaN reaches only its own row") {
   }
 }
 
-TEST_CASE("matmul: rows past the exact count stay untouched, and no rows are no work") {
+TEST_CASE("matmul: rows past the exact count stay untouched, and zero rows do nothing") {
   const Tensor tensor = random_tensor(1, DType::kF32, 20, 24);
   std::vector<OpTable> all{reference()};
   for (const NamedTable& table : cpu_tables(2)) all.push_back(table.ops);

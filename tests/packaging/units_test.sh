@@ -15,20 +15,20 @@ for kind in system user; do
   sed "s#^ExecStart=.*/hearthd#ExecStart=$2/hearthd#" "$1/$kind/hearth.service" >"$work/$kind/hearth.service"
 done
 # An unknown key is a warning with status 0, so any output fails.
-said=$(systemd-analyze verify --man=no "$work/system/hearth.service" 2>&1 |
+output=$(systemd-analyze verify --man=no "$work/system/hearth.service" 2>&1 |
   grep -F "$work" || true)
-said+=$(XDG_RUNTIME_DIR=$work systemd-analyze verify --user --man=no "$work/user/hearth.service" 2>&1 |
+output+=$(XDG_RUNTIME_DIR=$work systemd-analyze verify --user --man=no "$work/user/hearth.service" 2>&1 |
   grep -F "$work" || true)
-if [[ -n $said ]]; then
-  echo "$said"
+if [[ -n $output ]]; then
+  echo "$output"
   exit 1
 fi
 # With the drop-in of hearth-cuda, which adds to the same section.
 sed "/^\[Install\]/e sed '/^\\[Service\\]/d' '$3/packaging/systemd/cuda.conf'" "$work/system/hearth.service" >"$work/hearth-cuda.service"
 grep -q '^PrivateDevices=no' "$work/hearth-cuda.service"
-said=$(systemd-analyze verify --man=no "$work/hearth-cuda.service" 2>&1 | grep -F "$work" || true)
-if [[ -n $said ]]; then
-  echo "$said"
+output=$(systemd-analyze verify --man=no "$work/hearth-cuda.service" 2>&1 | grep -F "$work" || true)
+if [[ -n $output ]]; then
+  echo "$output"
   exit 1
 fi
 # Ten times the score: 15 is 1.5.

@@ -393,7 +393,7 @@ TEST_CASE("the warm-up teaches the scheduler and leaves no other state") {
   CHECK(snapshot.prompt_tokens_total == 0);
   CHECK(snapshot.kv_blocks_used.front() == 0);
   CHECK(snapshot.kv_blocks_cached.front() == 0);
-  // The first chunk of the first prompt is no longer a small default.
+  // The first chunk of the first prompt is larger than the small default.
   int32_t first_rows = 0;
   sim.model().before_step = [&](const models::StepArgs& args) {
     if (first_rows == 0) first_rows = args.batch->num_tokens;

@@ -199,7 +199,7 @@ struct Ttft {
   int64_t us = 0;
   int64_t longest_step_us = 0;
 };
-Ttft ttft_beside(int backlog, int32_t prompt_size) {
+Ttft ttft_with_others(int backlog, int32_t prompt_size) {
   FakeModelConfig model = long_context();
   model.cost = kDesktop;
   EngineConfig config = roomy();
@@ -230,12 +230,12 @@ Ttft ttft_beside(int backlog, int32_t prompt_size) {
 
 TEST_CASE("an owner with 100 requests at most doubles another owner's TTFT") {
   for (const int32_t prompt_size : {20, 300, 2000}) {
-    const Ttft alone = ttft_beside(0, prompt_size);
-    const Ttft beside = ttft_beside(100, prompt_size);
-    MESSAGE(prompt_size << " tokens: alone " << alone.us / 1000 << " ms, beside 100 requests "
-                        << beside.us / 1000 << " ms, longest step " << beside.longest_step_us / 1000
+    const Ttft alone = ttft_with_others(0, prompt_size);
+    const Ttft loaded = ttft_with_others(100, prompt_size);
+    MESSAGE(prompt_size << " tokens: alone " << alone.us / 1000 << " ms, next to 100 requests "
+                        << loaded.us / 1000 << " ms, longest step " << loaded.longest_step_us / 1000
                         << " ms");
-    CHECK(beside.us <= 2 * alone.us + beside.longest_step_us);
+    CHECK(loaded.us <= 2 * alone.us + loaded.longest_step_us);
   }
 }
 

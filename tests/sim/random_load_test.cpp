@@ -120,9 +120,9 @@ void add_prediction(uint64_t seed, const FakeModelConfig& model, Request& reques
 /// As if a worker had died in between: some of its tokens were sent before.
 void add_resume(RandomLoad& load, const FakeModelConfig& model, Request& request) {
   for (int32_t sample = 0; sample < request.n; ++sample) {
-    std::vector<int32_t> said = expected_tokens(model, request, sample).tokens;
-    said.resize(static_cast<size_t>(load.pick(0, static_cast<int32_t>(said.size()))));
-    request.resume.push_back(std::move(said));
+    std::vector<int32_t> sent = expected_tokens(model, request, sample).tokens;
+    sent.resize(static_cast<size_t>(load.pick(0, static_cast<int32_t>(sent.size()))));
+    request.resume.push_back(std::move(sent));
   }
 }
 
@@ -194,19 +194,19 @@ void run_seed(uint64_t seed, Met& met) {
   config.kv_bytes = static_cast<uint64_t>(static_cast<double>(block_bytes * blocks_of_one) *
                                           static_cast<double>(model.windows.size()) *
                                           load.one_of({0.75, 1.0, 1.5, 4.0}));
-  RandomLoad guesses(seed + 1'000'000'007);
-  config.speculation = guesses.speculation_config();
+  RandomLoad choices(seed + 1'000'000'007);
+  config.speculation = choices.speculation_config();
   auto replay = std::make_unique<ReplayProposer>(
-      ReplayProposer::random_pattern(guesses.one_of({0.0, 0.5, 0.8, 1.0}), 97, seed),
+      ReplayProposer::random_pattern(choices.one_of({0.0, 0.5, 0.8, 1.0}), 97, seed),
       model.vocab_size);
   ReplayProposer& knows = *replay;
-  const bool drafts = guesses.chance(0.3) && !has_states;
-  const bool replays = !drafts && guesses.chance(0.7);
+  const bool drafts = choices.chance(0.3) && !has_states;
+  const bool replays = !drafts && choices.chance(0.7);
   // A draft that gives the same tokens for the same input, with its own pools and too few blocks.
   FakeModelConfig draft = model;
-  if (guesses.chance(0.3)) draft.context_length = guesses.pick(40, 256);
+  if (choices.chance(0.3)) draft.context_length = choices.pick(40, 256);
   config.speculation.draft_kv_bytes =
-      static_cast<uint64_t>(static_cast<double>(config.kv_bytes) * guesses.one_of({0.5, 1.0, 4.0}));
+      static_cast<uint64_t>(static_cast<double>(config.kv_bytes) * choices.one_of({0.5, 1.0, 4.0}));
   auto sim_holder =
       drafts ? std::make_unique<Simulation>(config, model, draft)
              : std::make_unique<Simulation>(config, model, replays ? std::move(replay) : nullptr);
@@ -221,7 +221,7 @@ void run_seed(uint64_t seed, Met& met) {
       Request request = load.request(static_cast<RequestId>(++submitted));
       if (load.chance(0.1)) add_resume(load, model, request);
       if (load.chance(0.05)) request.deadline_us = sim.clock().now_us() + load.pick(1, 60'000);
-      request.speculate = guesses.chance(0.9);
+      request.speculate = choices.chance(0.9);
       add_prediction(seed + submitted, model, request);
       for (int32_t sample = 0; replays && sample < request.n; ++sample) {
         knows.know(request.id, sample, expected_tokens(model, request, sample).tokens);

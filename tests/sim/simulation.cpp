@@ -197,15 +197,15 @@ void Simulation::check_all_ended() {
       CAPTURE(sample);
       const auto s = static_cast<size_t>(sample);
       const Expected expected = expected_tokens(model_config_, r.request, sample);
-      std::vector<int32_t> said =
+      std::vector<int32_t> output =
           s < r.request.resume.size() ? r.request.resume[s] : std::vector<int32_t>{};
-      said.insert(said.end(), r.tokens[s].begin(), r.tokens[s].end());
+      output.insert(output.end(), r.tokens[s].begin(), r.tokens[s].end());
       if (r.cancelled) {
         // Ended from outside: its tokens are the beginning of the expected ones.
-        REQUIRE(said.size() <= expected.tokens.size());
-        REQUIRE(std::equal(said.begin(), said.end(), expected.tokens.begin()));
+        REQUIRE(output.size() <= expected.tokens.size());
+        REQUIRE(std::equal(output.begin(), output.end(), expected.tokens.begin()));
       } else {
-        REQUIRE(said == expected.tokens);
+        REQUIRE(output == expected.tokens);
         REQUIRE(*r.sample_done[s] == expected.reason);
       }
     }

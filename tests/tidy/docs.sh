@@ -21,12 +21,12 @@ for page in "${pages[@]}"; do
   done < <(grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//')
   # Files that are named by their path, or by its beginning.
   while read -r path; do
-    compgen -G "$path*" >/dev/null || complain "$page: there is no $path"
+    compgen -G "$path*" >/dev/null || complain "$page: no file $path"
   done < <(grep -oE '`(bash )?(daemon|engine|ipc|kernels|models|monitor|packaging|tests|docs)/[A-Za-z0-9_./-]+' "$page" |
     sed -E 's/^`(bash )?//; s/[.,]$//' | grep -v '<')
   # Presets.
   while read -r preset; do
-    grep -q "\"name\": \"$preset\"" CMakePresets.json || complain "$page: there is no preset $preset"
+    grep -q "\"name\": \"$preset\"" CMakePresets.json || complain "$page: CMakePresets.json has no preset $preset"
   done < <(grep -oE -- '--preset [a-z0-9-]+' "$page" | sed 's/--preset //')
   # Configuration keys, as section.key.
   while read -r key; do

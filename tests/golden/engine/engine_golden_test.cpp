@@ -106,9 +106,9 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
     Request shorter = request;
     shorter.prompt.resize(request.prompt.size() / 2);
     part.ask(shorter);
-    const EngineAnswer behind = part.ask(second);
-    CHECK(behind.cached_tokens > 0);
-    CHECK(behind.tokens == want);
+    const EngineAnswer longer = part.ask(second);
+    CHECK(longer.cached_tokens > 0);
+    CHECK(longer.tokens == want);
   }
   {
     INFO("at any chunk size");
@@ -151,7 +151,7 @@ void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DT
     }
   }
   {
-    INFO("guessed ahead, alone and among others");
+    INFO("with drafts, alone and among others");
     uint64_t rejected = 0;
     for (const int32_t width : {2, 8}) {
       CAPTURE(width);

@@ -130,10 +130,10 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
         for (size_t i = 0; i < asked.size(); ++i) replay->know(asked[i].id, 0, want[i]);
         proposer = std::move(replay);
       }
-      EngineRun guessed(*file, table.ops, config, std::move(proposer));
-      guessed.engine().warm_up();
-      CHECK(ask_all(guessed, with, together) == want);
-      const SpeculationCounts counts = guessed.engine().snapshot().speculation;
+      EngineRun drafted(*file, table.ops, config, std::move(proposer));
+      drafted.engine().warm_up();
+      CHECK(ask_all(drafted, with, together) == want);
+      const SpeculationCounts counts = drafted.engine().snapshot().speculation;
       if (together > 1 && by == By::kPrediction) {
         CHECK(counts.accepted_by[to_underlying(DraftedBy::kPrediction)] > 10);
         CHECK(counts.accepted_by[to_underlying(DraftedBy::kPrediction)] <

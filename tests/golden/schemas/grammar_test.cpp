@@ -91,7 +91,7 @@ TEST_CASE("random texts drawn under a schema's grammar are valid") {
       for (int step = 0; step < 400; ++step) {
         const Constraint::Mask& mask = c.mask(state);
         if (c.accepts(state) && (mask.count == 0 || random() % 4 == 0)) break;
-        REQUIRE_MESSAGE(mask.count > 0, source << " stuck behind " << text);
+        REQUIRE_MESSAGE(mask.count > 0, source << " stuck after " << text);
         std::vector<int32_t> allowed;
         for (int32_t id = 0; id < trie->vocab_size(); ++id) {
           const auto at = static_cast<size_t>(id);

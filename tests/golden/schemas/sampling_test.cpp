@@ -135,12 +135,12 @@ TEST_CASE("a constraint gives the same tokens with drafts, in a batch, and after
   Request again = tales.ask(1, make(kGrammar), 3);
   CHECK(EngineRun(tales.file, cpu(), with_drafts).ask(again).tokens == want);
 
-  EngineRun beside(tales.file, cpu(), with_drafts);
-  beside.submit(tales.ask(2, make("root ::= [a-z ]{40}"), 2));
-  beside.submit(tales.ask(3, nullptr, 1));
-  beside.submit(tales.ask(1, again.constraint, 3));  // with all that was found before
-  beside.run_until_idle();
-  CHECK(beside.answer(1).tokens == want);
+  EngineRun mixed(tales.file, cpu(), with_drafts);
+  mixed.submit(tales.ask(2, make("root ::= [a-z ]{40}"), 2));
+  mixed.submit(tales.ask(3, nullptr, 1));
+  mixed.submit(tales.ask(1, again.constraint, 3));  // with all that was found before
+  mixed.run_until_idle();
+  CHECK(mixed.answer(1).tokens == want);
 
   Request resumed = tales.ask(1, make(kGrammar), 3);
   resumed.resume = want;

@@ -89,7 +89,8 @@ TEST_CASE("errors name the line and the construct") {
   CHECK(refused.error().message == "chat template, line 4: the template refuses: only 1");
   CHECK(refused.error().code == ErrorCode::kInvalidArgument);
   CHECK(refused.error().field == "messages");
-  CHECK(render("{{ nobody.x }}").error().message == "chat template, line 1: 'nobody' is undefined");
+  CHECK(render("{{ missing.x }}").error().message ==
+        "chat template, line 1: 'missing' is undefined");
 }
 
 TEST_CASE("a conversation is a JSON object with messages") {

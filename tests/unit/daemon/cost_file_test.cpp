@@ -19,7 +19,7 @@ const engine::MeasuredCosts kCosts{.token_us = {0, 12.5, 13}};
 
 struct Kept {
   tests::TempDir temp;
-  CostFile file = cost_file(temp.path() / "prices", "ab12", "exact", "cpu avx2, 2 threads");
+  CostFile file = cost_file(temp.path() / "costs", "ab12", "exact", "cpu avx2, 2 threads");
   std::string text() const {
     std::ifstream in(file.path);
     return {std::istreambuf_iterator<char>(in), {}};

@@ -59,7 +59,7 @@ HubRequest request(uint64_t number, uint32_t owner) {
   return out;
 }
 
-ipc::WatchUpdate told() {
+ipc::WatchUpdate sample_update() {
   ipc::WatchUpdate update;
   update.sequence = 1;
   ipc::WatchedStep step;
@@ -88,7 +88,7 @@ TEST_CASE("without listeners nothing is asked or sent, and workers do not report
   Rig rig(true);
   for (int i = 0; i < 100; ++i) {
     rig.hub->tick();
-    rig.hub->on_watch("tales", ipc::encode_watch(told()));
+    rig.hub->on_watch("tales", ipc::encode_watch(sample_update()));
   }
   CHECK(rig.asked == 0);
   CHECK(rig.hub->messages_sent() == 0);
@@ -102,7 +102,7 @@ TEST_CASE("a listener gets events; when the last one leaves, workers may stop re
     ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();
     REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
     CHECK(rig.watched == std::vector<bool>{true});
-    rig.hub->on_watch("tales", ipc::encode_watch(told()));
+    rig.hub->on_watch("tales", ipc::encode_watch(sample_update()));
     rig.hub->tick();
     std::vector<ipc::StreamMessage> met;
     REQUIRE(rig.until([&] {
@@ -134,7 +134,7 @@ TEST_CASE("a listener that is not an administrator sees nothing of others' reque
   ipc::EventStream stream = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
   rig.hub->tick();
-  rig.hub->on_watch("tales", ipc::encode_watch(told()));
+  rig.hub->on_watch("tales", ipc::encode_watch(sample_update()));
   std::vector<ipc::StreamMessage> met;
   REQUIRE(rig.until([&] {
     for (ipc::StreamMessage& each : stream.wait(0)) met.push_back(std::move(each));
@@ -177,7 +177,7 @@ TEST_CASE("a listener that stops reading loses messages, delays no other, and is
   Rig rig(true);
   ipc::EventStream idle = ipc::EventStream::open(rig.temp.path()).value();
   REQUIRE(rig.until([&] { return rig.hub->listeners() == 1; }));
-  const std::string big = ipc::encode_watch(told());
+  const std::string big = ipc::encode_watch(sample_update());
   for (int i = 0; i < 20'000; ++i) rig.hub->on_watch("tales", big);
   CHECK(rig.hub->messages_sent() == 20'000);
   rig.clock.advance_us(ipc::kStreamLeaseUs + 1);

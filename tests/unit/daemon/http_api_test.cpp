@@ -515,7 +515,7 @@ TEST_CASE("models, health and metrics") {
         std::string::npos);
   CHECK(with_gpu.find("hearth_gpu_throttled{model=\"tales\",gpu=\"NVIDIA H200\"} 1\n") !=
         std::string::npos);
-  CHECK(with_gpu.find("hearth_gpu_temperature") == std::string::npos);  // it does not say
+  CHECK(with_gpu.find("hearth_gpu_temperature") == std::string::npos);  // not reported
 }
 
 TEST_CASE("counting tokens takes the fields of a message; those for the answer change nothing") {

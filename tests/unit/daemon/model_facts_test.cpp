@@ -97,7 +97,7 @@ TEST_CASE("a chat model has tools if its template or the configuration has a for
   CHECK(abilities_of(facts, "hermes") == facts.abilities);
 }
 
-TEST_CASE("without a program there are no facts") {
+TEST_CASE("without a program no facts are found") {
   boost::asio::io_context io;
   ModelFacts facts(io, "/nonexistent/program");
   facts.refresh(two_models(1));

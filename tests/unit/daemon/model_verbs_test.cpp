@@ -120,7 +120,7 @@ TEST_CASE("only administrators load and swap models; roles and models must exist
   REQUIRE(sim.answer(BrokerSim::admin().peer, "4").error() != nullptr);
   CHECK(sim.answer(BrokerSim::admin().peer, "4").error()->message ==
         "no role slow; there are: default, fast");
-  sim.swap("5", "default", "nobody");
+  sim.swap("5", "default", "missing");
   CHECK(sim.answer(BrokerSim::admin().peer, "5").error()->code == ErrorCode::kNotFound);
   CHECK(sim.starts == 0);
 }

@@ -70,7 +70,7 @@ TEST_CASE("nvml: repeated readings; missing values are not invented") {
     CHECK(nvml->read().throttled.empty());
   }
   {
-    const Wrong silent("silent");  // the device has fallen off its bus, say
+    const Wrong silent("silent");  // as if the device had fallen off its bus
     CHECK(nvml->read() == GpuSnapshot{});
   }
   CHECK(nvml->read() == gpu);

@@ -76,7 +76,7 @@ TEST_CASE("two models that do not fit together take turns under any number of re
     }
     sim.step();
   }
-  for (const auto& [who, answer] : sim.answers) {
+  for (const auto& [peer, answer] : sim.answers) {
     if (const auto* end = answer.as<ipc::DoneEvent>()) ++done[end->model];
     CHECK(answer.error() == nullptr);
   }

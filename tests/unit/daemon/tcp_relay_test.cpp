@@ -31,7 +31,7 @@ RelayLimits limits() {
           .undelivered_timeout_us = 5'000'000};
 }
 
-/// Simulates libzmq: admits every key, reads everything, delivers when the test says so.
+/// Simulates libzmq: admits every key, reads everything, delivers when the test calls for it.
 class Rig {
  public:
   Rig() {

@@ -93,9 +93,10 @@ TEST_CASE("parts of a delta are replayed as parts, with plain text between") {
   TokenLog& log = logs.begin(1, 1000, "r", "m", asked(1));
   add(logs, log, delta(0, 0, "a", {10}));
   Outgoing parts = delta(0, 1, "", {11});
-  const std::vector<ipc::DeltaPart> said = {{ipc::DeltaChannel::kReasoning, "b"},
-                                            {ipc::DeltaChannel::kText, "c"}};
-  parts.payload = ipc::encode_delta_payload({.sample = 0, .first_index = 1, .num_tokens = 1}, said);
+  const std::vector<ipc::DeltaPart> pieces = {{ipc::DeltaChannel::kReasoning, "b"},
+                                              {ipc::DeltaChannel::kText, "c"}};
+  parts.payload =
+      ipc::encode_delta_payload({.sample = 0, .first_index = 1, .num_tokens = 1}, pieces);
   add(logs, log, parts);
   add(logs, log, delta(0, 2, "d", {12}));
   const Outgoing out = replay_delta(log.samples[0], 0, 0);

@@ -22,8 +22,8 @@ struct Heard final : WorkerSocket::Reader {
   }
   void start(pid_t pid) { worker->start(pid, *this); }
   void on_message(const ipc::PipeMessage& message) override {
-    said.emplace_back(message.bytes);
-    if (on_said) on_said();
+    received.emplace_back(message.bytes);
+    if (on_received) on_received();
   }
   void on_broken(const std::string& why) override { broken = why; }
   /// Until `done`; nothing here takes long.
@@ -38,9 +38,9 @@ struct Heard final : WorkerSocket::Reader {
   std::filesystem::path path;
   boost::asio::io_context io;
   std::unique_ptr<WorkerSocket> worker;
-  std::vector<std::string> said;
+  std::vector<std::string> received;
   std::string broken;
-  std::function<void()> on_said;
+  std::function<void()> on_received;
 };
 
 /// A process that connects, runs `body`, and ends.
@@ -52,24 +52,25 @@ pid_t process(const std::filesystem::path& path, const std::function<void(ipc::W
   ::_exit(0);
 }
 
-void say(ipc::WorkerPipe& pipe, const std::string& text) {
+void send_text(ipc::WorkerPipe& pipe, const std::string& text) {
   pipe.send({ipc::PipeKind::kEvent, 0, text});
 }
 
 TEST_CASE("a worker's socket accepts only its worker, and no other process of the user") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
-  const pid_t stranger = process(heard.path, [](ipc::WorkerPipe& pipe) { say(pipe, "stranger"); });
+  const pid_t stranger =
+      process(heard.path, [](ipc::WorkerPipe& pipe) { send_text(pipe, "stranger"); });
   ::waitpid(stranger, nullptr, 0);
   const pid_t worker = process(heard.path, [](ipc::WorkerPipe& pipe) {
-    for (int i = 0; i < 100; ++i) say(pipe, std::to_string(i));
+    for (int i = 0; i < 100; ++i) send_text(pipe, std::to_string(i));
   });
   heard.start(worker);
-  CHECK(heard.run_until([&] { return heard.said.size() == 100; }));
+  CHECK(heard.run_until([&] { return heard.received.size() == 100; }));
   ::waitpid(worker, nullptr, 0);
-  REQUIRE_FALSE(heard.said.empty());
-  CHECK(heard.said.front() == "0");
-  CHECK(heard.said.back() == "99");
+  REQUIRE_FALSE(heard.received.empty());
+  CHECK(heard.received.front() == "0");
+  CHECK(heard.received.back() == "99");
   CHECK(heard.broken.empty());
 }
 
@@ -78,15 +79,15 @@ TEST_CASE("messages that a worker sent before its end are delivered, though the 
   Heard heard(temp.path() / "1.sock");
   const std::string large(60'000, 'x');
   const pid_t worker = process(heard.path, [&](ipc::WorkerPipe& pipe) {
-    say(pipe, large);
-    say(pipe, "why");
+    send_text(pipe, large);
+    send_text(pipe, "why");
   });
   ::waitpid(worker, nullptr, 0);
   heard.start(worker);
   heard.worker->drain();
-  CHECK(heard.said == std::vector<std::string>{large, "why"});
+  CHECK(heard.received == std::vector<std::string>{large, "why"});
   heard.worker->drain();
-  CHECK(heard.said.size() == 2);
+  CHECK(heard.received.size() == 2);
 }
 
 TEST_CASE("a worker that breaks the protocol is disconnected") {
@@ -99,20 +100,20 @@ TEST_CASE("a worker that breaks the protocol is disconnected") {
   heard.start(worker);
   CHECK(heard.run_until([&] { return !heard.broken.empty(); }));
   ::waitpid(worker, nullptr, 0);
-  CHECK(heard.said.empty());
+  CHECK(heard.received.empty());
 }
 
 TEST_CASE("a listener may close the socket during a message") {
   const tests::TempDir temp;
   Heard heard(temp.path() / "1.sock");
   const pid_t worker = process(heard.path, [](ipc::WorkerPipe& pipe) {
-    for (int i = 0; i < 10; ++i) say(pipe, "again");
+    for (int i = 0; i < 10; ++i) send_text(pipe, "again");
   });
-  heard.on_said = [&] { heard.worker.reset(); };
+  heard.on_received = [&] { heard.worker.reset(); };
   heard.start(worker);
   CHECK(heard.run_until([&] { return heard.worker == nullptr; }));
   ::waitpid(worker, nullptr, 0);
-  CHECK(heard.said.size() == 1);
+  CHECK(heard.received.size() == 1);
 }
 
 TEST_CASE("messages that a busy worker does not read yet wait, and block no one") {
@@ -123,7 +124,7 @@ TEST_CASE("messages that a busy worker does not read yet wait, and block no one"
   REQUIRE(::pipe(go) == 0);
   constexpr size_t kMessages = 100;
   const pid_t worker = process(heard.path, [&](ipc::WorkerPipe& pipe) {
-    say(pipe, "here");
+    send_text(pipe, "here");
     char byte = 0;
     if (::read(go[0], &byte, 1) != 1) return;
     size_t bytes = 0;
@@ -136,19 +137,19 @@ TEST_CASE("messages that a busy worker does not read yet wait, and block no one"
         ++met;
       }
     }
-    say(pipe, std::to_string(bytes));
+    send_text(pipe, std::to_string(bytes));
   });
   heard.start(worker);
   CHECK_FALSE(heard.worker->send(ipc::PipeKind::kControl, 0, "too early"));
-  REQUIRE(heard.run_until([&] { return heard.said.size() == 1; }));
+  REQUIRE(heard.run_until([&] { return heard.received.size() == 1; }));
   const std::string request(20'000, 'r');
   for (size_t i = 0; i < kMessages; ++i) {
     CHECK(heard.worker->send(ipc::PipeKind::kRequest, i, request));
   }
   REQUIRE(::write(go[1], "g", 1) == 1);
-  CHECK(heard.run_until([&] { return heard.said.size() == 2; }));
+  CHECK(heard.run_until([&] { return heard.received.size() == 2; }));
   ::waitpid(worker, nullptr, 0);
-  CHECK(heard.said.back() == std::to_string(kMessages * request.size()));
+  CHECK(heard.received.back() == std::to_string(kMessages * request.size()));
   ::close(go[0]);
   ::close(go[1]);
 }

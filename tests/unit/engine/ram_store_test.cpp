@@ -198,7 +198,7 @@ TEST_CASE("ram store: chunks pinned in the database are evicted last, and never 
   CHECK(rig.ram->stats().ram_evicted == 4);
   CHECK(rig.ram->stats().ram_chunks == 3);
   CHECK(in_memory(pinned) == 1);
-  // Pinned chunks of another owner, who has the most, stay too; unpinned ones are evicted.
+  // Pinned chunks of another owner stay too, although it has the most; unpinned ones are evicted.
   std::vector<Chain> theirs;
   for (uint32_t seed = 20; seed < 23; ++seed) {
     theirs.push_back(rig.rig.chain(kChunkTokens, seed, "uid:2"));

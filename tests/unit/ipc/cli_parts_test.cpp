@@ -307,7 +307,7 @@ TEST_CASE("a worker's description of itself is validated") {
     CHECK_FALSE(parse_worker_checks(bad).ok());
   }
   CHECK_FALSE(ask_worker("/nonexistent/worker").ok());
-  CHECK_FALSE(ask_worker("/bin/true").ok());  // says nothing
+  CHECK_FALSE(ask_worker("/bin/true").ok());  // prints nothing
 }
 
 TEST_CASE("the progress of a load, in words") {

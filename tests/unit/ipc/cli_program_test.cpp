@@ -137,7 +137,7 @@ void answer_all(const ipc::ClientRequest& request, FakeDaemon::Reply reply) {
   reply.event(done("stop"));
 }
 
-TEST_CASE("hearth reports at once that there is no daemon") {
+TEST_CASE("hearth reports at once that no daemon runs") {
   TempDir temp;
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"ping"},

@@ -46,7 +46,7 @@ TEST_CASE("clients' keys are users; an error in the file names its line") {
   const TempDir dir;
   const fs::path file = dir.path() / "clients";
   const std::string a = make_curve_keys()->public_key, b = make_curve_keys()->public_key;
-  write(file, "# who may connect\n\n" + a + " 1000  # the laptop\n  " + b + "\troot\n", 0644);
+  write(file, "# clients\n\n" + a + " 1000  # the laptop\n  " + b + "\troot\n", 0644);
   const auto keys = read_client_keys(file);
   REQUIRE_MESSAGE(keys.ok(), (keys.ok() ? "" : keys.error().message));
   REQUIRE(keys->size() == 2);

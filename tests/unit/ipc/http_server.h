@@ -1,5 +1,5 @@
 #pragma once
-// A server on this machine that answers as a test says: one thread, one request per connection.
+// A server on this machine that answers as a test sets it: one thread, one request per connection.
 
 #include <atomic>
 #include <cstdint>

@@ -77,9 +77,9 @@ TEST_CASE("an unknown peer and a full one are outcomes, and the message is kept"
   small.send_high_water = 4;
   small.receive_high_water = 4;
   Pair pair(small);
-  Message nobody = message_of({"nobody", "x"});
-  CHECK(pair.router.send(nobody) == SendOutcome::kUnreachable);
-  CHECK(nobody.size() == 2);
+  Message unknown = message_of({"unknown", "x"});
+  CHECK(pair.router.send(unknown) == SendOutcome::kUnreachable);
+  CHECK(unknown.size() == 2);
 
   Message hello = message_of({"x"});
   REQUIRE(pair.dealer.send(hello) == SendOutcome::kSent);

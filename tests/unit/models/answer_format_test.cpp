@@ -143,7 +143,7 @@ TEST_CASE("reasoning is marked by the template, and may be open at the end of th
   CHECK(format_of(chat("")).reasoning.empty());
   CHECK(reasoning_is_open(thinking.reasoning, "assistant\n<think>\n"));
   CHECK_FALSE(reasoning_is_open(thinking.reasoning, "assistant\n<think>\n\n</think>\n\n"));
-  CHECK_FALSE(reasoning_is_open(thinking.reasoning, "<think> says the user\nassistant\n"));
+  CHECK_FALSE(reasoning_is_open(thinking.reasoning, "<think> asks the user\nassistant\n"));
   CHECK_FALSE(reasoning_is_open({}, "assistant\n"));
 }
 
