@@ -68,7 +68,7 @@ trap finish EXIT
 
 step "Starting the daemon"
 as_root=()
-if [[ $(id -u) == 0 ]]; then as_root=(--allow-root); fi   # in a container, say
+if [[ $(id -u) == 0 ]]; then as_root=(--allow-root); fi   # in a container, for example
 "$build/bin/hearthd" "${as_root[@]}" --model-dir models/demo >"$private/hearthd.log" 2>&1 &
 daemon=$!
 if ! "$build/bin/hearth" ping --wait-ms 5000; then
