@@ -207,12 +207,12 @@ struct SampleDoneEvent {
 
 /// Why the first uncached token of a prompt, and those after it, had to be computed.
 enum class MissReason {
-  kNone,    ///< all full blocks before the last token were cached
-  kOff,     ///< by the request, or by the configuration
-  kNew,     ///< no cached prefix begins like it
-  kOther,   ///< cached prefixes continue with other tokens
-  kEnded,   ///< cached prefixes end there, or their continuation was evicted
-  kSlow,    ///< the rest is stored, and computing it was expected to be faster
+  kNone,        ///< all full blocks before the last token were cached
+  kOff,         ///< by the request, or by the configuration
+  kNew,         ///< no cached prefix begins like it
+  kOther,       ///< cached prefixes continue with other tokens
+  kEnded,       ///< cached prefixes end there, or their continuation was evicted
+  kSlow,        ///< the rest is stored, and computing it was expected to be faster
   kOverlapped,  ///< it was computed while the rest was loaded from the store
 };
 

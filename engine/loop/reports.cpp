@@ -60,7 +60,8 @@ void Engine::Impl::report_done(LiveRequest& live) {
   done.cached_disk_tokens = stats.disk_tokens;
   done.miss = stats.miss;
   // Loading the end of the prompt was planned, but none of it was loaded.
-  if (stats.miss == MissReason::kOverlapped && stats.disk_tokens == 0) done.miss = MissReason::kEnded;
+  if (stats.miss == MissReason::kOverlapped && stats.disk_tokens == 0)
+    done.miss = MissReason::kEnded;
   done.missed_from = stats.missed_from;
   done.restore_us = live.restore.waited_us;
   done.saved_us = stats.saved_us;
