@@ -111,8 +111,8 @@ std::string_view MemoryWatch::text_of(const Descriptor& file) {
   return text_;
 }
 
-// UINT64_MAX if there is no group or it has no limit. File pages that were not used lately are
-// reclaimed on demand, so they count as free.
+// UINT64_MAX without a group or a limit. File pages that were not used lately are reclaimed on
+// demand, so they count as free.
 uint64_t MemoryWatch::room_in_group() {
   const std::string_view max = text_of(limit_);
   if (max.empty() || max.starts_with("max")) return UINT64_MAX;
