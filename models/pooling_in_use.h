@@ -1,5 +1,5 @@
 #pragma once
-// How vectors are made of a model whose file does not give the pooling.
+// The pooling that is used: that of the model's file, or the mean if the file gives none.
 
 #include <string_view>
 

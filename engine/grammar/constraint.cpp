@@ -10,7 +10,7 @@ namespace hearth::engine {
 namespace {
 
 constexpr int32_t kUnknown = -2;
-/// Places looked at for one state; a grammar that needs more is as good as too large.
+/// Most places examined for one state; a grammar that needs more is treated as too large.
 constexpr size_t kMaxPlaces = 50'000;
 constexpr size_t kMaxStacks = 1 << 20;
 

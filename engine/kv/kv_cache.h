@@ -192,8 +192,8 @@ class KvCache {
   bool unshare_state(SequenceBlocks& seq, std::vector<BlockCopy>& copies);
   /// The snapshots at the last borders up to these numbers of tokens will be kept.
   void want_snapshots(SequenceBlocks& seq, std::span<const int32_t> tokens_at);
-  /// Where a step that begins at `position` shall end at the latest: at a border whose snapshot is
-  /// wanted, if more than a block follows up to `end`; else at `end`.
+  /// The last position at which a step that begins at `position` may end: a border whose snapshot
+  /// is wanted, if more than a block follows up to `end`; else `end`.
   int32_t step_end(const SequenceBlocks& seq, int32_t position, int32_t end) const;
   /// Whether sequences have a state.
   bool has_states() const { return recurrent_ >= 0; }

@@ -53,10 +53,10 @@ class ModelRunner final : public BlockMemory {
 
   /// Waits for the step that start() was called for.
   void finish(const StepPlan& plan);
-  /// The device has left the token of this output row to the host, and the step launched ahead has
-  /// overwritten its logits. Only of a model with states, whose step cannot be computed twice.
+  /// True if the device has left the token of this output row to the host, and the step launched
+  /// ahead has overwritten its logits. Only for a model with states, whose step cannot be repeated.
   bool logits_lost(int32_t output_row) const;
-  /// A step was launched ahead whose plan has not been started yet.
+  /// True if a step was launched ahead whose plan has not been started yet.
   bool ahead() const { return ahead_ != nullptr; }
   /// Discards it: no plan will be started for it. It writes only after the tokens of its sequences.
   void drop_ahead() { ahead_ = nullptr; }

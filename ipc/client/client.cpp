@@ -244,7 +244,7 @@ struct Client::Impl {
     call_answer.reset();
     HEARTH_TRY(send(call_id, request));
     const int64_t deadline_us = until_us(timeout_ms);
-    // Arrivals of live streams pile up in order meanwhile, so the wait cannot end on them.
+    // Arrivals of live streams are put aside in order, because wait() returns while there are any.
     std::deque<Arrival> kept;
     Result<void> waited;
     while (waited.ok() && !call_answer && clock.now_us() < deadline_us) {

@@ -119,7 +119,7 @@ Result<std::map<std::string, uint32_t>> read_client_keys(const fs::path& file) {
     const auto wrong = [&](std::string_view what) {
       return Error::corrupt(fmt::format("{}:{}: {}", file.string(), number, what));
     };
-    std::istringstream words(line);  // a # may be in a key, never in front of one that we make out
+    std::istringstream words(line);  // a key may contain or begin with #, so check the key first
     std::string key, user, more;
     words >> key;
     if (key.empty() || (key.front() == '#' && !is_curve_key(key))) continue;

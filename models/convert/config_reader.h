@@ -36,7 +36,7 @@ class ConfigReader {
   uint64_t head_dim() const { return out_.head_dim; }
   uint64_t num_layers() const { return out_.num_layers; }
   const std::vector<std::string>& kinds() const { return out_.kinds; }
-  /// For a family whose keys decide between two.
+  /// For a family whose keys decide between two architectures.
   void set_architecture(std::string_view architecture);
 
   /// Sets a key of the architecture, or replaces it.

@@ -1,5 +1,5 @@
 #pragma once
-// What a family's published files have other than Llama's, and how they become a GGUF file.
+// How a family's published files differ from Llama's, and how they become a GGUF file.
 
 #include <cstdint>
 #include <span>
@@ -18,7 +18,7 @@ struct ConvertedFamily {
 
   // ---- config.json
   std::string_view eps_key = "rms_norm_eps";
-  bool layer_norm = false;  ///< eps is that of a layer norm
+  bool layer_norm = false;  ///< eps belongs to layer norms, not to RMS norms
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
   bool attends = true;          ///< some layers have attention
@@ -31,7 +31,7 @@ struct ConvertedFamily {
   bool own_experts = false;     ///< `read` reads the keys of experts
   /// Number of layers of the model that scales scores by width / heads.
   uint64_t largest_by_width = 0;
-  bool tied = false;       ///< where the file names no choice
+  bool tied = false;       ///< the default if the file does not set it
   bool in_blocks = false;  ///< `plan_layer` plans experts in MXFP4
   enum class Yarn {
     kRounded,    ///< as the paper: the range of blended pairs is rounded to whole pairs
@@ -39,12 +39,12 @@ struct ConvertedFamily {
     kMagnitude,  ///< mscale_all_dim scales scores, or queries (DeepSeek, Mistral)
   };
   Yarn yarn = Yarn::kRounded;
-  /// Reads what the common keys leave out.
+  /// Reads the keys that only this family has.
   Result<void> (*read)(ConfigReader&) = nullptr;
 
   // ---- Tensors
   std::string_view root = "model.";
-  /// What the names of the layer that drafts begin with.
+  /// The beginning of the tensor names of the layer that drafts.
   enum class Drafting {
     kNone,   ///< such layers are left out
     kAfter,  ///< as those of the layer after the last one

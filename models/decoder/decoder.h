@@ -56,8 +56,8 @@ class Decoder : public Model {
     int32_t index;
     kernels::StatePart state;  ///< of a recurrent layer
   };
-  /// Makes of act().x, the embeddings, what the first layer takes, and of what the last one leaves,
-  /// act().x again. For decoders that have more than one residual stream.
+  /// For decoders with more than one residual stream: begin() makes the streams from act().x, the
+  /// embeddings; finish() makes act().x from the streams after the last layer.
   virtual void begin(const kernels::BatchIndex&) {}
   virtual void finish(const kernels::BatchIndex&) {}
   /// Adds the layer's output to act().x.
@@ -74,8 +74,8 @@ class Decoder : public Model {
   /// act().latent.out = the same by multi-head latent attention, each head's key and value products
   /// applied to its query and its sum instead of to every position.
   void latent_attention(const LayerStep& s, const kernels::TensorView& in);
-  /// act().recurrent.out = what a layer with a state makes of the rows of `in`, before its output
-  /// projection (recurrent.cpp).
+  /// act().recurrent.out = the result of a layer with a state for the rows of `in`, before its
+  /// output projection (recurrent.cpp).
   void recurrent(const LayerStep& s, const kernels::TensorView& in);
   /// s.gated = activation(gate) * up of the rows of `in`, or gelu(up), before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
@@ -88,8 +88,8 @@ class Decoder : public Model {
                   const kernels::Weight* reader);
   /// act().x += norm(norm(feed-forward) + norm(experts)), both of norms of act().x (experts.cpp).
   void add_feed_forward_with_experts(const LayerStep& s);
-  /// act().branch = what the tokens' embeddings for this layer make of the rows of `in`
-  /// (per_layer.cpp).
+  /// act().branch = the branch of the tokens' embeddings for this layer, computed from the rows of
+  /// `in` (per_layer.cpp).
   void per_layer_branch(const LayerStep& s, const kernels::TensorView& in);
   /// out = columns [first, first + out.cols) of x.
   void copy_columns(const kernels::BatchIndex& batch, const kernels::TensorView& x, int64_t first,

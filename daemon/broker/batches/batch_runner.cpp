@@ -11,7 +11,7 @@ namespace hearth::broker {
 namespace {
 
 constexpr int64_t kSweepEveryUs = 60'000'000;
-/// Bytes of a batch's input that are read at once, and lines below which more are read.
+/// Bytes of a batch's input that are read at once; more are read if fewer lines than this remain.
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kFewLines = 4;
 constexpr int64_t kFirstPauseUs = 1'000'000;
@@ -21,9 +21,9 @@ constexpr int kMostTries = 10;
 /// The owner of the runner's own work.
 constexpr uint32_t kNoOwner = UINT32_MAX;
 
-/// The daemon is busy, or stops; the same request may be answered later.
+/// True if the daemon was busy or is stopping: the same request may succeed later.
 bool is_busy(int status) { return status == 429; }
-/// Its model is not available now.
+/// True if the request's model is not available now.
 bool is_unavailable(int status) { return status == 503 || status == 529; }
 
 }  // namespace

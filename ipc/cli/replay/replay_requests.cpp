@@ -84,7 +84,7 @@ ipc::GenerateRequest replayed(ipc::GenerateRequest request, const ipc::RecordedE
                               const ReplayChoices& choices) {
   if (!choices.against.empty()) {
     request.model = choices.against;
-    // A draft model by name is one of the recorded model.
+    // A draft model that the request names belongs to the recorded model.
     if (request.draft != "none") request.draft = "auto";
   }
   if (request.cache_share.empty() && !choices.share.empty()) {
@@ -95,7 +95,7 @@ ipc::GenerateRequest replayed(ipc::GenerateRequest request, const ipc::RecordedE
   request.seed = record.seed;
   request.detach = false;
   request.cache_keep_s = 0;
-  // A client left this one: generate no more than it did.
+  // The client left before the end, so generate only as many tokens as were recorded.
   if (was_cut_short(record)) {
     set_max_tokens(request, tokens_per_sample(record, request.n));
   }

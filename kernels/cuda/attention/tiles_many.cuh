@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kManyWarps* kWarp, 1) many_rows_kernel(Attenti
     }
     commit_copies();
   };
-  // Brings what the thread itself has copied into the form of operands, and clears what no column
+  // Converts the parts that this thread has copied to operands, and clears positions that no column
   // sees.
   const auto prepare_chunk = [&](int chunk, std::byte* buffer) {
     const int start = chunk * kChunk;
