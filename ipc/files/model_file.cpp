@@ -5,12 +5,15 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "ipc/files/paths.h"
 #include "ipc/text/utf8.h"
 #include "kernels/base/chars.h"
+#include "kernels/base/split_name.h"
 
 namespace hearth::ipc {
 namespace fs = std::filesystem;
@@ -19,6 +22,7 @@ namespace {
 constexpr std::string_view kSuffix = ".gguf";
 constexpr int kSubfolders = 2;
 constexpr size_t kMaxEntries = 10'000;
+constexpr size_t kMaxListed = 4;
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -49,7 +53,7 @@ class Finder {
       std::error_code ignored;
       const std::string name = entry.path().filename().string();
       if (has_model_suffix(name) && entry.is_regular_file(ignored)) {
-        add(entry, owner);
+        add(entry.path(), owner);
       } else if (levels_left > 0 && !name.starts_with('.') && entry.is_directory(ignored)) {
         read(entry.path(), levels_left - 1, owner.empty() ? name : owner);
       }
@@ -58,19 +62,33 @@ class Finder {
   FoundModels take() { return std::move(out_); }
 
  private:
-  void add(const fs::directory_entry& entry, const std::string& owner) {
-    const std::string file = entry.path().filename().string();
-    std::string name(without_suffix(file));
-    if (lower(name).starts_with("mmproj")) return;
-    if (names_.contains(name) && !owner.empty()) name += "@" + owner;
-    std::error_code error;
-    const uint64_t bytes = entry.file_size(error);
-    if (error || !is_model_name(name) || !names_.insert(name).second) return;
-    out_.models.push_back({std::move(name), entry.path(), bytes, changed_ns(entry.path())});
+  void add(const fs::path& file, const std::string& owner) {
+    const std::vector<fs::path> parts = parts_of_model(file);
+    if (parts.size() > 1 && !sets_.insert(parts.front()).second) return;
+    FoundModel model = model_of_file(file);
+    if (lower(model.name).starts_with("mmproj") || !is_model_name(model.name)) return;
+    if (const auto same = names_.find(model.name); same != names_.end()) {
+      FoundModel& other = out_.models[same->second];
+      const bool here = other.path.parent_path() == model.path.parent_path();
+      if (here && rank(model) < rank(other)) std::swap(model, other);
+      if (!owner.empty()) model.name += "@" + owner;
+    }
+    const auto [at, added] = names_.try_emplace(model.name, out_.models.size());
+    if (added) {
+      out_.models.push_back(std::move(model));
+    } else {
+      out_.hidden.push_back({model.name, model.path, out_.models[at->second].path});
+    }
+  }
+  /// Of models with one name in one folder the lowest is listed.
+  static int rank(const FoundModel& model) {
+    if (!model.problem.empty()) return 2;
+    return parts_of_model(model.path).size() > 1 ? 1 : 0;
   }
 
   FoundModels out_;
-  std::set<std::string> names_;
+  std::map<std::string, size_t> names_;  // of out_.models
+  std::set<fs::path> sets_;              // first parts of those that were added
   size_t num_entries_ = 0;
 };
 
@@ -80,6 +98,29 @@ int64_t changed_ns(const fs::path& file_or_folder) {
   struct stat info {};
   const bool there = ::stat(file_or_folder.c_str(), &info) == 0;
   return there ? info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec : 0;
+}
+
+FoundModel model_of_file(const fs::path& file) {
+  const std::vector<fs::path> parts = parts_of_model(file);
+  FoundModel out{.name = model_stem(without_suffix(file.filename().string())),
+                 .path = parts.front()};
+  std::vector<std::string> missing;
+  for (const fs::path& part : parts) {
+    std::error_code error;
+    const uint64_t bytes = fs::file_size(part, error);
+    if (error) {
+      missing.push_back(to_valid_utf8(part.filename().string()));
+      continue;
+    }
+    out.bytes += bytes;
+    out.changed_ns = std::max(out.changed_ns, changed_ns(part));
+  }
+  if (missing.empty() || parts.size() == 1) return out;
+  out.problem = fmt::format(
+      "{} of its {} parts missing: {}", missing.size(), parts.size(),
+      fmt::join(missing.begin(), missing.begin() + std::min(missing.size(), kMaxListed), ", "));
+  if (missing.size() > kMaxListed) out.problem += ", ...";
+  return out;
 }
 
 bool is_model_name(std::string_view name) {
@@ -104,10 +145,11 @@ FoundModels list_model_files(const std::vector<fs::path>& dirs) {
 }
 
 std::string match_model_name(std::string_view asked, const std::vector<std::string>& names) {
-  for (const std::string_view same : {asked, without_suffix(asked)}) {
+  const std::string plain = model_stem(without_suffix(asked));
+  for (const std::string_view same : {asked, without_suffix(asked), std::string_view(plain)}) {
     if (const auto found = std::ranges::find(names, same); found != names.end()) return *found;
   }
-  const std::string wanted = lower(without_suffix(asked));
+  const std::string wanted = lower(plain);
   std::string out;
   for (const std::string& name : names) {
     if (lower(name) != wanted) continue;
@@ -119,7 +161,9 @@ std::string match_model_name(std::string_view asked, const std::vector<std::stri
 
 Result<fs::path> find_model_file(const std::string& file_or_name) {
   std::error_code ignored;
-  if (fs::is_regular_file(file_or_name, ignored)) return fs::path(file_or_name);
+  const fs::path file =
+      is_written_as_file(file_or_name) ? find_split_model(file_or_name) : fs::path(file_or_name);
+  if (fs::is_regular_file(file, ignored)) return file;
   const std::string shown = to_valid_utf8(file_or_name);
   if (file_or_name.empty() || file_or_name.find('/') != std::string::npos) {
     return Error::not_found(fmt::format("{}: no such file", shown), "model");

@@ -40,9 +40,9 @@ struct ModelEntry {
   /// found (a file), loading, resident, draining, parked (was resident; the next request brings it
   /// back), failed
   std::string state;
-  uint64_t file_bytes = 0;
-  double load_share = 0;  ///< loading: 0 to 1
-  std::string problem;    ///< failed: the sentence
+  uint64_t file_bytes = 0;  ///< of all its files
+  double load_share = 0;    ///< loading: 0 to 1
+  std::string problem;      ///< failed: the sentence; found: its parts that are missing
   // From the file; known soon after the file was found, unless this build refuses it:
   std::string architecture;
   std::string file_type;  ///< dominant weight type, e.g. "Q8_0"

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/base/result.h"
 #include "models/gguf/file_mapping.h"
@@ -16,11 +17,17 @@ namespace hearth::models {
 /// about the disk's speed for a cold file. Does not defend against crafted collisions.
 std::string fingerprint(std::span<const std::byte> content);
 
+class GgufFile;
 class WeightCheck;
 
-/// The same, read in pieces of 1 MiB from the start of the file, wherever the descriptor stands.
-/// Each piece is also given to `check` while it is in the CPU cache. kNotFound, kForbidden, kIo.
-Result<std::string> fingerprint_file(const ReadableFile& file, WeightCheck* check = nullptr);
+/// Of a parsed file: of all its parts, one after another.
+std::string fingerprint(const GgufFile& file);
+
+/// The same of open files, one after another, read in pieces of 1 MiB from the start of each,
+/// wherever its descriptor stands. Each piece is also given to `check` while it is in the CPU
+/// cache. kNotFound, kForbidden, kIo.
+Result<std::string> fingerprint_files(std::span<const ReadableFile> files,
+                                      WeightCheck* check = nullptr);
 Result<std::string> fingerprint_file(const std::filesystem::path& path);
 
 /// Equal identities imply equal content as far as the file system knows. A caller may use it as the
@@ -39,5 +46,7 @@ struct FileIdentity {
   static Result<FileIdentity> of(const ReadableFile& file);
   bool operator==(const FileIdentity&) const = default;
 };
+/// Of each file. kIo.
+Result<std::vector<FileIdentity>> identities_of(std::span<const ReadableFile> files);
 
 }  // namespace hearth::models

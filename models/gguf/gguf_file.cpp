@@ -87,7 +87,8 @@ std::string GgufTensor::type_name() const {
 
 class GgufFile::Parser {
  public:
-  explicit Parser(GgufFile* file) : file_(*file), in_(file->content_) {}
+  explicit Parser(GgufFile* file)
+      : file_(*file), content_(file->parts_.front().content), in_(content_) {}
 
   Result<void> run() {
     uint64_t num_tensors = 0, num_metadata = 0;
@@ -97,8 +98,7 @@ class GgufFile::Parser {
     HEARTH_TRY(alignment());
     file_.tensors_.reserve(num_tensors);
     for (uint64_t i = 0; i < num_tensors; ++i) HEARTH_TRY(tensor_entry(i));
-    HEARTH_TRY(tensor_data());
-    return one_whole();
+    return tensor_data();
   }
   /// Something refers past the end of the file.
   bool ended_early() const { return ended_early_; }
@@ -112,7 +112,6 @@ class GgufFile::Parser {
   Result<void> tensor_entry(uint64_t index);
   Result<uint64_t> tensor_bytes(const GgufTensor& tensor) const;
   Result<void> tensor_data();
-  Result<void> one_whole() const;
 
   template <typename T>
   Result<void> read(T* out, std::string_view owner, std::string_view what) {
@@ -138,6 +137,7 @@ class GgufFile::Parser {
   }
 
   GgufFile& file_;
+  const std::span<const std::byte> content_;
   ByteCursor in_;
   bool ended_early_ = false;
   std::vector<uint64_t> offsets_;  // of tensors, relative to the data section
@@ -147,7 +147,7 @@ Result<void> GgufFile::Parser::header(uint64_t* num_tensors, uint64_t* num_metad
   uint32_t magic = 0, version = 0;
   const bool some = in_.read(&magic);
   if (!some || magic != kMagic) {
-    const std::string known = describe_foreign_file(file_.content_);
+    const std::string known = describe_foreign_file(content_);
     if (!known.empty()) return corrupt_gguf("no GGUF file: {}", known);
     if (!some) return cut_short("header", "magic", sizeof magic);
     return corrupt_gguf("header: magic {:#010x}, want {:#010x} (GGUF)", magic, kMagic);
@@ -207,7 +207,7 @@ Result<void> GgufFile::Parser::value(GgufEntry* entry) {
   }
   const uint64_t begin = in_.offset();
   HEARTH_TRY(skip_values(entry->key, entry->element_type, entry->count, 1));
-  entry->payload = file_.content_.subspan(begin, in_.offset() - begin);
+  entry->payload = content_.subspan(begin, in_.offset() - begin);
   return {};
 }
 
@@ -315,21 +315,10 @@ Result<uint64_t> GgufFile::Parser::tensor_bytes(const GgufTensor& tensor) const 
   return bytes;
 }
 
-// Rejects one part of a model that is split into several files; each part is a GGUF file.
-Result<void> GgufFile::Parser::one_whole() const {
-  const auto parts = file_.get_or<uint32_t>("split.count", 1);
-  if (!parts.ok() || parts.value() <= 1) return {};
-  const auto part = file_.get_or<uint32_t>("split.no", 0);
-  return Error::unsupported(
-      fmt::format("this is part {} of {} of a model, want it in one file: llama-gguf-split "
-                  "--merge FIRST-PART OUT.gguf joins them",
-                  uint64_t{part.ok() ? part.value() : 0} + 1, parts.value()));
-}
-
 // Checks that every tensor lies inside the file and no two share bytes.
 Result<void> GgufFile::Parser::tensor_data() {
   if (file_.tensors_.empty()) return {};  // such files may end without the padding
-  const uint64_t size = file_.content_.size();
+  const uint64_t size = content_.size();
   const uint64_t data = (in_.offset() + file_.alignment_ - 1) / file_.alignment_ * file_.alignment_;
   const uint64_t room = data < size ? size - data : 0;
   std::vector<size_t> placed;
@@ -346,7 +335,7 @@ Result<void> GgufFile::Parser::tensor_data() {
       return corrupt_gguf("{}: {} bytes at offset {}, the file has {} bytes of tensor data",
                           printable(tensor.name), bytes, offsets_[i], room);
     }
-    tensor.bytes = file_.content_.subspan(data + offsets_[i], bytes);
+    tensor.bytes = content_.subspan(data + offsets_[i], bytes);
     placed.push_back(i);
   }
   std::sort(placed.begin(), placed.end(),
@@ -362,26 +351,17 @@ Result<void> GgufFile::Parser::tensor_data() {
   return {};
 }
 
-Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
-  HEARTH_ASSIGN_OR_RETURN(FileMapping mapping, FileMapping::open(path));
+Result<GgufFile> GgufFile::parse_part(GgufPart part) {
   GgufFile file;
-  file.name_ = path.stem().string();
-  file.content_ = mapping.bytes();
+  file.parts_.push_back(std::move(part));
   Parser parser(&file);
   if (Result<void> parsed = parser.run(); !parsed.ok()) {
     Error error = parsed.take_error();
-    if (parser.ended_early()) error.message += kUnfinished;
+    if (parser.ended_early() && file.parts_.front().mapping != nullptr) {
+      error.message += kUnfinished;
+    }
     return error;
   }
-  file.mapping_ = std::make_shared<const FileMapping>(std::move(mapping));
-  return file;
-}
-
-Result<GgufFile> GgufFile::parse(std::span<const std::byte> content, std::string name) {
-  GgufFile file;
-  file.name_ = std::move(name);
-  file.content_ = content;
-  HEARTH_TRY(Parser(&file).run());
   return file;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // A GGUF model file, parsed in place: metadata and tensors are views into the mapping. open()
-// checks everything except tensor data, which may be any bytes.
+// checks everything except tensor data, which may be any bytes. A model that is split into several
+// files (kernels/base/split_name.h) reads as one: the first part has the metadata, each has
+// tensors.
 //
 // Immutable after open(), so any thread may read it. Every string_view and span handed out lives as
 // long as the GgufFile (parse(): as long as the bytes given).
@@ -38,19 +40,38 @@ struct GgufTensor {
   std::string type_name() const;
 };
 
+/// One file, all of it.
+struct GgufPart {
+  std::string name;  ///< of the file, for messages
+  std::span<const std::byte> content;
+  uint64_t begin = 0;                            ///< bytes of all parts before it
+  std::shared_ptr<const FileMapping> mapping{};  ///< null for bytes that the caller keeps
+};
+
 class GgufFile {
  public:
-  /// kNotFound, kForbidden, kIo: the system's reason. kCorrupt names the key or tensor, the value
-  /// met and the value wanted. kUnsupported: another version or byte order.
+  /// Opens the file; of a split model all parts, named by any of them, or by the model's name in
+  /// their folder. kNotFound, kForbidden, kIo: the system's reason, or the parts that are missing.
+  /// kCorrupt names the key or tensor, the value met and the value wanted, and of a split model the
+  /// file. kUnsupported: another version or byte order.
   static Result<GgufFile> open(const std::filesystem::path& path);
   /// The same for bytes that the caller keeps. `name` is returned by name().
   static Result<GgufFile> parse(std::span<const std::byte> content, std::string name);
+  /// The same for all parts of a split model, at least one, the first part first.
+  static Result<GgufFile> parse_parts(std::span<const std::span<const std::byte>> contents,
+                                      std::string name);
 
-  /// File name without suffix.
+  /// File name without suffix, and without the number of a part.
   const std::string& name() const { return name_; }
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
-  std::span<const std::byte> content() const { return content_; }
+  /// At least one.
+  std::span<const GgufPart> parts() const { return parts_; }
+  /// Of all parts.
+  uint64_t file_bytes() const { return parts_.back().begin + parts_.back().content.size(); }
+  /// The part that holds `bytes`, such as a tensor's.
+  const GgufPart& part_of(std::span<const std::byte> bytes) const;
+  /// Of a split model without its keys `split.*`, so that they are those of the unsplit one.
   std::span<const GgufEntry> metadata() const { return metadata_; }
   std::span<const GgufTensor> tensors() const { return tensors_; }
 
@@ -77,28 +98,30 @@ class GgufFile {
   const std::string& fingerprint() const { return fingerprint_; }
   void set_fingerprint(std::string hex) { fingerprint_ = std::move(hex); }
 
-  /// The mapped file; null after parse().
-  const ReadableFile* source() const { return mapping_ != nullptr ? &mapping_->file() : nullptr; }
+  /// The open files of all parts, under descriptors of their own; none after parse(). kIo.
+  Result<std::vector<ReadableFile>> duplicate_files() const;
 
-  /// Releases the memory of file pages that were read and are not needed again.
-  void drop_pages(std::span<const std::byte> part) const {
-    if (mapping_ != nullptr) mapping_->drop_pages(part);
-  }
-  /// Returns a handle that keeps `part` mapped as long as it is held, even after this object is
-  /// gone. For data that may be read again soon. Null if reading it would wait for a disk, and
-  /// after parse().
-  std::shared_ptr<const void> keep_cached(std::span<const std::byte> part) const {
-    return mapping_ != nullptr && mapping_->in_page_cache(part) ? mapping_ : nullptr;
-  }
+  /// Releases the memory of file pages that were read and are not needed again. `bytes` lies in one
+  /// part.
+  void drop_pages(std::span<const std::byte> bytes) const;
+  /// Returns a handle that keeps `bytes` of one part mapped as long as it is held, even after this
+  /// object is gone. For data that may be read again soon. Null if reading it would wait for a
+  /// disk, and after parse().
+  std::shared_ptr<const void> keep_cached(std::span<const std::byte> bytes) const;
   /// The same for data that will be read again, from a disk if need be. Null after parse().
-  std::shared_ptr<const void> keep_mapped(std::span<const std::byte>) const { return mapping_; }
+  std::shared_ptr<const void> keep_mapped(std::span<const std::byte> bytes) const;
 
  private:
   class Parser;
+  /// Parses a file by itself, whether or not it is one of several parts.
+  static Result<GgufFile> parse_part(GgufPart part);
+  static Result<GgufFile> join(std::vector<GgufPart> parts, std::string name);
+  Result<void> append(GgufFile next);
+  Result<void> check_all_there() const;
+  void remove_split_keys();
 
   std::string name_;
-  std::shared_ptr<const FileMapping> mapping_;  ///< null after parse()
-  std::span<const std::byte> content_;
+  std::vector<GgufPart> parts_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 0;
   std::vector<GgufEntry> metadata_;

@@ -116,7 +116,8 @@ WeightCheck::WeightCheck(const GgufFile& file) : file_(file) {
       case DType::kQ6_K: offset = offsetof(stored::Q6_K, d); break;
       default: break;  // d is the block's first field
     }
-    const uint64_t begin = tensor.bytes.data() - file.content().data();
+    const GgufPart& part = file.part_of(tensor.bytes);
+    const uint64_t begin = part.begin + (tensor.bytes.data() - part.content.data());
     fields_.push_back({.tensor = i,
                        .kind = kind,
                        .next = begin + offset,
@@ -189,12 +190,10 @@ Result<void> WeightCheck::finish() const {
     const std::optional<std::string> bad = find_bad_value(tensor);
     file_.drop_pages(tensor.bytes);
     if (!bad) continue;
-    const std::string name =
-        file_.source() != nullptr ? file_.source()->path().filename().string() : file_.name();
     return Error::corrupt(fmt::format(
         "{}: the weights are damaged: {}, want a finite number; download or convert the "
         "file again",
-        name, *bad));
+        file_.part_of(tensor.bytes).name, *bad));
   }
   return {};
 }

@@ -12,9 +12,10 @@
 
 namespace hearth::models {
 
-/// Pass it every byte of the file in order, then call finish(). Blocks of quantized types are not
-/// dequantized: their values are finite if their f16 scales are, so only two or four bytes of each
-/// block are checked. Types that this build cannot compute with are not checked.
+/// Pass it every byte of the file in order, of a split model part after part, then call finish().
+/// Blocks of quantized types are not dequantized: their values are finite if their f16 scales are,
+/// so only two or four bytes of each block are checked. Types that this build cannot compute with
+/// are not checked.
 class WeightCheck {
  public:
   /// `file` outlives the check.
@@ -32,7 +33,7 @@ class WeightCheck {
   struct Fields {
     size_t tensor = 0;
     Field kind = Field::kF32;
-    uint64_t next = 0;  ///< offset in the file of the first field not yet checked
+    uint64_t next = 0;  ///< offset in all parts of the first field not yet checked
     uint64_t end = 0;   ///< of the tensor
     uint64_t stride = 0;
     bool suspect = false;

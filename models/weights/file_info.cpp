@@ -15,7 +15,7 @@ Result<ModelInfo> describe_file(const GgufFile& file) {
   info.name = file.name();
   HEARTH_ASSIGN_OR_RETURN(info.architecture, file.get<std::string_view>("general.architecture"));
   HEARTH_ASSIGN_OR_RETURN(info.title, file.get_or<std::string_view>("general.name", ""));
-  info.file_bytes = file.content().size();
+  info.file_bytes = file.file_bytes();
 
   // The type of most bytes, because general.file_type is often wrong in converted files.
   std::map<std::string, uint64_t> bytes_by_type;
@@ -30,8 +30,8 @@ Result<ModelInfo> describe_file(const GgufFile& file) {
 
   info.fingerprint = file.fingerprint();
   if (info.fingerprint.empty()) {
-    info.fingerprint = fingerprint(file.content());
-    file.drop_pages(file.content());
+    info.fingerprint = fingerprint(file);
+    for (const GgufPart& part : file.parts()) file.drop_pages(part.content);
   }
   return info;
 }

@@ -15,6 +15,7 @@
 #include "ipc/wire/worker_codec.h"
 #include "ipc/wire/worker_pipe.h"
 #include "tests/fuzz/seeds.h"
+#include "tests/split_model.h"
 #include "tests/unit/models/bpe_vocab.h"
 #include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"
@@ -62,6 +63,16 @@ RawGguf every_type(uint32_t version) {
   return raw.data(256, 64);
 }
 
+/// A model in so many parts, one after another.
+std::vector<std::byte> in_parts(const std::vector<std::byte>& whole, uint16_t count) {
+  std::vector<std::byte> out;
+  for (const GgufWriter& part : tests::split_model(GgufFile::parse(whole, "m").value(), count)) {
+    const std::vector<std::byte> bytes = part.bytes();
+    out.insert(out.end(), bytes.begin(), bytes.end());
+  }
+  return out;
+}
+
 void gguf(Folder out) {
   out.add(every_type(3).bytes());
   out.add(every_type(2).bytes());
@@ -70,6 +81,8 @@ void gguf(Folder out) {
   set_llama_metadata(&no_vocabulary);
   add_llama_tensors(&no_vocabulary, 16);
   out.add(no_vocabulary.bytes());
+  out.add(in_parts(no_vocabulary.bytes(), 2));
+  out.add(in_parts(no_vocabulary.bytes(), 3));
   out.add(tiny_model().bytes());
   out.add(vocab_file(small_vocab()).bytes());
   out.add(vocab_file(small_bpe_vocab(), "llama-bpe").bytes());

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/greedy_reference.h"
 #include "tests/paths.h"
 #include "tests/skip.h"
+#include "tests/split_model.h"
+#include "tests/temp_dir.h"
 
 namespace hearth::golden {
 namespace {
@@ -65,6 +68,26 @@ TEST_CASE("the bundled models give the recorded text on every table, with F32 an
       check_agrees(file, table, kernels::DType::kF32, cases, b.rounding, b.rounding);
       const double halves = std::max(b.rounding, 2e-2);
       if (!slow) check_agrees(file, table, kernels::DType::kF16, cases, halves, halves);
+    }
+  }
+}
+
+TEST_CASE("a bundled model in several files computes the bits of the whole one") {
+  const auto models = bundled();
+  if (models.empty()) HEARTH_SKIP(kAbsent);
+  for (const Bundled& b : models) {
+    const tests::TempDir temp;
+    const auto parts = tests::write_split_model(b.model, temp.path(), "m", 4);
+    REQUIRE(parts.size() == 4);
+    const models::GgufFile whole = open(b);
+    const auto split = models::GgufFile::open(parts[2]);
+    REQUIRE_MESSAGE(split.ok(), (split.ok() ? "" : split.error().message));
+    const std::vector<int32_t> ids = read_greedy_cases(b.recording).front().prompt_ids;
+    for (const NamedTable& table : all_tables()) {
+      INFO(table.name);
+      StepRunner first(whole, table.ops, kernels::DType::kF16, {});
+      StepRunner second(*split, table.ops, kernels::DType::kF16, {});
+      CHECK(first.feed(0, ids, 64, true) == second.feed(0, ids, 64, true));
     }
   }
 }

@@ -77,6 +77,7 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
   entry.roles = directory_.roles_of(file.name);
   entry.state = "found";
   entry.file_bytes = file.bytes;
+  entry.problem = file.problem;
   add_file_facts(file, &entry);
   const auto found = residency_.residents().find(file.name);
   if (found == residency_.residents().end()) return entry;

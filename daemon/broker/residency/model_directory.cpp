@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ipc/text/utf8.h"
+#include "kernels/base/log.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;
@@ -14,6 +15,21 @@ namespace {
 
 constexpr std::string_view kDefaultRole = "default";
 constexpr size_t kMaxAdopted = 256;
+
+ModelFile model_file(const ipc::FoundModel& found) {
+  return {.name = found.name,
+          .path = found.path,
+          .bytes = found.bytes,
+          .changed_ns = found.changed_ns,
+          .problem = found.problem};
+}
+
+Error incomplete(const ModelFile& model) {
+  return Error::not_found(
+      fmt::format("model {} has {}; all parts have to be in {}", model.name, model.problem,
+                  ipc::to_valid_utf8(model.path.parent_path().string())),
+      "model");
+}
 
 }  // namespace
 
@@ -47,11 +63,28 @@ void ModelDirectory::rescan() {
   if (found.cut_short) return;
   folders_ = std::move(found.folders);
   models_.clear();
-  for (ipc::FoundModel& each : found.models) {
-    models_.emplace(each.name,
-                    ModelFile{each.name, std::move(each.path), each.bytes, each.changed_ns});
-  }
+  for (const ipc::FoundModel& each : found.models) models_.emplace(each.name, model_file(each));
   for (const ModelFile& each : adopted_) models_.emplace(each.name, each);
+  log_news(found.hidden);
+}
+
+// Once for each model, until it is complete or has a name to itself.
+void ModelDirectory::log_news(const std::vector<ipc::HiddenModel>& hidden) {
+  std::vector<fs::path> now;
+  const auto is_news = [&](const fs::path& path) {
+    now.push_back(path);
+    return std::ranges::find(logged_, path) == logged_.end();
+  };
+  for (const ipc::HiddenModel& each : hidden) {
+    if (!is_news(each.path)) continue;
+    log_warn("model_hidden", "model={} file={} uses={}", each.name, each.path.string(),
+             each.used.string());
+  }
+  for (const auto& [name, model] : models_) {
+    if (model.problem.empty() || !is_news(model.path)) continue;
+    log_warn("model_incomplete", "model={} why=\"{}\"", name, model.problem);
+  }
+  logged_ = std::move(now);
 }
 
 std::vector<std::string> ModelDirectory::names() const {
@@ -67,36 +100,40 @@ const ModelFile* ModelDirectory::find(const std::string& target) const {
 }
 
 Result<std::string> ModelDirectory::adopt(const fs::path& file) {
+  // Only the folder is resolved: a link's own name has the suffix, and the number of a part.
   std::error_code error;
-  const fs::path path = fs::canonical(file, error);
-  const uint64_t bytes = error ? 0 : fs::file_size(path, error);
-  if (error || !ipc::has_model_suffix(path.filename().string())) {
+  const fs::path path = fs::canonical(file.parent_path(), error) / file.filename();
+  if (error || !fs::is_regular_file(path, error) ||
+      !ipc::has_model_suffix(path.filename().string())) {
     return Error::not_found(
         fmt::format("{}: no such .gguf file", ipc::to_valid_utf8(file.string())), "model");
   }
+  ModelFile adopted = model_file(ipc::model_of_file(path));
+  if (!adopted.problem.empty()) return incomplete(adopted);
   refresh();
   for (const auto& [name, model] : models_) {
-    if (fs::equivalent(model.path, path, error)) return name;
+    if (fs::equivalent(model.path, adopted.path, error)) return name;
   }
-  std::string name = path.stem().string();
-  for (int i = 2; models_.contains(name); ++i) {
-    name = fmt::format("{}@{}", path.stem().string(), i);
-  }
+  const std::string stem = adopted.name;
+  std::string& name = adopted.name;
+  for (int i = 2; models_.contains(name); ++i) name = fmt::format("{}@{}", stem, i);
   if (!ipc::is_model_name(name) || adopted_.size() >= kMaxAdopted) {
     return Error::invalid(
         fmt::format("{}: want a plain file name, and at most {} files by their paths",
                     ipc::to_valid_utf8(file.string()), kMaxAdopted),
         "model");
   }
-  adopted_.push_back(ModelFile{name, path, bytes, ipc::changed_ns(path)});
-  models_.emplace(name, adopted_.back());
-  return name;
+  models_.emplace(name, adopted);
+  adopted_.push_back(std::move(adopted));
+  return adopted_.back().name;
 }
 
 std::string ModelDirectory::target_of(const std::string& name) const {
   if (const auto role = roles_.find(name); role != roles_.end()) return role->second;
-  if (name == kDefaultRole && !models_.empty()) return models_.begin()->first;
-  return name;
+  if (name != kDefaultRole || models_.empty()) return name;
+  const auto usable =
+      std::ranges::find_if(models_, [](const auto& each) { return each.second.problem.empty(); });
+  return usable == models_.end() ? models_.begin()->first : usable->first;
 }
 
 Result<ModelFile> ModelDirectory::resolve(const std::string& name) {
@@ -111,11 +148,12 @@ Result<ModelFile> ModelDirectory::resolve(const std::string& name) {
   refresh();
   const ModelFile* model = find(target_of(name));
   std::error_code ignored;
-  if (model == nullptr || !fs::exists(model->path, ignored)) {
+  if (model == nullptr || !model->problem.empty() || !fs::exists(model->path, ignored)) {
     rescan();  // two changes within one tick of the file system's clock look like one
     model = find(target_of(name));
   }
   if (model == nullptr) return not_found(name, target_of(name));
+  if (!model->problem.empty()) return incomplete(*model);
   return *model;
 }
 

@@ -14,10 +14,11 @@
 namespace hearth::broker {
 
 struct ModelFile {
-  std::string name;  ///< file name without suffix
-  std::filesystem::path path;
-  uint64_t bytes = 0;
+  std::string name;            ///< file name without suffix
+  std::filesystem::path path;  ///< of a split model: its first part
+  uint64_t bytes = 0;          ///< of all parts
   int64_t changed_ns = 0;
+  std::string problem{};       ///< why it cannot be loaded: parts are missing; empty: none
   std::string draft = "auto";  ///< the draft for it, if a load named one; auto: as configured
 };
 
@@ -35,7 +36,8 @@ class ModelDirectory {
 
   /// Resolves `name` now: a role's model or the model itself, with or without suffix and in any
   /// case if that is unambiguous. If the role `default` is not configured, it is the first model by
-  /// name. kForbidden for a path, kNotFound otherwise; the message lists the models.
+  /// name that has no problem. kForbidden for a path; kNotFound if it has a problem, or otherwise,
+  /// with a list of the models.
   Result<ModelFile> resolve(const std::string& name);
 
   /// Adds a file outside of the directories, until the daemon ends, and returns its name. For the
@@ -61,6 +63,7 @@ class ModelDirectory {
 
  private:
   const ModelFile* find(const std::string& target) const;
+  void log_news(const std::vector<ipc::HiddenModel>& hidden);
   std::vector<std::string> names() const;
   Error not_found(const std::string& name, const std::string& target) const;
 
@@ -69,6 +72,7 @@ class ModelDirectory {
   std::map<std::string, ModelFile> models_;
   std::vector<ModelFile> adopted_;
   std::vector<ipc::ModelFolder> folders_;
+  std::vector<std::filesystem::path> logged_;  ///< hidden and incomplete models that the log names
 };
 
 }  // namespace hearth::broker

@@ -24,6 +24,7 @@ ModelFacts::ModelFacts(boost::asio::io_context& io, fs::path program)
 void ModelFacts::refresh(const std::map<std::string, ModelFile>& models) {
   std::set<fs::path> there;
   for (const auto& [name, model] : models) {
+    if (!model.problem.empty()) continue;
     there.insert(model.path);
     const auto [at, added] = known_.try_emplace(model.path);
     Known& known = at->second;

@@ -15,9 +15,15 @@ namespace {
 
 constexpr size_t kDigestChars = 32;
 
-std::string first_line(const models::FileIdentity& file) {
-  return fmt::format("finite size {} mtime_ns {} ctime_ns {}", file.size_bytes, file.mtime_ns,
-                     file.ctime_ns);
+// A line for each file. The first names its entry by device and inode.
+std::string head_of(std::span<const models::FileIdentity> files) {
+  std::string out;
+  for (const models::FileIdentity& file : files) {
+    if (!out.empty()) out += fmt::format("device {} inode {} ", file.device, file.inode);
+    out += fmt::format("finite size {} mtime_ns {} ctime_ns {}\n", file.size_bytes, file.mtime_ns,
+                       file.ctime_ns);
+  }
+  return out;
 }
 
 std::string read(const fs::path& path) {
@@ -41,31 +47,36 @@ void write(const fs::path& path, const std::string& text) {
   fs::rename(part, path, ignored);
 }
 
-Result<std::string> read_and_check(const models::ReadableFile& file,
+Result<std::string> read_and_check(std::span<const models::ReadableFile> files,
                                    const models::GgufFile& weights) {
   models::WeightCheck check(weights);
-  HEARTH_ASSIGN_OR_RETURN(std::string digest, models::fingerprint_file(file, &check));
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, models::fingerprint_files(files, &check));
   HEARTH_TRY(check.finish());
   return digest;
 }
 
 }  // namespace
 
-Result<std::string> cached_fingerprint(const models::ReadableFile& file,
+Result<std::string> cached_fingerprint(std::span<const models::ReadableFile> files,
                                        const models::GgufFile& weights, const fs::path& folder) {
-  if (folder.empty()) return read_and_check(file, weights);
-  HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity before, models::FileIdentity::of(file));
-  const fs::path entry = folder / fmt::format("{}-{}", before.device, before.inode);
-  const std::string head = first_line(before) + "\n";
+  if (folder.empty() || files.empty()) return read_and_check(files, weights);
+  HEARTH_ASSIGN_OR_RETURN(const auto before, models::identities_of(files));
+  const fs::path entry = folder / fmt::format("{}-{}", before.front().device, before.front().inode);
+  const std::string head = head_of(before);
   const std::string kept = read(entry);
   const bool whole = kept.size() == head.size() + kDigestChars && kept.starts_with(head) &&
                      kept.find_first_not_of("0123456789abcdef", head.size()) == kept.npos;
   if (whole) return kept.substr(head.size());
-  HEARTH_ASSIGN_OR_RETURN(std::string digest, read_and_check(file, weights));
-  // The digest of a file that changed while it was read is not stored.
-  const Result<models::FileIdentity> after = models::FileIdentity::of(file);
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, read_and_check(files, weights));
+  // The digest of files that changed while they were read is not stored.
+  const auto after = models::identities_of(files);
   if (after.ok() && *after == before) write(entry, head + digest);
   return digest;
+}
+
+Result<std::string> computed_fingerprint(const models::GgufFile& weights) {
+  HEARTH_ASSIGN_OR_RETURN(const auto files, weights.duplicate_files());
+  return cached_fingerprint(files, weights, {});
 }
 
 }  // namespace hearth::worker

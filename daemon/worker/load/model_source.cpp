@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -33,31 +34,43 @@ Error changed(const models::ReadableFile& file) {
 
 Result<ModelSource> ModelSource::open(const models::GgufFile& file,
                                       const std::filesystem::path& digests) {
-  HEARTH_ASSIGN_OR_RETURN(models::ReadableFile ours, file.source()->duplicate());
-  HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity identity, models::FileIdentity::of(ours));
-  const int64_t age_ns = wall_ns() - identity.ctime_ns;
-  if (age_ns >= 0 && age_ns < kTickNs) {
+  ModelSource source;
+  HEARTH_ASSIGN_OR_RETURN(source.files_, file.duplicate_files());
+  HEARTH_ASSIGN_OR_RETURN(source.identities_, models::identities_of(source.files_));
+  int64_t age_ns = kTickNs;
+  const int64_t now_ns = wall_ns();
+  for (const models::FileIdentity& each : source.identities_) {
+    if (now_ns >= each.ctime_ns) age_ns = std::min(age_ns, now_ns - each.ctime_ns);
+  }
+  if (age_ns < kTickNs) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(kTickNs - age_ns));
   }
-  ModelSource source(std::move(ours), identity);
-  HEARTH_ASSIGN_OR_RETURN(source.digest_, cached_fingerprint(source.file_, file, digests));
-  HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity after, models::FileIdentity::of(source.file_));
-  if (after != identity) return changed(source.file_);
+  HEARTH_ASSIGN_OR_RETURN(source.digest_, cached_fingerprint(source.files_, file, digests));
+  HEARTH_ASSIGN_OR_RETURN(const auto after, models::identities_of(source.files_));
+  if (const auto at = source.changed_since(after)) return changed(source.files_[*at]);
   return source;
 }
 
+std::optional<size_t> ModelSource::changed_since(std::span<const models::FileIdentity> now) const {
+  const auto differs = std::ranges::mismatch(identities_, now);
+  if (differs.in1 == identities_.end()) return std::nullopt;
+  return differs.in1 - identities_.begin();
+}
+
 Result<void> ModelSource::check() {
-  HEARTH_ASSIGN_OR_RETURN(models::FileIdentity now, models::FileIdentity::of(file_));
-  if (now == identity_) return {};
-  if (now.size_bytes != identity_.size_bytes) return changed(file_);
+  HEARTH_ASSIGN_OR_RETURN(auto now, models::identities_of(files_));
+  const auto at = changed_since(now);
+  if (!at) return {};
+  const models::ReadableFile& file = files_[*at];
+  if (now[*at].size_bytes != identities_[*at].size_bytes) return changed(file);
   // The content may be unchanged: renaming another file over its name, a new mode or a touch also
   // change the times.
-  HEARTH_ASSIGN_OR_RETURN(const std::string digest, models::fingerprint_file(file_));
-  HEARTH_ASSIGN_OR_RETURN(const models::FileIdentity after, models::FileIdentity::of(file_));
-  if (digest != digest_ || after != now) return changed(file_);
+  HEARTH_ASSIGN_OR_RETURN(const std::string digest, models::fingerprint_files(files_));
+  HEARTH_ASSIGN_OR_RETURN(const auto after, models::identities_of(files_));
+  if (digest != digest_ || after != now) return changed(file);
   log_info("model_file_unchanged", "file={} why=\"renamed, linked or changed in mode\"",
-           file_.path().string());
-  identity_ = now;
+           file.path().string());
+  identities_ = std::move(now);
   return {};
 }
 

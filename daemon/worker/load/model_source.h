@@ -1,10 +1,13 @@
 #pragma once
-// The open file of a model's weights, and its digest when it was opened. While weights are packed
-// late the file is still being read, and any process with write access can change it. Thread: the
-// engine's.
+// The open files of a model's weights (several if it is split), and their digest when they were
+// opened. While weights are packed late the files are still being read, and any process with write
+// access can change them. Thread: the engine's.
 
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/base/result.h"
 #include "models/gguf/fingerprint.h"
@@ -14,25 +17,25 @@ namespace hearth::worker {
 
 class ModelSource {
  public:
-  /// Computes the digest of `file`, which is open but not parsed, with cached_fingerprint, and
-  /// compares the file's identity before and after. Waits until the file is older than the
-  /// resolution of the file system's clock. kCorrupt if it changed meanwhile; errors of
-  /// cached_fingerprint.
+  /// Computes the digest of the files of `file`, which are open but not parsed, with
+  /// cached_fingerprint, and compares their identities before and after. Waits until the files are
+  /// older than the resolution of the file system's clock. kCorrupt if one changed meanwhile;
+  /// errors of cached_fingerprint.
   static Result<ModelSource> open(const models::GgufFile& file,
                                   const std::filesystem::path& digests);
 
   const std::string& digest() const { return digest_; }
-  /// Checks that the file's content is unchanged, with one system call. Reads the whole file again
-  /// only if its identity changed in a way that may leave the content alone (renamed, linked, mode
+  /// Checks that the files' content is unchanged, with one system call each. Reads all of it again
+  /// only if an identity changed in a way that may leave the content alone (renamed, linked, mode
   /// changed). kCorrupt if the content changed.
   Result<void> check();
 
  private:
-  ModelSource(models::ReadableFile file, models::FileIdentity identity)
-      : file_(std::move(file)), identity_(identity) {}
+  /// The first file whose identity is not the one in `now`.
+  std::optional<size_t> changed_since(std::span<const models::FileIdentity> now) const;
 
-  models::ReadableFile file_;
-  models::FileIdentity identity_;
+  std::vector<models::ReadableFile> files_;
+  std::vector<models::FileIdentity> identities_;  ///< of each
   std::string digest_;
 };
 

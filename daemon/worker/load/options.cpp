@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "ipc/schema/worker_stats.h"
+#include "kernels/base/split_name.h"
 
 namespace hearth::worker {
 
@@ -112,10 +113,11 @@ DraftChoice choose_draft(const std::string& setting, const std::filesystem::path
   DraftChoice choice{setting, setting == "auto"};
   std::error_code ignored;
   if (choice.found_by_name) {
-    choice.path = model.parent_path() / (model.stem().string() + "-draft.gguf");
+    choice.path =
+        find_split_model(model.parent_path() / (model_stem(model.stem().string()) + "-draft.gguf"));
     if (!std::filesystem::is_regular_file(choice.path, ignored)) return {};
   } else if (!choice.path.has_parent_path() && choice.path.extension() != ".gguf") {
-    choice.path = model.parent_path() / (setting + ".gguf");
+    choice.path = find_split_model(model.parent_path() / (setting + ".gguf"));
   }
   if (std::filesystem::equivalent(choice.path, model, ignored)) return {};
   return choice;

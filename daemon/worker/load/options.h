@@ -68,8 +68,8 @@ struct DraftChoice {
   std::filesystem::path path;  ///< empty: none
   bool found_by_name = false;  ///< not requested explicitly, so it must pay off
 };
-/// `auto` means MODEL-draft.gguf next to MODEL.gguf, if that file exists. A model is never its own
-/// draft.
+/// `auto` means MODEL-draft.gguf next to MODEL.gguf, if that file, split or not, exists. A model is
+/// never its own draft.
 DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model);
 /// lookup, off.
 Result<engine::SpeculationConfig> parse_speculation(const std::string& name);

@@ -21,6 +21,7 @@
 #include "ipc/files/paths.h"
 #include "ipc/schema/worker_stats.h"
 #include "kernels/base/log.h"
+#include "kernels/base/split_name.h"
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/text/text_end.h"
 
@@ -126,7 +127,7 @@ Result<EngineLoaded> EngineThread::load() {
     auto loaded = load_draft(choice.path, model->info(), ops);
     if (loaded.ok()) {
       draft = std::move(loaded).value();
-      out.draft = choice.path.stem().string();
+      out.draft = model_stem(choice.path.stem().string());
       out.draft_weight_bytes = draft->info().weight_bytes;
       draft_kv_bytes = draft->memory_plan().kv_bytes;
     } else {
@@ -300,7 +301,7 @@ Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
     const std::filesystem::path& path, const models::ModelInfo& target,
     const kernels::OpTable& ops) {
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, cached_fingerprint(*file.source(), file, {}));
+  HEARTH_ASSIGN_OR_RETURN(std::string fingerprint, computed_fingerprint(file));
   file.set_fingerprint(std::move(fingerprint));
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Tokenizer> tokenizer,
                           models::load_tokenizer(file));

@@ -4,6 +4,7 @@
 
 #include "ipc/files/paths.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/split_name.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::worker {
@@ -15,7 +16,7 @@ std::unique_ptr<models::Tokenizer> load(const std::vector<fs::path>& dirs,
   // The name comes from a database, so it must not act as a path.
   if (model.empty() || model.find('/') != std::string::npos || model.front() == '.') return nullptr;
   for (const fs::path& dir : dirs) {
-    const fs::path path = dir / (model + ".gguf");
+    const fs::path path = find_split_model(dir / (model + ".gguf"));
     std::error_code ignored;
     if (!fs::exists(path, ignored)) continue;
     Result<models::GgufFile> file = models::GgufFile::open(path);

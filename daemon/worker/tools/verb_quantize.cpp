@@ -12,6 +12,7 @@
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/files/model_file.h"
 #include "ipc/text/shown_text.h"
+#include "kernels/base/split_name.h"
 #include "models/quantize/quantize_file.h"
 
 namespace hearth::worker {
@@ -32,8 +33,10 @@ Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
   quantize.requantize = options.requantize;
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.in));
   std::error_code ignored;
-  if (std::filesystem::equivalent(path, options.out, ignored)) {
-    return Error::invalid("OUT is IN; want another file", "out");
+  for (const std::filesystem::path& part : parts_of_model(path)) {
+    if (std::filesystem::equivalent(part, options.out, ignored)) {
+      return Error::invalid("OUT is IN; want another file", "out");
+    }
   }
   if (!options.force && std::filesystem::exists(options.out, ignored)) {
     return Error::invalid(fmt::format("{} is there already; --force writes over it", options.out),

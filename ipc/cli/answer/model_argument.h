@@ -7,8 +7,9 @@
 
 namespace hearth::cli {
 
-/// If `word` is written as a file (./file.gguf), its absolute path, which a daemon of the same user
-/// accepts; otherwise `word` unchanged. kNotFound if a word with a "/" is not a file.
+/// If `word` is written as a file (./file.gguf; a split model's without the part's number, too),
+/// its absolute path, which a daemon of the same user accepts; otherwise `word` unchanged.
+/// kNotFound if a word with a "/" is not a file.
 Result<std::string> model_argument(const std::string& word);
 
 }  // namespace hearth::cli

@@ -22,10 +22,12 @@
 #include "ipc/cli/doctor/machine.h"
 #include "ipc/cli/terminal/terminal.h"
 #include "ipc/cli/verbs/verbs.h"
+#include "ipc/files/model_file.h"
 #include "ipc/files/paths.h"
 #include "ipc/schema/version.h"
 #include "ipc/wire/probe.h"
 #include "kernels/base/numbers.h"
+#include "kernels/base/split_name.h"
 
 namespace hearth::cli {
 namespace fs = std::filesystem;
@@ -238,21 +240,21 @@ void look_at_models(Findings& out, const ipc::Paths& paths) {
   for (const fs::path& dir : paths.model_dirs) {
     std::error_code problem;
     if (!fs::is_directory(dir, problem)) continue;
-    fs::directory_iterator entries(dir, problem);
-    if (problem) {
+    if (fs::directory_iterator(dir, problem); problem) {
       out.warn("models", fmt::format("{}: {}", dir.string(), problem.message()));
       continue;
     }
-    for (; entries != fs::directory_iterator(); entries.increment(problem)) {
-      const fs::directory_entry& entry = *entries;
-      if (entry.path().extension() != ".gguf") continue;
-      std::error_code no_size;
-      const uintmax_t size = entry.file_size(no_size);
-      const bool readable = !no_size && ::access(entry.path().c_str(), R_OK) == 0;
-      if (readable) ++num_models;
-      out.add(readable ? Level::kOk : Level::kWarn, "model",
-              fmt::format("{}{}", entry.path().string(),
-                          readable ? ", " + human_bytes(size) : ": not readable by you"));
+    for (const ipc::FoundModel& model : ipc::list_model_files({dir}).models) {
+      const std::vector<fs::path> parts = parts_of_model(model.path);
+      std::string bad = model.problem;
+      for (const fs::path& part : parts) {
+        if (bad.empty() && ::access(part.c_str(), R_OK) != 0) bad = "not readable by you";
+      }
+      if (bad.empty()) ++num_models;
+      const std::string size = human_bytes(model.bytes) +
+                               (parts.size() > 1 ? fmt::format(" in {} files", parts.size()) : "");
+      out.add(bad.empty() ? Level::kOk : Level::kWarn, "model",
+              fmt::format("{}{}", model.path.string(), bad.empty() ? ", " + size : ": " + bad));
     }
   }
   if (num_models > 0) return;

@@ -31,7 +31,7 @@ Result<std::string> digest_of(const fs::path& file, const fs::path& folder) {
   static const std::vector<std::byte> kNoWeights = models::GgufWriter().bytes();
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile none, models::GgufFile::parse(kNoWeights, "none"));
   HEARTH_ASSIGN_OR_RETURN(const models::ReadableFile open, models::ReadableFile::open(file));
-  return cached_fingerprint(open, none, folder);
+  return cached_fingerprint({&open, 1}, none, folder);
 }
 
 TEST_CASE("a digest is kept until the file changes; a damaged one is computed again") {
@@ -84,7 +84,8 @@ TEST_CASE("a file with a NaN among its weights is refused each time, and no dige
   const auto weights = models::GgufFile::open(file);
   REQUIRE(weights.ok());
   for (const fs::path& kept : {folder.path / "kept", folder.path / "kept", fs::path()}) {
-    const Result<std::string> met = cached_fingerprint(*weights->source(), *weights, kept);
+    const Result<std::string> met =
+        cached_fingerprint(weights->duplicate_files().value(), *weights, kept);
     REQUIRE_FALSE(met.ok());
     CHECK(met.error().code == ErrorCode::kCorrupt);
     CHECK(
@@ -92,6 +93,43 @@ TEST_CASE("a file with a NaN among its weights is refused each time, and no dige
         "bad.gguf: the weights are damaged: a.weight [32,2]: value 33 of 64 is nan, want a finite "
         "number; download or convert the file again");
     CHECK(fs::is_empty(folder.path / "kept"));
+  }
+}
+
+TEST_CASE("a digest is of all files, and is computed again when any of them changes") {
+  const DigestFolder folder;
+  const fs::path kept = folder.path / "kept";
+  const std::vector<fs::path> files = {folder.path / "a", folder.path / "b", folder.path / "c"};
+  for (const fs::path& file : files) std::ofstream(file) << file.filename().string();
+  std::ofstream(folder.path / "joined") << "abc";
+  const auto digest = [&] {
+    static const std::vector<std::byte> kNoWeights = models::GgufWriter().bytes();
+    const auto none = models::GgufFile::parse(kNoWeights, "none");
+    std::vector<models::ReadableFile> open;
+    for (const fs::path& file : files) open.push_back(models::ReadableFile::open(file).value());
+    return cached_fingerprint(open, *none, kept).value();
+  };
+  CHECK(digest() == models::fingerprint_file(folder.path / "joined").value());
+  CHECK(digest_of(files[0], kept).value() == models::fingerprint_file(files[0]).value());
+  const std::string before = digest();
+  REQUIRE(std::distance(fs::directory_iterator(kept), {}) == 1);
+  std::string text;
+  std::ifstream in(folder.only_entry(), std::ios::binary);
+  text.assign(std::istreambuf_iterator<char>(in), {});
+  const std::string other(32, 'a');
+  std::ofstream(folder.only_entry()) << text.substr(0, text.size() - 32) << other;
+  CHECK(digest() == other);
+  for (const fs::path& file : files) {
+    std::ofstream(file) << file.filename().string() << "+";
+    CHECK(digest() != other);
+    std::ofstream(folder.only_entry()) << text.substr(0, text.size() - 32) << other;
+    CHECK(digest() != other);  // an entry of other identities
+    fs::remove(folder.only_entry());
+    CHECK(digest() != before);
+    std::ifstream again(folder.only_entry(), std::ios::binary);
+    text.assign(std::istreambuf_iterator<char>(again), {});
+    std::ofstream(folder.only_entry()) << text.substr(0, text.size() - 32) << other;
+    CHECK(digest() == other);
   }
 }
 

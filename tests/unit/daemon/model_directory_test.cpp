@@ -126,6 +126,52 @@ TEST_CASE("models in subfolders are found, and changes in subfolders are seen") 
   CHECK(models.resolve("m")->path == dirs.root / "a/owner/repo/m.gguf");
 }
 
+TEST_CASE("a split model has one entry; without all parts it is listed but not resolved") {
+  TempDirs dirs;
+  dirs.put("a/m-00001-of-00002.gguf", 5);
+  ModelDirectory models({dirs.root / "a"}, {});
+  CHECK(models.models().at("m").problem == "1 of its 2 parts missing: m-00002-of-00002.gguf");
+  const Result<ModelFile> half = models.resolve("m");
+  REQUIRE_FALSE(half.ok());
+  CHECK(half.error().code == ErrorCode::kNotFound);
+  CHECK(half.error().message ==
+        "model m has 1 of its 2 parts missing: m-00002-of-00002.gguf; all parts have to be in " +
+            (dirs.root / "a").string());
+  CHECK(models.adopt(dirs.root / "a/m-00001-of-00002.gguf").error().message ==
+        half.error().message);
+  CHECK(models.resolve("default").error().message == half.error().message);
+
+  dirs.put("a/z.gguf");
+  CHECK(models.resolve("default")->name == "z");  // the first that can be loaded
+  CHECK(models.roles_of("z") == std::vector<std::string>{"default"});
+
+  dirs.put("a/m-00002-of-00002.gguf", 6);
+  for (const char* name : {"m", "M.gguf", "m-00002-of-00002.gguf", "m-00001-of-00002", "default"}) {
+    CAPTURE(name);
+    const Result<ModelFile> model = models.resolve(name);
+    REQUIRE(model.ok());
+    CHECK(model->name == "m");
+    CHECK(model->bytes == 11);
+    CHECK(model->path == dirs.root / "a/m-00001-of-00002.gguf");
+  }
+  CHECK(models.adopt(dirs.root / "a/m-00002-of-00002.gguf").value() == "m");
+  dirs.put("b/m-00001-of-00002.gguf", 1);
+  dirs.put("b/m-00002-of-00002.gguf", 1);
+  CHECK(models.adopt(dirs.root / "b/m-00002-of-00002.gguf").value() == "m@2");
+  CHECK(models.resolve("m@2")->bytes == 2);
+  fs::remove(dirs.root / "a/m-00001-of-00002.gguf");
+  CHECK_FALSE(models.resolve("m").ok());
+}
+
+TEST_CASE("a file is adopted under its own name, wherever its link leads") {
+  TempDirs dirs;
+  dirs.put("b/0123456789abcdef", 7);  // without a suffix, as a hub's cache keeps them
+  fs::create_symlink(dirs.root / "b/0123456789abcdef", dirs.root / "b/linked.gguf");
+  ModelDirectory models({dirs.root / "a"}, {});
+  CHECK(models.adopt(dirs.root / "b/linked.gguf").value() == "linked");
+  CHECK(models.resolve("linked")->bytes == 7);
+}
+
 TEST_CASE("the daemon's own user may name a file elsewhere, which gets its own name") {
   TempDirs dirs;
   dirs.put("a/m.gguf", 4);

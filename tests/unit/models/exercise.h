@@ -46,9 +46,8 @@ inline uint64_t read_everything(const GgufFile& file) {
   return sum;
 }
 
-/// True if the bytes are a file.
-inline bool exercise(std::span<const std::byte> bytes, std::string_view text) {
-  const auto file = GgufFile::parse(bytes, "hostile");
+/// True if there is a file.
+inline bool exercise(const Result<GgufFile>& file, std::string_view text) {
   if (!file.ok()) return false;
   read_everything(file.value());
   if (const auto tokenizer = load_tokenizer(file.value())) {
@@ -63,6 +62,9 @@ inline bool exercise(std::span<const std::byte> bytes, std::string_view text) {
     model.value()->activation_bytes(8, 1);
   }
   return true;
+}
+inline bool exercise(std::span<const std::byte> bytes, std::string_view text) {
+  return exercise(GgufFile::parse(bytes, "hostile"), text);
 }
 
 }  // namespace hearth::models

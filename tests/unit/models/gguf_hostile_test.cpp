@@ -9,6 +9,7 @@
 
 #include "models/gguf/byte_cursor.h"
 #include "tests/skip.h"
+#include "tests/split_model.h"
 #include "tests/unit/models/exercise.h"
 #include "tests/unit/models/tiny_model.h"
 
@@ -149,14 +150,42 @@ TEST_CASE("flipped bits and overwritten stretches") {
   }
 }
 
+TEST_CASE("flipped bits in the parts of a split model") {
+  const Bytes whole = tiny_model().bytes();
+  std::vector<Bytes> parts;
+  for (const GgufWriter& part : tests::split_model(GgufFile::parse(whole, "m").value(), 3)) {
+    parts.push_back(part.bytes());
+  }
+  const auto parse = [](const std::vector<Bytes>& from) {
+    const std::vector<std::span<const std::byte>> views(from.begin(), from.end());
+    return GgufFile::parse_parts(views, "m");
+  };
+  REQUIRE(exercise(parse(parts), kText));
+  std::mt19937 random(12);
+  int refused = 0;
+  const int rounds = tests::full_counts() ? 50000 : 2000;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Bytes> changed = parts;
+    Bytes& part = changed[random() % changed.size()];
+    const size_t at = random() % (random() % 4 == 0 ? part.size() : 800);
+    part[at] ^= static_cast<std::byte>(1u << (random() % 8));
+    if (round % 7 == 0) std::swap(changed[random() % 3], changed[random() % 3]);
+    if (round % 11 == 0) part.resize(random() % part.size());
+    const auto file = parse(changed);
+    exercise(file, kText);
+    refused += !file.ok();
+  }
+  CHECK(refused > rounds / 10);
+}
+
 TEST_CASE("a real model's file truncated at every byte of its first 4 KiB") {
   const auto path = tests::test_data("models/stories260K-f32.gguf");
   if (path.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/models/stories260K-f32.gguf");
   const auto whole = GgufFile::open(path);
   REQUIRE(whole.ok());
   for (size_t size = 0; size <= 4096; ++size) {
-    const Bytes cut(whole.value().content().begin(),
-                    whole.value().content().begin() + static_cast<ptrdiff_t>(size));
+    const Bytes cut(whole.value().parts()[0].content.begin(),
+                    whole.value().parts()[0].content.begin() + static_cast<ptrdiff_t>(size));
     const auto file = GgufFile::parse(cut, "cut");
     REQUIRE_FALSE(file.ok());
   }

@@ -102,7 +102,7 @@ Result<BenchModel> BenchModel::open(const std::filesystem::path& path,
   out.options_ = options;
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
   // For its check alone: weights that are not finite are refused.
-  HEARTH_TRY(cached_fingerprint(*file.source(), file, {}));
+  HEARTH_TRY(computed_fingerprint(file));
   out.file_ = std::make_unique<models::GgufFile>(std::move(file));
   out.name_ = out.file_->name();
   HEARTH_TRY(out.measure());

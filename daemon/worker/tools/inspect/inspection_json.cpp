@@ -105,7 +105,8 @@ std::string as_json(const Inspection& in, const InspectionFormat& format) {
   out["file"] = in.file;
   out["name"] = in.gguf->name();
   out["gguf_version"] = in.gguf->version();
-  out["file_bytes"] = in.gguf->content().size();
+  out["file_bytes"] = in.gguf->file_bytes();
+  out["files"] = in.gguf->parts().size();
   out["architecture"] = in.architecture;
   if (!in.title.empty()) out["title"] = in.title;
   out["parameters"] = in.parameters;

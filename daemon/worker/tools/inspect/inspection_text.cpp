@@ -54,10 +54,12 @@ std::string value_text(const models::GgufEntry& entry, bool all) {
 }
 
 void summary(Table& out, const Inspection& in) {
+  const size_t files = in.gguf->parts().size();
   out.raw(one_line(in.file, 0) + "\n");
   out.line("file",
-           fmt::format("{} (GGUF {}), {} of it tensors", human_bytes(in.gguf->content().size()),
-                       in.gguf->version(), human_bytes(in.tensor_bytes)));
+           fmt::format("{}{} (GGUF {}), {} of it tensors", human_bytes(in.gguf->file_bytes()),
+                       files > 1 ? fmt::format(" in {} files", files) : "", in.gguf->version(),
+                       human_bytes(in.tensor_bytes)));
   out.line("architecture",
            in.architecture.empty() ? "unknown" : one_line(in.architecture, kShownChars));
   if (!in.title.empty()) out.line("title", one_line(in.title, kShownChars));

@@ -60,7 +60,7 @@ Result<Loaded> load(const std::string& name, const PerplexityVerb& options,
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(name));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
   // Computing the digest reads the whole file and refuses weights that are not finite.
-  HEARTH_ASSIGN_OR_RETURN(std::string digest, cached_fingerprint(*file.source(), file, {}));
+  HEARTH_ASSIGN_OR_RETURN(std::string digest, computed_fingerprint(file));
   file.set_fingerprint(std::move(digest));
   out.file = std::make_unique<models::GgufFile>(std::move(file));
   HEARTH_ASSIGN_OR_RETURN(auto model, models::load_model(*out.file, ops, nullptr));
