@@ -55,6 +55,8 @@ struct Head {
   std::optional<uint64_t> range_start;  // Content-Range
   std::optional<uint64_t> range_total;
   std::string tag;
+  std::optional<uint64_t> linked_length;  // X-Linked-Size, X-Linked-ETag: a hub's word on the
+  std::optional<std::string> linked_tag;  // content; where it redirects to has tags of its own
 };
 
 /// "bytes 5-9/10", "bytes */10"
@@ -67,6 +69,98 @@ void read_content_range(std::string_view value, Head* head) {
   if (dash < slash) head->range_start = number(value.substr(0, dash));
 }
 
+void read_header(std::string_view line, Head* head) {
+  while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
+  if (line.starts_with("HTTP/")) {  // of the next response
+    *head = Head();
+    return;
+  }
+  const size_t colon = line.find(':');
+  if (colon == line.npos) return;
+  const std::string name = lower(line.substr(0, colon));
+  std::string_view value = line.substr(colon + 1);
+  while (value.starts_with(' ')) value.remove_prefix(1);
+  if (name == "content-length") head->length = number(value);
+  if (name == "content-range") read_content_range(value, head);
+  if (name == "etag") head->tag = value;
+  if (name == "x-linked-size") head->linked_length = number(value);
+  if (name == "x-linked-etag") head->linked_tag = value;
+}
+
+/// Puts together what a hub's responses report about the content's hash, over all redirects.
+class LinkedDigest {
+ public:
+  void add(const Head& head, bool first_hop) {
+    if (head.linked_tag) {
+      digest_ = digest_of(*head.linked_tag);
+      linked_ = true;
+    } else if (first_hop && !linked_ && !head.tag.empty()) {
+      digest_ = digest_of(head.tag);
+    }
+  }
+  const std::string& get() const { return digest_; }
+
+ private:
+  std::string digest_;
+  bool linked_ = false;
+};
+
+/// Sets what all requests have in common. `error` has CURL_ERROR_SIZE bytes.
+void set_request(CURL* easy, const std::string& url, char* error) {
+  curl_easy_reset(easy);
+  error[0] = 0;
+  curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "https,http");  // which of them: check_address
+  curl_easy_setopt(easy, CURLOPT_USERAGENT, ("hearth/" + std::string(ipc::version())).c_str());
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, error);
+  // What runs on this machine is asked directly, whatever proxy leads outside.
+  curl_easy_setopt(easy, CURLOPT_NOPROXY, nullptr);
+  const std::string origin = origin_of(url);
+  if (origin.starts_with("http://127.") || origin.starts_with("http://localhost:") ||
+      origin.starts_with("http://[::1]")) {
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+  }
+}
+
+/// "" unless `url` is of the server that may have the token.
+std::string authorization(const DownloadOptions& options, const std::string& url) {
+  if (options.token.empty() || origin_of(url) != origin_of(options.url)) return "";
+  return "Authorization: Bearer " + options.token;
+}
+
+long status_of(CURL* easy) {
+  long value = 0;
+  curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &value);
+  return value;
+}
+
+using HeaderLines = std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)>;
+
+/// Whether `url` now is where a redirect leads.
+Result<bool> follow(CURL* easy, bool allow_http, std::string* url) {
+  const long code = status_of(easy);
+  if (code != 301 && code != 302 && code != 303 && code != 307 && code != 308) return false;
+  char* to = nullptr;
+  curl_easy_getinfo(easy, CURLINFO_REDIRECT_URL, &to);
+  if (to == nullptr) return false;
+  *url = to;
+  HEARTH_TRY(check_address(*url, allow_http));
+  return true;
+}
+
+/// The error of a status that no further try changes.
+std::optional<Error> refusal_of(long status, bool with_token) {
+  const std::string text = fmt::format("the server answers with status {}", status);
+  if (status == 404 || status == 410) return Error::not_found(text, "source");
+  if (status == 401 || status == 403) {
+    return Error::forbidden(text + (with_token ? "" : "; HF_TOKEN may hold a token for a hub"),
+                            "source");
+  }
+  return std::nullopt;
+}
+
 enum class Next { kDone, kAgain, kFailed };
 
 class Download {
@@ -75,7 +169,7 @@ class Download {
       : options_(options),
         watch_(watch),
         part_(std::move(part)),
-        digest_(lower(options.sha256)),
+        asked_digest_(lower(options.sha256)),
         easy_(curl_easy_init(), &curl_easy_cleanup) {}
 
   Result<Downloaded> run();
@@ -83,7 +177,6 @@ class Download {
  private:
   Result<Next> attempt();
   Result<Next> judge(CURLcode code, long status);
-  Result<bool> follow(long status, std::string* url);
   void prepare(const std::string& url);
   bool begin_body();
   bool stopped();
@@ -92,10 +185,10 @@ class Download {
     return false;
   }
   Result<Downloaded> finish();
-  long status() const {
-    long value = 0;
-    curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &value);
-    return value;
+  long status() const { return status_of(easy_.get()); }
+  /// The hash wanted of the content; empty: not known.
+  const std::string& digest() const {
+    return asked_digest_.empty() ? linked_.get() : asked_digest_;
   }
 
   static size_t on_header(char* text, size_t, size_t count, void* self) {
@@ -114,14 +207,13 @@ class Download {
   const DownloadOptions& options_;
   const DownloadWatch& watch_;
   PartOnDisk part_;
-  std::string digest_;  // wanted of the content; empty: not known
+  std::string asked_digest_;  // by the caller
+  LinkedDigest linked_;
   std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy_;
-  std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> request_headers_{
-      nullptr, &curl_slist_free_all};
+  HeaderLines request_headers_{nullptr, &curl_slist_free_all};
   Head head_;
   bool body_begun_ = false;
   int hop_ = 0;             // redirects followed in this attempt
-  bool linked_ = false;     // digest_ is what the hub links to
   bool restarted_ = false;  // the body is not of the version that the file has: again, from nothing
   uint64_t total_ = 0;
   uint64_t kept_ = 0;
@@ -137,27 +229,8 @@ bool Download::stopped() {
 }
 
 void Download::header(std::string_view line) {
-  while (!line.empty() && (line.back() == '\r' || line.back() == '\n')) line.remove_suffix(1);
-  if (line.starts_with("HTTP/")) {  // of the next response
-    head_ = Head();
-    return;
-  }
-  const size_t colon = line.find(':');
-  if (colon == line.npos) return;
-  const std::string name = lower(line.substr(0, colon));
-  std::string_view value = line.substr(colon + 1);
-  while (value.starts_with(' ')) value.remove_prefix(1);
-  if (name == "content-length") head_.length = number(value);
-  if (name == "content-range") read_content_range(value, &head_);
-  if (name == "etag") head_.tag = value;
-  if (!options_.hash_in_tag || !options_.sha256.empty()) return;
-  // The hub's word on the content. Where it sends us on to has tags of its own making.
-  if (name == "x-linked-etag") {
-    digest_ = digest_of(value);
-    linked_ = true;
-  } else if (name == "etag" && hop_ == 0 && !linked_) {
-    digest_ = digest_of(value);
-  }
+  read_header(line, &head_);
+  if (options_.hash_in_tag) linked_.add(head_, hop_ == 0);
 }
 
 /// Before the first byte of an answer that counts: whether it goes on from what is there.
@@ -169,7 +242,8 @@ bool Download::begin_body() {
       return fail(Error::io("the server answers with another part than was asked for"));
     }
     const bool other = (head_.range_total && total_ > 0 && *head_.range_total != total_) ||
-                       (!head_.tag.empty() && !part_.tag().empty() && head_.tag != part_.tag());
+                       (!options_.any_source && !head_.tag.empty() && !part_.tag().empty() &&
+                        head_.tag != part_.tag());
     if (other) {  // the file has changed meanwhile
       restarted_ = true;
       return false;
@@ -210,18 +284,11 @@ bool Download::body(std::string_view bytes) {
 
 void Download::prepare(const std::string& url) {
   CURL* easy = easy_.get();
-  curl_easy_reset(easy);
+  set_request(easy, url, curl_error_);
   head_ = Head();
   body_begun_ = false;
-  curl_error_[0] = 0;
-  curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "https,http");  // which of them: check_address
-  curl_easy_setopt(easy, CURLOPT_USERAGENT, ("hearth/" + std::string(ipc::version())).c_str());
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, long{options_.stall_s});
-  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, curl_error_);
   curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Download::on_header);
   curl_easy_setopt(easy, CURLOPT_HEADERDATA, this);
   curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Download::on_body);
@@ -229,37 +296,17 @@ void Download::prepare(const std::string& url) {
   curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, &Download::on_progress);
   curl_easy_setopt(easy, CURLOPT_XFERINFODATA, this);
-  const std::string origin = origin_of(url);
-  // What runs on this machine is asked directly, whatever proxy leads outside.
-  curl_easy_setopt(easy, CURLOPT_NOPROXY, nullptr);
-  if (origin.starts_with("http://127.") || origin.starts_with("http://localhost:") ||
-      origin.starts_with("http://[::1]")) {
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");
-  }
   curl_slist* headers = nullptr;
   const auto add = [&headers](const std::string& line) {
     headers = curl_slist_append(headers, line.c_str());
   };
   if (part_.size_bytes() > 0) {
     add(fmt::format("Range: bytes={}-", part_.size_bytes()));
-    if (!part_.tag().empty()) add("If-Range: " + part_.tag());
+    if (!part_.tag().empty() && !options_.any_source) add("If-Range: " + part_.tag());
   }
-  if (!options_.token.empty() && origin == origin_of(options_.url)) {
-    add("Authorization: Bearer " + options_.token);
-  }
+  if (const std::string line = authorization(options_, url); !line.empty()) add(line);
   request_headers_.reset(headers);
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
-}
-
-/// Whether `url` now is where a redirect leads.
-Result<bool> Download::follow(long code, std::string* url) {
-  if (code != 301 && code != 302 && code != 303 && code != 307 && code != 308) return false;
-  char* to = nullptr;
-  curl_easy_getinfo(easy_.get(), CURLINFO_REDIRECT_URL, &to);
-  if (to == nullptr) return false;
-  *url = to;
-  HEARTH_TRY(check_address(*url, options_.allow_http));
-  return true;
 }
 
 Result<Next> Download::attempt() {
@@ -269,7 +316,7 @@ Result<Next> Download::attempt() {
     const CURLcode code = curl_easy_perform(easy_.get());
     if (error_) return *error_;
     if (code != CURLE_OK) return judge(code, status());
-    HEARTH_ASSIGN_OR_RETURN(const bool followed, follow(status(), &url));
+    HEARTH_ASSIGN_OR_RETURN(const bool followed, follow(easy_.get(), options_.allow_http, &url));
     if (!followed) return judge(code, status());
   }
   return Error::forbidden(fmt::format("more than {} redirects", kMaxRedirects));
@@ -312,12 +359,7 @@ Result<Next> Download::judge(CURLcode code, long http) {
     trouble_ = status_text;
     return Next::kFailed;
   }
-  if (http == 404 || http == 410) return Error::not_found(status_text, "source");
-  if (http == 401 || http == 403) {
-    return Error::forbidden(
-        status_text + (options_.token.empty() ? "; HF_TOKEN may hold a token for a hub" : ""),
-        "source");
-  }
+  if (const auto refused = refusal_of(http, !options_.token.empty())) return *refused;
   trouble_ = status_text;
   if (http >= 500 || http == 408 || http == 429) return Next::kFailed;
   return Error::io(status_text);
@@ -326,7 +368,7 @@ Result<Next> Download::judge(CURLcode code, long http) {
 Result<Downloaded> Download::run() {
   if (easy_ == nullptr) return Error::internal("no HTTP client");
   // Bytes of an unknown version are worth nothing unless the result can be checked.
-  if (part_.size_bytes() > 0 && part_.tag().empty() && digest_.empty() && !options_.hash_in_tag) {
+  if (part_.size_bytes() > 0 && part_.tag().empty() && digest().empty() && !options_.hash_in_tag) {
     HEARTH_TRY(part_.restart());
   }
   kept_ = part_.size_bytes();
@@ -358,11 +400,11 @@ Result<Downloaded> Download::finish() {
   out.bytes = part_.size_bytes();
   out.bytes_kept = kept_;
   out.sha256 = part_.finish_hash();
-  out.verified = !digest_.empty();
-  if (out.verified && out.sha256 != digest_) {
+  out.verified = !digest().empty();
+  if (out.verified && out.sha256 != digest()) {
     part_.discard();
     return Error::corrupt(
-        fmt::format("SHA-256 is {}, want {}; nothing was kept", out.sha256, digest_));
+        fmt::format("SHA-256 is {}, want {}; nothing was kept", out.sha256, digest()));
   }
   if (out.bytes < 4) {
     part_.discard();
@@ -373,6 +415,48 @@ Result<Downloaded> Download::finish() {
 }
 
 }  // namespace
+
+Result<SourceFacts> look_at_source(const DownloadOptions& options) {
+  char error[CURL_ERROR_SIZE] = {};
+  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy(curl_easy_init(),
+                                                                 &curl_easy_cleanup);
+  if (easy == nullptr) return Error::internal("no HTTP client");
+  std::string url = options.url;
+  SourceFacts out;
+  LinkedDigest linked;
+  for (int hop = 0; hop <= kMaxRedirects; ++hop) {
+    HEARTH_TRY(check_address(url, options.allow_http));
+    set_request(easy.get(), url, error);
+    Head head;
+    HeaderLines lines(nullptr, &curl_slist_free_all);
+    if (const std::string line = authorization(options, url); !line.empty()) {
+      lines.reset(curl_slist_append(nullptr, line.c_str()));
+      curl_easy_setopt(easy.get(), CURLOPT_HTTPHEADER, lines.get());
+    }
+    curl_easy_setopt(easy.get(), CURLOPT_NOBODY, 1L);
+    curl_easy_setopt(easy.get(), CURLOPT_TIMEOUT, long{options.stall_s});
+    const CURLcode code = curl_easy_perform(easy.get());
+    if (code != CURLE_OK) return Error::io(error[0] != 0 ? error : curl_easy_strerror(code));
+    for (const char* name : {"content-length", "etag", "x-linked-size", "x-linked-etag"}) {
+      curl_header* line = nullptr;
+      if (curl_easy_header(easy.get(), name, 0, CURLH_HEADER, -1, &line) != CURLHE_OK) continue;
+      read_header(fmt::format("{}: {}", name, line->value), &head);
+    }
+    if (options.hash_in_tag) linked.add(head, hop == 0);
+    if (head.linked_length && options.hash_in_tag) out.bytes = head.linked_length;
+    HEARTH_ASSIGN_OR_RETURN(const bool followed, follow(easy.get(), options.allow_http, &url));
+    if (followed) continue;
+    const long status = status_of(easy.get());
+    if (const auto refused = refusal_of(status, !options.token.empty())) return *refused;
+    if (status != 200) {
+      return Error::io(fmt::format("the server answers with status {}", status));
+    }
+    if (!out.bytes) out.bytes = head.length;
+    out.sha256 = linked.get();
+    return out;
+  }
+  return Error::forbidden(fmt::format("more than {} redirects", kMaxRedirects));
+}
 
 Result<Downloaded> download(const DownloadOptions& options, const DownloadWatch& watch) {
   if (!options.sha256.empty() && digest_of(options.sha256).empty()) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "kernels/base/result.h"
@@ -19,9 +20,12 @@ struct DownloadOptions {
   bool hash_in_tag = false;  ///< an (X-Linked-)ETag of 64 hex digits is the content's SHA-256
   std::string token;         ///< bearer token, sent only to the first host
   bool allow_http = false;   ///< plain http from other machines
-  int max_failures = 5;      ///< in a row, without a byte received between them
-  int64_t pause_ms = 500;    ///< after the first failure; doubles, 15 s at most
-  int64_t stall_s = 30;      ///< seconds without a byte that count as a failure
+  /// What an earlier attempt left may come from another server: it is continued whatever its tag
+  /// is. Wants `sha256`, which decides in the end.
+  bool any_source = false;
+  int max_failures = 5;    ///< in a row, without a byte received between them
+  int64_t pause_ms = 500;  ///< after the first failure; doubles, 15 s at most
+  int64_t stall_s = 30;    ///< seconds without a byte that count as a failure
 };
 
 struct DownloadProgress {
@@ -39,6 +43,14 @@ struct Downloaded {
   std::string sha256;       ///< of the content
   bool verified = false;    ///< against the hash from the caller or the server
 };
+
+/// What a server reports about a file without sending it.
+struct SourceFacts {
+  std::optional<uint64_t> bytes;
+  std::string sha256;  ///< 64 hex digits; empty: not known
+};
+/// Uses url, hash_in_tag, token and allow_http of `options`; one try. kForbidden, kNotFound, kIo.
+Result<SourceFacts> look_at_source(const DownloadOptions& options);
 
 /// Errors: kForbidden (address, redirect, refused by the server), kNotFound, kBusy (another process
 /// downloads it), kCorrupt (wrong hash or not a GGUF file; nothing is kept), kOutOfMemory (the disk

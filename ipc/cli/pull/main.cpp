@@ -9,9 +9,11 @@
 #include <deque>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ipc/cli/exit_code.h"
-#include "ipc/cli/pull/download.h"
+#include "ipc/cli/pull/pull_file.h"
 #include "ipc/cli/pull/source.h"
 #include "ipc/cli/terminal/interrupt.h"
 #include "ipc/cli/terminal/terminal.h"
@@ -20,6 +22,7 @@
 #include "ipc/text/wrap_lines.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/numbers.h"
+#include "kernels/base/split_name.h"
 
 namespace hearth::cli {
 namespace {
@@ -28,9 +31,10 @@ namespace fs = std::filesystem;
 
 struct PullOptions {
   std::string source;
+  std::vector<std::string> mirrors;  ///< other sources of the same content
   std::string dir;
   std::string name;
-  std::string sha256;
+  std::vector<std::string> sha256;  ///< of each part
   bool allow_http = false;
   bool force = false;
 };
@@ -87,11 +91,11 @@ class Progress {
     if (now_us - shown_us_ < 100'000) return true;
     shown_us_ = now_us;
     const double rate = rate_.add(now_us, at.bytes_done);
-    std::string line = human_bytes(at.bytes_done);
+    std::string line = label_ + human_bytes(at.bytes_done);
     if (at.bytes_total > 0) {
-      line = fmt::format("{:.1f} % of {}",
-                         100.0 * as_double(at.bytes_done) / as_double(at.bytes_total),
-                         human_bytes(at.bytes_total));
+      line = label_ + fmt::format("{:.1f} % of {}",
+                                  100.0 * as_double(at.bytes_done) / as_double(at.bytes_total),
+                                  human_bytes(at.bytes_total));
     }
     if (!at.trouble.empty()) {
       line += ", trying again: " + ipc::one_line(at.trouble, 80);
@@ -106,9 +110,15 @@ class Progress {
     return true;
   }
   void clear() { status_.clear(); }
+  /// Begins a file; `label` is put before its progress.
+  void begin(std::string label) {
+    label_ = std::move(label);
+    rate_ = RecentRate();
+  }
 
  private:
   SteadyClock clock_;
+  std::string label_;
   RecentRate rate_;
   StatusLine status_;
   int64_t shown_us_ = 0;
@@ -119,41 +129,87 @@ std::string variable_or(const char* name, const std::string& fallback) {
   return value.empty() ? fallback : value;
 }
 
+/// The files of a source: all parts of a split model, under the names that they get.
+Result<std::vector<PullSource>> files_of(const PullOptions& options, const std::string& source) {
+  HEARTH_ASSIGN_OR_RETURN(PullSource first,
+                          parse_source(source, variable_or("HF_ENDPOINT", "https://huggingface.co"),
+                                       options.allow_http));
+  std::vector<PullSource> files = parts_of_source(first);
+  if (options.name.empty()) return files;
+  std::string wanted = options.name;
+  if (!wanted.ends_with(".gguf")) wanted += ".gguf";
+  HEARTH_ASSIGN_OR_RETURN(const std::string file_name, file_name_of(wanted));
+  const std::string base = model_stem(fs::path(file_name).stem().string());
+  for (PullSource& file : files) {
+    const auto split = parse_split_name(fs::path(file.file_name).stem().string());
+    file.file_name = split && split->parts > 1
+                         ? SplitName{base, split->part, split->parts}.stem_of(split->part) + ".gguf"
+                         : file_name;
+  }
+  return files;
+}
+
+/// What is downloaded: for each file its sources.
+Result<std::vector<FilePull>> plan(const PullOptions& options, const fs::path& dir) {
+  std::vector<std::string> names = options.mirrors;
+  names.insert(names.begin(), options.source);
+  std::vector<FilePull> out;
+  for (const std::string& name : names) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<PullSource> files, files_of(options, name));
+    if (out.empty()) out.resize(files.size());
+    if (files.size() != out.size()) {
+      return Error::invalid(fmt::format("--mirror {}: {} files, want {}", ipc::one_line(name, 200),
+                                        files.size(), out.size()),
+                            "mirror");
+    }
+    for (size_t i = 0; i < files.size(); ++i) {
+      DownloadOptions& source = out[i].sources.emplace_back();
+      source.url = files[i].url;
+      source.target =
+          out[i].sources.size() > 1 ? out[i].sources.front().target : dir / files[i].file_name;
+      if (i < options.sha256.size()) source.sha256 = options.sha256[i];
+      source.hash_in_tag = files[i].hash_in_tag;
+      if (source.hash_in_tag) source.token = variable_or("HF_TOKEN", "");
+      source.allow_http = options.allow_http;
+      out[i].force = options.force;
+      out[i].part_of_set = files.size() > 1;
+    }
+  }
+  if (!options.sha256.empty() && options.sha256.size() != out.size()) {
+    return Error::invalid(fmt::format("--sha256: {} hashes, want one for each of {} files",
+                                      options.sha256.size(), out.size()),
+                          "sha256");
+  }
+  return out;
+}
+
 Result<void> pull(const PullOptions& options) {
-  HEARTH_ASSIGN_OR_RETURN(
-      PullSource source,
-      parse_source(options.source, variable_or("HF_ENDPOINT", "https://huggingface.co"),
-                   options.allow_http));
-  if (!options.name.empty()) {
-    std::string wanted = options.name;
-    if (!wanted.ends_with(".gguf")) wanted += ".gguf";
-    HEARTH_ASSIGN_OR_RETURN(source.file_name, file_name_of(wanted));
-  }
+  HEARTH_TRY(files_of(options, options.source));  // wrong words before a directory is made
   HEARTH_ASSIGN_OR_RETURN(const fs::path dir, find_directory(options));
-  DownloadOptions download_options;
-  download_options.url = source.url;
-  download_options.target = dir / source.file_name;
-  download_options.sha256 = options.sha256;
-  download_options.hash_in_tag = source.hash_in_tag;
-  if (source.hash_in_tag) download_options.token = variable_or("HF_TOKEN", "");
-  download_options.allow_http = options.allow_http;
-  std::error_code ignored;
-  if (!options.force && fs::exists(download_options.target, ignored)) {
-    return Error::invalid(fmt::format("{} is there already (--force, --name)",
-                                      ipc::one_line(download_options.target.string(), 0)),
-                          "name");
-  }
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<FilePull> files, plan(options, dir));
   Progress progress;
-  const auto done =
-      download(download_options, [&](const DownloadProgress& at) { return progress.show(at); });
-  progress.clear();
-  if (!done.ok()) return done.error();
-  write_stdout(fmt::format("{}\n", download_options.target.string()));
-  write_stderr(fmt::format(
-      "{}{}, SHA-256 {}{}\n", human_bytes(done->bytes),
-      done->bytes_kept > 0 ? fmt::format(" ({} of it from before)", human_bytes(done->bytes_kept))
-                           : "",
-      done->sha256, done->verified ? ", as wanted" : ", not verified by anyone"));
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string label =
+        files.size() > 1 ? fmt::format("part {} of {}: ", i + 1, files.size()) : "";
+    progress.begin(label);
+    const auto done = pull_file(
+        files[i], [&](const DownloadProgress& at) { return progress.show(at); },
+        [&](const std::string& trouble) {
+          progress.clear();
+          complain(trouble);
+        });
+    progress.clear();
+    if (!done.ok()) return done.error();
+    write_stdout(fmt::format("{}\n", files[i].sources.front().target.string()));
+    const Downloaded& file = done->file;
+    const std::string how =
+        done->was_there       ? " (there already)"
+        : file.bytes_kept > 0 ? fmt::format(" ({} of it from before)", human_bytes(file.bytes_kept))
+                              : "";
+    const std::string hash = file.sha256.empty() ? "" : fmt::format(", SHA-256 {}", file.sha256);
+    write_stderr(fmt::format("{}{}{}{}{}\n", label, human_bytes(file.bytes), how, hash,
+                             file.verified ? ", as wanted" : ", not verified by anyone"));
+  }
   return {};
 }
 
@@ -163,14 +219,26 @@ int main_of(int argc, char** argv) {
   app.set_version_flag("--version", "hearth " + std::string(ipc::version()));
   PullOptions options;
   app.add_option("SOURCE", options.source, "https://..., or hf:OWNER/REPO/FILE")->required();
+  app.add_option("--mirror", options.mirrors,
+                 "another source of the same content, tried next; needs --sha256; repeatable")
+      ->type_name("SOURCE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--name", options.name, "of the model; default: the file's");
   app.add_option("--dir", options.dir, "where it goes")->type_name("DIRECTORY");
-  app.add_option("--sha256", options.sha256, "that the content must have")->type_name("HEX");
+  app.add_option("--sha256", options.sha256,
+                 "that the content must have; of a split model once for each part, in order")
+      ->type_name("HEX")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--force", options.force, "write over a model of that name");
   app.add_flag("--allow-http", options.allow_http, "from other machines without TLS too");
   app.footer(
-      "\nAn interrupted pull continues where it stopped when it is repeated. Proxies are those of\n"
-      "https_proxy, http_proxy and no_proxy; HF_TOKEN is sent only to the hub of hf:.");
+      "\nWith the first part of a split model (NAME-00001-of-0000N.gguf) come the\n"
+      "others. A file that is there already with the wanted hash is kept. An\n"
+      "interrupted pull continues where it stopped when it is repeated. Proxies are\n"
+      "those of https_proxy, http_proxy and no_proxy; HF_TOKEN is sent only to the hub\n"
+      "of hf:.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ipc/text/shown_text.h"
 #include "kernels/base/chars.h"
+#include "kernels/base/split_name.h"
 
 namespace hearth::cli {
 namespace {
@@ -149,6 +152,26 @@ Result<PullSource> parse_source(const std::string& text, const std::string& hf_e
   HEARTH_TRY(check_address(out.url, allow_http));
   HEARTH_ASSIGN_OR_RETURN(const Address address, split(out.url));
   HEARTH_ASSIGN_OR_RETURN(out.file_name, file_name_of(address.path));
+  return out;
+}
+
+std::vector<PullSource> parts_of_source(const PullSource& source) {
+  constexpr std::string_view kSuffix = ".gguf";
+  std::vector<PullSource> out = {source};
+  const std::string_view url = source.url, path = url.substr(0, url.find_first_of("?#"));
+  if (!path.ends_with(kSuffix)) return out;
+  const std::string_view stem = path.substr(0, path.size() - kSuffix.size());
+  const std::optional<SplitName> split = parse_split_name(stem.substr(stem.rfind('/') + 1));
+  if (!split || split->part != 1) return out;
+  const size_t base = stem.size() - split->stem_of(1).size();
+  const std::string own = model_stem(std::filesystem::path(source.file_name).stem().string());
+  for (uint32_t part = 2; part <= split->parts; ++part) {
+    PullSource next = source;
+    next.url =
+        fmt::format("{}{}{}", url.substr(0, base), split->stem_of(part), url.substr(stem.size()));
+    next.file_name = SplitName{own, part, split->parts}.stem_of(part) + std::string(kSuffix);
+    out.push_back(std::move(next));
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/result.h"
 
@@ -19,6 +20,10 @@ struct PullSource {
 /// kInvalidArgument describes valid sources.
 Result<PullSource> parse_source(const std::string& text, const std::string& hf_endpoint,
                                 bool allow_http);
+
+/// The addresses of all parts of a split model if `source` is its first part
+/// (NAME-00001-of-0000N.gguf); else `source` alone.
+std::vector<PullSource> parts_of_source(const PullSource& source);
 
 /// The last part of a path as a file name: percent-decoded; characters other than letters, digits
 /// and "._+-" become "_". kInvalidArgument if it is empty or does not end in .gguf.

@@ -77,6 +77,7 @@ void HttpServer::answer(int connection) {
   }
   HttpRequest request;
   const size_t from = text.find(' ') + 1;
+  request.method = text.substr(0, from - 1);
   request.path = text.substr(from, text.find(' ', from) - from);
   request.if_range = header_of(text, "If-Range");
   request.authorization = header_of(text, "Authorization");

@@ -13,6 +13,7 @@
 namespace hearth::tests {
 
 struct HttpRequest {
+  std::string method;
   std::string path;
   std::optional<uint64_t> range_from;  ///< "Range: bytes=N-"
   std::string if_range;

@@ -11,6 +11,7 @@
 
 #include "ipc/cli/pull/download.h"
 #include "ipc/cli/pull/part_on_disk.h"
+#include "ipc/cli/pull/pull_file.h"
 #include "ipc/cli/pull/sha256.h"
 #include "ipc/cli/pull/source.h"
 #include "tests/temp_dir.h"
@@ -386,6 +387,181 @@ TEST_CASE("two pulls of one name do not mix") {
   REQUIRE_FALSE(second.ok());
   CHECK(second.error().code == ErrorCode::kBusy);
   CHECK(std::filesystem::exists(dir.path() / "m.gguf.part"));
+}
+
+TEST_CASE("the first part of a split model names the others") {
+  const auto addresses = [](const std::string& source) {
+    std::vector<std::string> out;
+    for (const PullSource& each :
+         parts_of_source(parse_source(source, "https://h.example", false).value())) {
+      out.push_back(each.url + " " + each.file_name);
+    }
+    return out;
+  };
+  CHECK(
+      addresses("hf:o/r/q4/m.Q4-00001-of-00003.gguf") ==
+      std::vector<std::string>{
+          "https://h.example/o/r/resolve/main/q4/m.Q4-00001-of-00003.gguf m.Q4-00001-of-00003.gguf",
+          "https://h.example/o/r/resolve/main/q4/m.Q4-00002-of-00003.gguf m.Q4-00002-of-00003.gguf",
+          "https://h.example/o/r/resolve/main/q4/m.Q4-00003-of-00003.gguf "
+          "m.Q4-00003-of-00003.gguf"});
+  CHECK(addresses("https://x.example/a%20b-00001-of-00002.gguf?download=true#00001-of-00002")
+            .back() ==
+        "https://x.example/a%20b-00002-of-00002.gguf?download=true#00001-of-00002 "
+        "a_b-00002-of-00002.gguf");
+  for (const char* alone :
+       {"https://x.example/m.gguf", "https://x.example/m-00002-of-00003.gguf",
+        "https://x.example/m-00001-of-00001.gguf", "https://x.example/m-00001-of-99999.gguf",
+        "https://x.example/m-00001-of-00003.gguf/n.gguf"}) {
+    CAPTURE(alone);
+    CHECK(addresses(alone).size() == 1);
+  }
+}
+
+/// Pulls from these servers, in order; the content's hash is known.
+FilePull pull_of(const std::vector<const HttpServer*>& servers, const TempDir& dir,
+                 const std::string& text) {
+  FilePull pull;
+  for (const HttpServer* server : servers) {
+    pull.sources.push_back(options_for(server->url("/m.gguf"), dir));
+    pull.sources.back().sha256 = hash_of(text);
+  }
+  return pull;
+}
+
+const auto kIgnore = [](const std::string&) {};
+
+TEST_CASE("a file that is there is adopted by its hash, without a byte of it downloaded") {
+  const std::string text = model_text();
+  const TempDir dir;
+  HttpServer server([&](const HttpRequest& request) {
+    return HttpAnswer{
+        http_head("200 OK", text.size(), "X-Linked-ETag: \"" + hash_of(text) + "\"\r\n"),
+        request.path == "/m.gguf" ? text : ""};
+  });
+  FilePull pull = pull_of({&server}, dir, text);
+  const std::filesystem::path target = pull.sources[0].target;
+  const auto put = [&](const std::string& content) {
+    std::ofstream(target, std::ios::binary) << content;
+  };
+  put(text);
+  const auto adopted = pull_file(pull, nullptr, kIgnore);
+  REQUIRE_MESSAGE(adopted.ok(), (adopted.ok() ? "" : adopted.error().message));
+  CHECK(adopted->was_there);
+  CHECK(adopted->file.verified);
+  CHECK(adopted->file.sha256 == hash_of(text));
+  CHECK(adopted->file.bytes == text.size());
+  CHECK(server.requests().empty());
+  CHECK(pull_file(
+            pull, [](const DownloadProgress&) { return false; }, kIgnore)
+            .error()
+            .code == ErrorCode::kCancelled);
+
+  // A hub is asked for the hash.
+  pull.sources[0].sha256.clear();
+  CHECK(pull_file(pull, nullptr, kIgnore).error().message.find("is there already (--force") !=
+        std::string::npos);
+  CHECK(server.requests().empty());
+  pull.sources[0].hash_in_tag = true;
+  CHECK(pull_file(pull, nullptr, kIgnore)->file.verified);
+  CHECK(server.requests().size() == 1);
+  CHECK(server.requests()[0].method == "HEAD");
+  CHECK(std::filesystem::exists(target));
+
+  // Another content stays, unless it may be replaced.
+  put(text + "more");
+  const auto other = pull_file(pull, nullptr, kIgnore);
+  REQUIRE_FALSE(other.ok());
+  CHECK(other.error().code == ErrorCode::kInvalidArgument);
+  CHECK(other.error().message.find("is there already, its SHA-256 is ") != std::string::npos);
+  CHECK(content_of(target) == text + "more");
+  pull.force = true;
+  CHECK_FALSE(pull_file(pull, nullptr, kIgnore)->was_there);
+  CHECK(content_of(target) == text);
+}
+
+TEST_CASE("a part that is there counts by its size where its hash is not known") {
+  const std::string text = model_text();
+  const TempDir dir;
+  HttpServer server([&](const HttpRequest& request) { return serve_ranges(request, text); });
+  FilePull pull = pull_of({&server}, dir, text);
+  pull.sources[0].sha256.clear();
+  pull.part_of_set = true;
+  std::ofstream(pull.sources[0].target) << text;
+  const auto there = pull_file(pull, nullptr, kIgnore);
+  REQUIRE_MESSAGE(there.ok(), (there.ok() ? "" : there.error().message));
+  CHECK(there->was_there);
+  CHECK_FALSE(there->file.verified);
+  std::ofstream(pull.sources[0].target) << text << "x";
+  const auto longer = pull_file(pull, nullptr, kIgnore);
+  REQUIRE_FALSE(longer.ok());
+  CHECK(longer.error().message.find(fmt::format("with {} bytes, its source has {}", text.size() + 1,
+                                                text.size())) != std::string::npos);
+}
+
+TEST_CASE("where a mirror fails the next continues with what came") {
+  const std::string text = model_text();
+  const TempDir dir;
+  std::vector<std::string> reports;
+  const auto report = [&](const std::string& line) { reports.push_back(line); };
+  HttpServer dead([](const HttpRequest&) { return HttpAnswer{http_head("404 Gone", 0), ""}; });
+  HttpServer breaks([&](const HttpRequest& request) {
+    return cut(serve_ranges(request, text, "\"a\""), request.range_from ? 0 : 70'000, false);
+  });
+  HttpServer good(
+      [&](const HttpRequest& request) { return serve_ranges(request, text, "\"other\""); });
+  const FilePull pull = pull_of({&dead, &breaks, &good}, dir, text);
+  const auto done = pull_file(pull, nullptr, report);
+  REQUIRE_MESSAGE(done.ok(), (done.ok() ? "" : done.error().message));
+  CHECK(done->file.verified);
+  CHECK(done->file.bytes_kept == 70'000);
+  CHECK(content_of(pull.sources[0].target) == text);
+  REQUIRE(good.requests().size() == 1);
+  CHECK(good.requests()[0].range_from == 70'000);
+  CHECK(good.requests()[0].if_range.empty());
+  REQUIRE(reports.size() == 2);
+  CHECK(reports[0].find("status 404; going on with http://127.0.0.1:") != std::string::npos);
+}
+
+TEST_CASE("mirrors with another content, without ranges, or without a hash") {
+  const std::string text = model_text(), other = "GGUF of another version " + model_text();
+  const TempDir dir;
+  HttpServer wrong([&](const HttpRequest& request) {
+    return cut(serve_ranges(request, other), request.range_from ? 0 : 70'000, false);
+  });
+  HttpServer all_wrong([&](const HttpRequest& request) { return serve_ranges(request, other); });
+  HttpServer good([&](const HttpRequest& request) { return serve_ranges(request, text); });
+  HttpServer plain([&](const HttpRequest&) {
+    return HttpAnswer{http_head("200 OK", text.size()), text};
+  });
+  SUBCASE("a beginning of another content is dropped") {
+    const FilePull pull = pull_of({&wrong, &good}, dir, text);
+    const auto done = pull_file(pull, nullptr, kIgnore);
+    REQUIRE_MESSAGE(done.ok(), (done.ok() ? "" : done.error().message));
+    CHECK(content_of(pull.sources[0].target) == text);
+    CHECK(good.requests().size() == 2);
+  }
+  SUBCASE("a whole file of another content is dropped") {
+    const FilePull pull = pull_of({&all_wrong, &plain}, dir, text);
+    REQUIRE(pull_file(pull, nullptr, kIgnore).ok());
+    CHECK(content_of(pull.sources[0].target) == text);
+  }
+  SUBCASE("a server without ranges begins again") {
+    const FilePull pull = pull_of({&wrong, &plain}, dir, text);
+    REQUIRE(pull_file(pull, nullptr, kIgnore).ok());
+    CHECK(content_of(pull.sources[0].target) == text);
+  }
+  SUBCASE("no source has it") {
+    const FilePull pull = pull_of({&all_wrong, &all_wrong}, dir, text);
+    CHECK(pull_file(pull, nullptr, kIgnore).error().code == ErrorCode::kCorrupt);
+    check_nothing_left(dir);
+  }
+  SUBCASE("without a hash") {
+    FilePull pull = pull_of({&good, &plain}, dir, text);
+    for (DownloadOptions& source : pull.sources) source.sha256.clear();
+    CHECK(pull_file(pull, nullptr, kIgnore).error().field == "sha256");
+    CHECK(good.requests().empty());
+  }
 }
 
 }  // namespace
