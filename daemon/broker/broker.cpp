@@ -82,7 +82,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                 .version = std::string(ipc::version()),
                 .started_us = clock_.now_us(),
                 .draining = false},
-      models_(config.server.model_dirs, config.roles),
+      models_(config.server.model_dirs, config.roles, config.server.other_model_dirs),
       admission_(config.limits),
       output_(config.limits.output_buffer_bytes,
               [this](const PeerId& peer, const OutgoingView& outgoing) {
@@ -531,7 +531,7 @@ void Broker::reload() {
       const auto found = config_.roles.find(role);
       roles[role] = found == config_.roles.end() ? "" : found->second;
     }
-    models_.configure(config_.server.model_dirs, roles);
+    models_.configure(config_.server.model_dirs, config_.server.other_model_dirs, roles);
     rights_.refresh(true);
     if (tcp_ != nullptr) {
       if (const auto read = tcp_->read_clients(config_.server.tcp_clients_file); !read.ok()) {

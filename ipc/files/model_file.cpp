@@ -138,9 +138,11 @@ bool is_written_as_file(std::string_view word) {
   return word.find('/') != std::string_view::npos || has_model_suffix(word);
 }
 
-FoundModels list_model_files(const std::vector<fs::path>& dirs) {
+FoundModels list_model_files(const std::vector<fs::path>& dirs,
+                             const std::vector<fs::path>& others) {
   Finder finder;
   for (const fs::path& dir : dirs) finder.read(dir, kSubfolders, "");
+  for (const fs::path& dir : others) finder.read(dir, kSubfolders + 1, "");
   return finder.take();
 }
 

@@ -50,7 +50,10 @@ struct FoundModels {
 /// and then by name. The parts of a split model are one entry, which in its folder gives way to a
 /// whole file of that name. Skips hidden files, names with control characters or a leading dash,
 /// and image projectors (mmproj*). Reads at most 10,000 entries.
-FoundModels list_model_files(const std::vector<std::filesystem::path>& dirs);
+/// `others`: folders of other programs, searched after `dirs` and one level deeper, as a hub's
+/// cache wants it.
+FoundModels list_model_files(const std::vector<std::filesystem::path>& dirs,
+                             const std::vector<std::filesystem::path>& others = {});
 
 /// The name among `names` that `asked` means: the same name; else with or without .gguf and the
 /// number of a part; else in another case, if only one fits. "" if none fits, or several do.

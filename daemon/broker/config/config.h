@@ -22,7 +22,8 @@ struct ServerConfig {
   std::filesystem::path runtime_dir;  ///< sockets and lock; "": the default of ipc/files/paths.h
   std::filesystem::path state_dir;  ///< what is kept on disk; "": the default of ipc/files/paths.h
   std::vector<std::filesystem::path>
-      model_dirs;           ///< searched in order; empty: the default of ipc/files/paths.h
+      model_dirs;  ///< searched in order; empty: the default of ipc/files/paths.h
+  std::vector<std::filesystem::path> other_model_dirs;  ///< of other programs; searched last
   std::string admin_group;  ///< its members see and cancel all requests; "": no group
   LogLevel log_level = LogLevel::kInfo;
   int64_t drain_timeout_ms = 30'000;  ///< after SIGTERM, before live requests are ended

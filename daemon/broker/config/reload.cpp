@@ -9,7 +9,8 @@ namespace {
 
 // Not reloadable: the socket paths, the administrators, and whatever sizes resources taken at
 // start.
-constexpr std::array<std::string_view, 13> kReloadable = {"server.model_dirs",
+constexpr std::array<std::string_view, 14> kReloadable = {"server.model_dirs",
+                                                          "server.other_model_dirs",
                                                           "server.log_level",
                                                           "server.drain_timeout_ms",
                                                           "server.sleep_closes",
@@ -62,6 +63,7 @@ ConfigChanges take_over(const Config& next, Config* running) {
   note_roles(next.roles, running->roles);
 
   running->server.model_dirs = next.server.model_dirs;
+  running->server.other_model_dirs = next.server.other_model_dirs;
   running->server.log_level = next.server.log_level;
   running->server.drain_timeout_ms = next.server.drain_timeout_ms;
   running->server.sleep_closes = next.server.sleep_closes;

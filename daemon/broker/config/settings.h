@@ -15,6 +15,7 @@ void visit_server(Section& in, ServerConfig* server) {
   in.path("runtime_dir", &server->runtime_dir);
   in.path("state_dir", &server->state_dir);
   in.paths("model_dirs", &server->model_dirs);
+  in.paths("other_model_dirs", &server->other_model_dirs);
   in.text("admin_group", &server->admin_group);
   std::string level(name(server->log_level));
   in.choice("log_level", {"debug", "info", "warn", "error"}, &level);

@@ -33,13 +33,15 @@ Error incomplete(const ModelFile& model) {
 
 }  // namespace
 
-ModelDirectory::ModelDirectory(std::vector<fs::path> dirs, std::map<std::string, std::string> roles)
-    : dirs_(std::move(dirs)), roles_(std::move(roles)) {
+ModelDirectory::ModelDirectory(std::vector<fs::path> dirs, std::map<std::string, std::string> roles,
+                               std::vector<fs::path> others)
+    : dirs_(std::move(dirs)), others_(std::move(others)), roles_(std::move(roles)) {
   rescan();
 }
 
-void ModelDirectory::configure(std::vector<fs::path> dirs,
+void ModelDirectory::configure(std::vector<fs::path> dirs, std::vector<fs::path> others,
                                const std::map<std::string, std::string>& roles) {
+  others_ = std::move(others);
   dirs_ = std::move(dirs);
   for (const auto& [role, model] : roles) {
     if (model.empty()) {
@@ -59,7 +61,7 @@ void ModelDirectory::refresh() {
 }
 
 void ModelDirectory::rescan() {
-  ipc::FoundModels found = ipc::list_model_files(dirs_);
+  ipc::FoundModels found = ipc::list_model_files(dirs_, others_);
   if (found.cut_short) return;
   folders_ = std::move(found.folders);
   models_.clear();
@@ -85,6 +87,12 @@ void ModelDirectory::log_news(const std::vector<ipc::HiddenModel>& hidden) {
     log_warn("model_incomplete", "model={} why=\"{}\"", name, model.problem);
   }
   logged_ = std::move(now);
+}
+
+std::vector<fs::path> ModelDirectory::dirs() const {
+  std::vector<fs::path> out = dirs_;
+  out.insert(out.end(), others_.begin(), others_.end());
+  return out;
 }
 
 std::vector<std::string> ModelDirectory::names() const {
@@ -176,7 +184,7 @@ Result<std::string> ModelDirectory::set_role(const std::string& role, const std:
 Error ModelDirectory::not_found(const std::string& name, const std::string& target) const {
   if (models_.empty()) {
     std::vector<std::string> dirs;
-    for (const fs::path& dir : dirs_) dirs.push_back(dir.string());
+    for (const fs::path& dir : this->dirs()) dirs.push_back(dir.string());
     return Error::not_found(
         fmt::format("no .gguf file in the model directories ({})", fmt::join(dirs, ", ")), "model");
   }

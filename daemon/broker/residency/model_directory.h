@@ -24,7 +24,9 @@ struct ModelFile {
 
 class ModelDirectory {
  public:
-  ModelDirectory(std::vector<std::filesystem::path> dirs, std::map<std::string, std::string> roles);
+  /// `others`: folders of other programs, searched after `dirs`.
+  ModelDirectory(std::vector<std::filesystem::path> dirs, std::map<std::string, std::string> roles,
+                 std::vector<std::filesystem::path> others = {});
 
   /// Reads the directories again. Missing directories count as empty; if two files have the same
   /// name, the first directory's is used. Without descriptors or memory to read them, nothing
@@ -45,7 +47,7 @@ class ModelDirectory {
   Result<std::string> adopt(const std::filesystem::path& file);
 
   /// Replaces the directories and sets the given roles; "" in `roles` removes a role.
-  void configure(std::vector<std::filesystem::path> dirs,
+  void configure(std::vector<std::filesystem::path> dirs, std::vector<std::filesystem::path> others,
                  const std::map<std::string, std::string>& roles);
   /// Points `role` at `model` and returns the model it pointed at before. kNotFound lists the roles
   /// if none has that name.
@@ -56,7 +58,8 @@ class ModelDirectory {
   const std::map<std::string, ModelFile>& models() const { return models_; }
   /// The roles that point at this model.
   std::vector<std::string> roles_of(const std::string& model) const;
-  const std::vector<std::filesystem::path>& dirs() const { return dirs_; }
+  /// Those that are searched, in order.
+  std::vector<std::filesystem::path> dirs() const;
 
   /// The model that a role points at, or `name` itself.
   std::string target_of(const std::string& name) const;
@@ -68,6 +71,7 @@ class ModelDirectory {
   Error not_found(const std::string& name, const std::string& target) const;
 
   std::vector<std::filesystem::path> dirs_;
+  std::vector<std::filesystem::path> others_;
   std::map<std::string, std::string> roles_;
   std::map<std::string, ModelFile> models_;
   std::vector<ModelFile> adopted_;

@@ -29,6 +29,7 @@ TEST_CASE("every key is read") {
 runtime_dir = "/tmp/x"
 state_dir = "/tmp/s"
 model_dirs = ["/a", "/b"]
+other_model_dirs = ["/c"]
 admin_group = "adm"
 log_level = "debug"
 drain_timeout_ms = 5
@@ -93,6 +94,7 @@ small = "n"
   CHECK(config.server.runtime_dir == "/tmp/x");
   CHECK(config.server.state_dir == "/tmp/s");
   CHECK(config.server.model_dirs == std::vector<std::filesystem::path>{"/a", "/b"});
+  CHECK(config.server.other_model_dirs == std::vector<std::filesystem::path>{"/c"});
   CHECK(config.server.admin_group == "adm");
   CHECK(config.server.log_level == LogLevel::kDebug);
   CHECK(config.server.drain_timeout_ms == 5);

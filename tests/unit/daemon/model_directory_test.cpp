@@ -163,6 +163,26 @@ TEST_CASE("a split model has one entry; without all parts it is listed but not r
   CHECK_FALSE(models.resolve("m").ok());
 }
 
+TEST_CASE("folders of other programs are searched last, and a level deeper") {
+  TempDirs dirs;
+  dirs.put("a/m.gguf", 1);
+  dirs.put("b/m.gguf", 2);
+  fs::create_directories(dirs.root / "b/models--o--r/snapshots/0123/too/deep");
+  dirs.put("b/models--o--r/snapshots/0123/hub.gguf", 3);
+  dirs.put("b/models--o--r/snapshots/0123/m.gguf", 4);
+  dirs.put("b/models--o--r/snapshots/0123/too/deep.gguf", 5);
+  ModelDirectory models({dirs.root / "a"}, {}, {dirs.root / "b"});
+  CHECK(models.resolve("m")->bytes == 1);
+  CHECK(models.resolve("hub")->bytes == 3);
+  CHECK(models.resolve("m@models--o--r")->bytes == 4);
+  CHECK_FALSE(models.resolve("deep").ok());
+  CHECK(models.dirs() == std::vector<fs::path>{dirs.root / "a", dirs.root / "b"});
+  models.configure({dirs.root / "a"}, {}, {});
+  CHECK_FALSE(models.resolve("hub").ok());
+  models.configure({}, {dirs.root / "b"}, {});
+  CHECK(models.resolve("m")->bytes == 2);
+}
+
 TEST_CASE("a file is adopted under its own name, wherever its link leads") {
   TempDirs dirs;
   dirs.put("b/0123456789abcdef", 7);  // without a suffix, as a hub's cache keeps them
