@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ipc/cli/connect/program.h"
+#include "ipc/cli/examples.h"
 #include "ipc/cli/terminal/terminal.h"
 #include "ipc/cli/verbs/verbs.h"
 #include "ipc/schema/field_table.h"
@@ -23,37 +24,6 @@ namespace {
 
 using ipc::Field;
 using ipc::FieldType;
-
-constexpr const char* kFooter = R"(
-Examples:
-  hearth run MODEL "Why is the sky blue?"   answer; starts a daemon if needed
-  git diff | hearth run MODEL "Explain it"  piped input follows the words
-  hearth run tales "Once upon a time"       no chat template: continue the text
-  cat a.txt | hearth run tales > out        piped: only the text on stdout
-  hearth run tales --temperature 0 -f a.txt greedy, from a file
-  hearth run tales --json "Once" | jq .     one JSON line per event
-  hearth run ./file.gguf "Hello"            a file, with a daemon of your own
-  hearth chat MODEL                         converse; --resume continues
-  hearth models                             list the models
-  hearth ps; hearth cancel ID               list live requests; end one of yours
-  hearth run tales --detach "Once"          run in the background; prints its id
-  hearth attach ID; hearth fork ID          show its text; write another ending
-  hearth embed MODEL "a text"               embedding vector
-  hearth swap default MODEL                 change the model; no request is lost
-  hearth top                                activity, every second
-  hearth inspect FILE.gguf                  contents of a model file
-  hearth tokenize tales "Once upon"         tokens of a text
-  hearth render MODEL -f messages.json      prompt made by the chat template
-  hearth bench --quick FILE.gguf            speed, and share of the ceiling
-  hearth config                             every setting and its source
-  hearth doctor                             what hearth uses here, and why
-
-Exit status: 0 done; 1 the request failed; 2 invalid command line; 3 no daemon
-answers, or it was lost; 130 interrupted by Ctrl-C.
-
-Sockets are in $HEARTH_RUNTIME_DIR, else $XDG_RUNTIME_DIR/hearth, else
-~/.cache/hearth/run; a running service (/run/hearth) is found automatically.
-HEARTH_MODEL_DIRS lists folders of models.)";
 
 constexpr const char* kRunFooter = R"(
 The prompt is the words after MODEL, then a file (-f) or piped input, separated
@@ -328,6 +298,17 @@ void define_json(CLI::App& verb, Options& options) {
   verb.add_flag("--json", options.json, "as JSON");
 }
 
+void define_models(CLI::App& verb, Options& options) {
+  define_json(verb, options);
+  CLI::App* const rm = verb.add_subcommand(
+      "rm", "Remove a model's files, all parts; unloads it first, unless requests use it");
+  rm->add_option("MODEL", options.remove.model, "a model's name")->required();
+  rm->add_flag("-y,--yes", options.remove.yes, "remove without asking");
+  rm->add_option("--dir", options.remove.dir,
+                 "the model directory; default: those of pull, in their order")
+      ->type_name("DIRECTORY");
+}
+
 void define_stats(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("--record", options.record,
@@ -425,8 +406,10 @@ constexpr Verb kVerbs[] = {
      [](const Options& options) { return run(options.run); }},
     {"chat", "Converse with a model on the terminal", define_chat,
      [](const Options& options) { return chat(options.chat); }},
-    {"models", "List the models and the folders searched", define_json,
-     [](const Options& options) { return models(options.json); }},
+    {"models", "List the models and the folders searched; models rm removes one", define_models,
+     [](const Options& options) {
+       return options.remove.model.empty() ? models(options.json) : remove_model(options.remove);
+     }},
     {"ps", "List live requests and the models in memory", define_json,
      [](const Options& options) { return ps(options.json); }},
     {"stats", "Show the daemon's counters and each worker's state", define_stats,

@@ -24,11 +24,15 @@ _hearth() {
     mapfile -t COMPREPLY < <(compgen -W "$(hearth chat --list 2>/dev/null | cut -d' ' -f1)" -- "$word")
   elif [[ $word == -* ]]; then
     local words=("$verb")
-    if [[ $verb == cache && ${COMP_WORDS[2]} != -* ]]; then words+=("${COMP_WORDS[2]}"); fi
+    if [[ $verb =~ ^(cache|models)$ && ${COMP_WORDS[2]} != -* ]]; then words+=("${COMP_WORDS[2]}"); fi
     mapfile -t COMPREPLY < <(compgen -W "$(hearth "${words[@]}" --help 2>/dev/null |
       sed -n 's/^  \(-.,\)\{0,1\}\(--[a-z0-9-]*\).*/\2/p')" -- "$word")
   elif [[ $COMP_CWORD -eq 2 && $verb == cache ]]; then
     mapfile -t COMPREPLY < <(compgen -W "ls stats rm pin unpin warm why verify compact" -- "$word")
+  elif [[ $COMP_CWORD -eq 2 && $verb == models ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "rm" -- "$word")
+  elif [[ $COMP_CWORD -eq 3 && $verb == models ]]; then
+    _hearth_lines "$word" < <(_hearth_models)
   elif [[ $COMP_CWORD -eq 2 && $verb =~ ^(cancel|attach|fork)$ ]]; then
     _hearth_lines "$word" < <(hearth ps --json 2>/dev/null | grep -o '{"id":"[^"\\]*"' | sed 's/^{"id":"//; s/"$//')
   elif [[ $COMP_CWORD -eq 2 && $verb == swap ]]; then

@@ -29,6 +29,10 @@ want --shape
 want --write-shape
 complete_words hearth load --
 want --keep-alive
+complete_words hearth models rm --
+want --yes
+complete_words hearth models ""
+want rm
 complete_words hearth run --f
 want --file
 

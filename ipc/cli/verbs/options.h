@@ -79,6 +79,13 @@ struct ReplayOptions {
   bool warm = false;  ///< use what the cache holds already
 };
 
+/// models rm.
+struct RemoveOptions {
+  std::string model;  ///< empty: the models are listed
+  std::string dir;    ///< the model directory; empty: the default ones
+  bool yes = false;   ///< without asking
+};
+
 struct Options {
   std::string verb;
   bool json = false;       ///< models, ps, stats, ping, doctor, load, unload, swap
@@ -102,6 +109,7 @@ struct Options {
   EmbedOptions embed;
   RecordOptions record_requests;
   ReplayOptions replay;
+  RemoveOptions remove;
   /// For a verb that another program parses: the verb and all following words, as written.
   std::vector<std::string> passed_on;
 };

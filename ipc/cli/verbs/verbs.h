@@ -22,6 +22,7 @@ int chat_with(ipc::Client client, const ChatOptions& options);
 Result<void> check_chat(ipc::Client& client, const std::string& model, const std::string& system);
 int tokenize(const TokenizeOptions& options);
 int models(bool json);
+int remove_model(const RemoveOptions& options);
 int ps(bool json);
 int stats(bool json);
 /// The state of a model as `hearth ps` and `hearth models` print it: "resident", "load 40 %".
