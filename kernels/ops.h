@@ -505,7 +505,7 @@ struct OpTable {
   /// the tensors put off (those with an owner) and returns the bytes left. Ops compute the same
   /// bits before and after; before, each op packs what it needs on every call.
   uint64_t (*pack_more)(void* state, uint64_t bytes) = nullptr;
-  bool keeps_sources = false;  ///< tensors with an owner may stay unpacked: see CpuOptions
+  uint64_t most_packed_bytes = UINT64_MAX;  ///< see CpuOptions
 
   void (*embed)(void* state, const EmbedArgs&) = nullptr;
   void (*rms_norm)(void* state, const RmsNormArgs&) = nullptr;
@@ -600,7 +600,7 @@ enum class Numerics { kExact, kFast };
 struct CpuOptions {
   int32_t num_threads = 0;  ///< 0: one per physical core this process may use
   std::string variant;      ///< "": best this CPU has; else "plain", "avx2", "avx512", "avx512vnni"
-  /// Of matrices with an owner, so many bytes are packed; every use reads the rest from its source.
+  /// Less: a loader gives matrices beyond that an owner; every use reads these from their source.
   uint64_t most_packed_bytes = UINT64_MAX;
 };
 /// When tensors with an owner are packed. Tensors without one are always packed at once.

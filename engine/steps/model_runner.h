@@ -99,7 +99,7 @@ class ModelRunner final : public BlockMemory {
   /// in the same table. Returns the bytes that are left.
   uint64_t pack_more(uint64_t bytes);
   /// Steps may read weights from the file.
-  bool keeps_sources() const { return ops_.keeps_sources; }
+  bool keeps_sources() const { return ops_.most_packed_bytes < UINT64_MAX; }
 
   const models::ModelInfo& info() const { return model_->info(); }
   const MemoryPlan& memory_plan() const { return plan_; }

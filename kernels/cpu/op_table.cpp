@@ -93,8 +93,8 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   table.any_kv_shape = true;
   std::shared_ptr<cpu::FileWeights> in_file;
   if (options.most_packed_bytes < UINT64_MAX) {
-    table.keeps_sources = true;
-    in_file = std::make_shared<cpu::FileWeights>(options.most_packed_bytes);
+    table.most_packed_bytes = options.most_packed_bytes;
+    in_file = std::make_shared<cpu::FileWeights>();
   }
   table.state = std::make_shared<cpu::CpuState>(threads, *variant->matmul, *variant->attention,
                                                 *variant->rows, *variant->states, packing,

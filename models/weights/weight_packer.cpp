@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -12,19 +13,48 @@ namespace hearth::models {
 
 using kernels::WeightRole;
 
+namespace {
+
+/// Part of the names of tensors of experts.
+constexpr std::string_view kExperts = "_exps";
+
+}  // namespace
+
 WeightPacker::WeightPacker(const GgufFile& file, const kernels::OpTable& ops,
                            const LoadProgressFn& progress)
     : file_(file), ops_(ops), progress_(progress) {
-  for (const GgufTensor& tensor : file.tensors()) state_.bytes_total += tensor.bytes.size();
+  uint64_t expert_bytes = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    state_.bytes_total += tensor.bytes.size();
+    if (tensor.name.find(kExperts) != tensor.name.npos) expert_bytes += tensor.bytes.size();
+  }
+  if (ops.most_packed_bytes == UINT64_MAX) return;
+  // A token reads few of the experts, so they stay in the file first.
+  left_bytes_ = std::min(ops.most_packed_bytes, state_.bytes_total - expert_bytes);
+  left_expert_bytes_ = ops.most_packed_bytes - left_bytes_;
+}
+
+bool WeightPacker::stays_in_file(uint64_t bytes, WeightRole role) {
+  if (role == WeightRole::kVector) return false;
+  uint64_t& left = role == WeightRole::kExperts ? left_expert_bytes_ : left_bytes_;
+  if (left == UINT64_MAX) return false;
+  if (bytes > left) return true;
+  left -= bytes;
+  return false;
 }
 
 Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*> tensors,
                                         WeightRole role) {
   std::vector<kernels::HostTensor> parts;
+  uint64_t bytes = 0;
   for (const GgufTensor* tensor : tensors) {
     if (tensor == nullptr) return WeightHandle();
+    bytes += tensor->bytes.size();
+  }
+  const bool stays = stays_in_file(bytes, role);
+  for (const GgufTensor* tensor : tensors) {
     parts.push_back(host_tensor(*tensor));
-    parts.back().owner = owner_of(tensor->bytes);
+    parts.back().owner = owner_of(tensor->bytes, stays);
     if (role == WeightRole::kExperts) {
       parts.back().num_experts = narrow<int32_t>(tensor->dims[2]);
     }
@@ -32,15 +62,17 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
   for (const kernels::HostTensor& part : parts) {
     state_.bytes_done += part.bytes.size();
-    if (part.owner == nullptr || ops_.keeps_sources) file_.drop_pages(part.bytes);
+    if (part.owner == nullptr) file_.drop_pages(part.bytes);
   }
   return weight;
 }
 
 // Null: the table packs the tensor at once.
-std::shared_ptr<const void> WeightPacker::owner_of(std::span<const std::byte> bytes) const {
-  if (ops_.keeps_sources) return file_.keep_mapped(bytes);
-  return ops_.pack_more != nullptr ? file_.keep_cached(bytes) : nullptr;
+std::shared_ptr<const void> WeightPacker::owner_of(std::span<const std::byte> bytes,
+                                                   bool stays) const {
+  if (stays) return file_.keep_mapped(bytes);
+  const bool late = ops_.pack_more != nullptr && ops_.most_packed_bytes == UINT64_MAX;
+  return late ? file_.keep_cached(bytes) : nullptr;
 }
 
 Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t rows,
@@ -48,7 +80,7 @@ Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t 
   kernels::HostTensor part = host_tensor(tensor);
   part.bytes = tensor.bytes.first(tensor.bytes.size() / part.rows * rows);
   part.rows = rows;
-  part.owner = owner_of(part.bytes);
+  part.owner = owner_of(part.bytes, stays_in_file(part.bytes.size(), role));
   return pack_parts({&part, 1}, role);
 }
 
@@ -59,14 +91,14 @@ Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& te
   const auto count = narrow<int64_t>(tensor.dims[2]);
   const size_t bytes = tensor.bytes.size() / tensor.dims[2];
   part.rows /= count;
-  part.owner = owner_of(tensor.bytes);
+  part.owner = owner_of(tensor.bytes, stays_in_file(tensor.bytes.size(), role));
   for (int64_t i = 0; i < count; ++i) {
     part.bytes = tensor.bytes.subspan(i * bytes, bytes);
     HEARTH_ASSIGN_OR_RETURN(WeightHandle slice, pack_parts({&part, 1}, role));
     slices.push_back(std::move(slice));
   }
   state_.bytes_done += tensor.bytes.size();
-  if (part.owner == nullptr || ops_.keeps_sources) file_.drop_pages(tensor.bytes);
+  if (part.owner == nullptr) file_.drop_pages(tensor.bytes);
   return slices;
 }
 

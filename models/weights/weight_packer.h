@@ -40,7 +40,8 @@ class WeightPacker {
   uint64_t device_bytes() const { return device_bytes_; }
 
  private:
-  std::shared_ptr<const void> owner_of(std::span<const std::byte> bytes) const;
+  std::shared_ptr<const void> owner_of(std::span<const std::byte> bytes, bool stays) const;
+  bool stays_in_file(uint64_t bytes, kernels::WeightRole role);
   Result<WeightHandle> pack_parts(std::span<const kernels::HostTensor> parts,
                                   kernels::WeightRole role);
 
@@ -48,6 +49,10 @@ class WeightPacker {
   const kernels::OpTable& ops_;
   const LoadProgressFn& progress_;
   LoadProgress state_;
+  // What is packed at most, in bytes of the file: of the matrices that every token reads, and of
+  // the experts.
+  uint64_t left_bytes_ = UINT64_MAX;
+  uint64_t left_expert_bytes_ = UINT64_MAX;
   uint64_t device_bytes_ = 0;
 };
 

@@ -201,13 +201,13 @@ TEST_CASE("tensors without an owner, vectors, and by default all tensors are pac
   CHECK(matrix.tensor.use_count() == 1);
 }
 
-/// Tables that pack so many bytes of matrices with an owner at most, and that pack all.
-std::vector<Late> pairs_in_file(uint64_t most_packed_bytes) {
+/// Tables that leave matrices with an owner in their file, and that pack all.
+std::vector<Late> pairs_in_file() {
   std::vector<Late> all;
   for (const std::string& variant : cpu_variants()) {
     CpuOptions options{.num_threads = kThreads, .variant = variant};
     const OpTable whole = cpu_ops(options).value();
-    options.most_packed_bytes = most_packed_bytes;
+    options.most_packed_bytes = 0;
     all.push_back({cpu_ops(options).value(), whole});
   }
   return all;
@@ -215,9 +215,9 @@ std::vector<Late> pairs_in_file(uint64_t most_packed_bytes) {
 
 TEST_CASE("products, rows and experts of weights that stay in their file have the same bits") {
   Random random(seed_or(73));
-  for (const Late& ops : pairs_in_file(0)) {
+  for (const Late& ops : pairs_in_file()) {
     CAPTURE(ops.late.device.variant);
-    CHECK(ops.late.keeps_sources);
+    CHECK(ops.late.most_packed_bytes == 0);
     for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
       CAPTURE(info(type).name);
       const std::vector<Kept> tensors{Kept(random_tensor(1, type, 168, 512)),
@@ -256,20 +256,13 @@ TEST_CASE("products, rows and experts of weights that stay in their file have th
   }
 }
 
-TEST_CASE("matrices are packed up to the bound, vectors and those without an owner always") {
-  const Kept first(random_tensor(5, DType::kF32, 64, 64));
-  const Kept large(random_tensor(6, DType::kF32, 80, 64));
-  const Kept small(random_tensor(7, DType::kF32, 16, 64));
-  const uint64_t bound = (64 + 16) * 64 * 4;
-  const OpTable ops =
-      cpu_ops({.num_threads = 1, .variant = "", .most_packed_bytes = bound}).value();
-  CHECK(pack_kept(ops, {first}, WeightRole::kMatmul)->bytes == 64 * 64 * 4);
-  const auto unpacked = pack_kept(ops, {large}, WeightRole::kMatmul);
+TEST_CASE("vectors and matrices without an owner are packed where others stay in their file") {
+  const Kept matrix(random_tensor(5, DType::kF32, 64, 64));
+  const OpTable ops = cpu_ops({.num_threads = 1, .variant = "", .most_packed_bytes = 0}).value();
+  const auto unpacked = pack_kept(ops, {matrix}, WeightRole::kMatmul);
   CHECK(unpacked->bytes == 0);
-  CHECK(large.tensor.use_count() == 2);
-  CHECK(pack_kept(ops, {small}, WeightRole::kMatmul)->bytes == 16 * 64 * 4);
-  CHECK(small.tensor.use_count() == 1);
-  CHECK(pack(ops, {*large.tensor}, WeightRole::kMatmul)->bytes == 80 * 64 * 4);
+  CHECK(matrix.tensor.use_count() == 2);
+  CHECK(pack(ops, {*matrix.tensor}, WeightRole::kMatmul)->bytes == 64 * 64 * 4);
   CHECK(pack_kept(ops, {Kept(random_tensor(8, DType::kF32, 1, 64))}, WeightRole::kVector)->bytes ==
         64 * 4);
 }

@@ -44,15 +44,12 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
 /// memory.
 class PackingMeter {
  public:
-  /// `most_weight_bytes`: of matrices; the others stay in the file and count as nothing.
-  explicit PackingMeter(uint64_t most_weight_bytes) : left_bytes_(most_weight_bytes) {}
   /// Adds these tensors; returns their packed_bytes.
   uint64_t add(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role);
   /// Of all tensors added: partly filled pages, and the ops' scratch.
   uint64_t extra_bytes() const { return rounding_bytes_ + activation_bytes_ + expert_bytes_; }
 
  private:
-  uint64_t left_bytes_;
   uint64_t rounding_bytes_ = 0;
   uint64_t activation_bytes_ = 0;
   uint64_t expert_bytes_ = 0;

@@ -46,11 +46,7 @@ uint64_t packed_bytes(std::span<const kernels::HostTensor> tensors, kernels::Wei
 }
 
 uint64_t PackingMeter::add(std::span<const kernels::HostTensor> tensors, kernels::WeightRole role) {
-  const uint64_t bytes = packed_bytes(tensors, role);
-  if (role == kernels::WeightRole::kVector) return bytes;
-  if (bytes > left_bytes_) return 0;
-  left_bytes_ -= bytes;
-  return bytes;
+  return packed_bytes(tensors, role);
 }
 
 std::optional<uint64_t> reserved_bytes() { return std::nullopt; }

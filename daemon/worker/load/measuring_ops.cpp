@@ -15,7 +15,7 @@ void never(void*, const Args&) {
 
 }  // namespace
 
-kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
+kernels::OpTable measuring_ops(PackedBytes packed_bytes, uint64_t most_packed_bytes) {
   kernels::OpTable table;
   table.device = {.kind = "none",
                   .name = "none",
@@ -25,6 +25,7 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
                   .memory_free_bytes = 0};
   table.numerics_id = "none";
   table.any_kv_shape = true;
+  table.most_packed_bytes = most_packed_bytes;
   // The table's functions are plain pointers, so their data is in the table's state.
   table.state = std::make_shared<PackedBytes>(std::move(packed_bytes));
   table.allocate = [](void*, size_t) -> void* { return nullptr; };
@@ -37,7 +38,8 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes) {
     auto weight = std::make_unique<kernels::Weight>();
     weight->cols = tensors.front().cols;
     for (const kernels::HostTensor& tensor : tensors) weight->rows += tensor.rows;
-    weight->bytes = (*static_cast<PackedBytes*>(state))(tensors, role);
+    const bool stays = tensors.front().owner != nullptr;
+    weight->bytes = stays ? 0 : (*static_cast<PackedBytes*>(state))(tensors, role);
     return weight;
   };
   // Ops that only some families need and that a loader checks for. Without `embed`, an encoder

@@ -17,7 +17,9 @@ using PackedBytes =
     std::function<uint64_t(std::span<const kernels::HostTensor>, kernels::WeightRole)>;
 
 /// Vectors (norms, biases) are stored, being small; of a matrix only the shape. Weight::bytes of
-/// matrices come from `packed_bytes`, by default the CPU table's.
-kernels::OpTable measuring_ops(PackedBytes packed_bytes = kernels::cpu_packed_bytes);
+/// matrices come from `packed_bytes`, by default the CPU table's; they are 0 for those that stay in
+/// the file of a table with `most_packed_bytes`.
+kernels::OpTable measuring_ops(PackedBytes packed_bytes = kernels::cpu_packed_bytes,
+                               uint64_t most_packed_bytes = UINT64_MAX);
 
 }  // namespace hearth::worker

@@ -202,13 +202,14 @@ std::filesystem::path EngineThread::digest_folder() const {
 Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesystem::path* draft,
                                     const kernels::OpTable& ops) {
   const std::optional<uint64_t> reserved = reserved_bytes();
-  PackingMeter packing(options_.device.most_weight_bytes());
+  PackingMeter packing;
   HEARTH_ASSIGN_OR_RETURN(
       const std::unique_ptr<models::Model> model,
-      models::load_model(file, measuring_ops([&packing](auto tensors, auto role) {
-                           return packing.add(tensors, role);
-                         }),
-                         nullptr, load_options()));
+      models::load_model(
+          file,
+          measuring_ops([&packing](auto tensors, auto role) { return packing.add(tensors, role); },
+                        ops.most_packed_bytes),
+          nullptr, load_options()));
   LoadPlan of_draft;
   if (model->info().drafts) draft->clear();
   if (!draft->empty()) {
@@ -284,7 +285,8 @@ Result<LoadPlan> EngineThread::plan_draft(const std::filesystem::path& path,
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
   file.set_fingerprint("-");
   const auto measuring =
-      measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); });
+      measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); },
+                    ops.most_packed_bytes);
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> small,
                           models::load_model(file, measuring, nullptr));
   HEARTH_ASSIGN_OR_RETURN(

@@ -31,8 +31,8 @@ uint64_t bytes_of(const PackedWeight& weight) {
 
 }  // namespace
 
-FileWeights::FileWeights(uint64_t most_packed_bytes)
-    : left_bytes_(most_packed_bytes), wanted_(SIZE_MAX), asks_([this] {
+FileWeights::FileWeights()
+    : wanted_(SIZE_MAX), asks_([this] {
         while (true) {
           for (const std::span<const std::byte> bytes : wanted_.wait_and_drain(kWait)) {
             if (bytes.empty()) return;
@@ -44,12 +44,6 @@ FileWeights::FileWeights(uint64_t most_packed_bytes)
 FileWeights::~FileWeights() {
   wanted_.post({});
   asks_.join();
-}
-
-bool FileWeights::takes(uint64_t bytes) {
-  if (bytes > left_bytes_) return false;
-  left_bytes_ -= bytes;
-  return true;
 }
 
 // Which experts a step uses is random, and those that were used may be used again.

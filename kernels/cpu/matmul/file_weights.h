@@ -18,14 +18,11 @@ class PackedWeight;
 
 class FileWeights {
  public:
-  /// `most_packed_bytes`: of the weights that are packed all the same.
-  explicit FileWeights(uint64_t most_packed_bytes);
+  FileWeights();
   ~FileWeights();
   FileWeights(const FileWeights&) = delete;
   FileWeights& operator=(const FileWeights&) = delete;
 
-  /// Whether a weight of so many packed bytes is packed. What it takes is gone for later ones.
-  bool takes(uint64_t bytes);
   /// A weight that is not packed; removed when it is destroyed.
   void add(const PackedWeight& weight);
   void remove(const PackedWeight& weight);
@@ -37,7 +34,6 @@ class FileWeights {
   void use_experts(const PackedWeight& weight, std::span<const int32_t> experts);
 
  private:
-  uint64_t left_bytes_;
   std::vector<const PackedWeight*> weights_;  ///< those used so far, in order of first use
   // The weights that were asked for and not used yet: num_asked_ of them from first_asked_ on.
   size_t first_asked_ = 0;

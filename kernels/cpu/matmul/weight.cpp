@@ -127,10 +127,9 @@ Error no_memory(const HostTensor& first, size_t bytes) {
       fmt::format("{}: no memory for {} bytes of packed weights", first.name, bytes));
 }
 
-bool stays_in_file(const CpuState& cpu, std::span<const HostTensor> tensors, uint64_t bytes) {
-  if (cpu.in_file == nullptr) return false;
+bool stays_in_file(const CpuState& cpu, std::span<const HostTensor> tensors) {
   const auto owned = [](const HostTensor& tensor) { return tensor.owner != nullptr; };
-  return std::ranges::all_of(tensors, owned) && !cpu.in_file->takes(bytes);
+  return cpu.in_file != nullptr && std::ranges::all_of(tensors, owned);
 }
 
 uint64_t segment_bytes(const HostTensor& tensor) {
@@ -189,7 +188,7 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
     offset += groups * group_bytes * tensor.num_experts;
   }
   auto& cpu = *static_cast<CpuState*>(state);
-  if (stays_in_file(cpu, tensors, offset)) {
+  if (stays_in_file(cpu, tensors)) {
     weight->in_file = cpu.in_file;
     cpu.in_file->add(*weight);
     return std::unique_ptr<Weight>(std::move(weight));

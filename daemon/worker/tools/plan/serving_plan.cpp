@@ -120,13 +120,15 @@ std::vector<int32_t> contexts_of(int32_t model_context, int32_t asked) {
   return out;
 }
 
+// As WeightPacker chooses: experts stay in the file first.
 FileForecast forecast_file(const ModelWork& work, uint64_t all_bytes,
                            const PlanQuestion& question) {
+  const double held = as_double(question.most_weight_bytes);
+  const double others = as_double(all_bytes) - work.expert_bytes;
   FileForecast out{.bytes = all_bytes - question.most_weight_bytes,
                    .disk_bytes_per_s = question.disk_bytes_per_s};
-  const double of_step = work.body_bytes + work.head_bytes + work.expert_bytes * work.experts_used;
-  const double all = work.body_bytes + work.head_bytes + work.expert_bytes;
-  out.step_bytes = as_double(out.bytes) * of_step / all;
+  const double of_others = std::max(0.0, others - held);
+  out.step_bytes = of_others + (as_double(out.bytes) - of_others) * work.experts_used;
   if (out.disk_bytes_per_s > 0) out.least_step_seconds = out.step_bytes / out.disk_bytes_per_s;
   return out;
 }
