@@ -3,10 +3,13 @@
 #include <sys/socket.h>
 
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "kernels/base/log.h"
 #include "kernels/base/numbers.h"
+#include "kernels/base/random.h"
+#include "kernels/base/secret_file.h"
 #include "kernels/base/wall_clock.h"
 
 namespace hearth::broker {
@@ -14,6 +17,20 @@ namespace {
 
 PeerId peer_of(const http::Exchanger& from) {
   return {.door = Door::kHttp, .uid = from.uid, .number = from.number};
+}
+
+// Without a folder that keeps it, a key for this run: what it sealed cannot be read by the next.
+Result<http::ReasoningSeal::Key> reasoning_key(const std::filesystem::path& state_dir) {
+  http::ReasoningSeal::Key key;
+  if (!state_dir.empty()) {
+    std::error_code ignored;
+    std::filesystem::create_directories(state_dir, ignored);
+    const Result<void> found = read_or_make_secret(state_dir / "reasoning.key", key);
+    if (found.ok()) return key;
+    log_error("reasoning_key", "error=\"{}\"", found.error().message);
+  }
+  if (!fill_random(key)) return Error::io("the system provides no random bytes");
+  return key;
 }
 
 }  // namespace
@@ -40,6 +57,7 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.body_timeout_ms = config.http.body_timeout_ms;
   server.write_timeout_ms = config.http.write_timeout_ms;
   server.instance = instance.substr(0, 8);
+  HEARTH_ASSIGN_OR_RETURN(server.reasoning_key, reasoning_key(config.server.state_dir));
   HEARTH_ASSIGN_OR_RETURN(server_, http::HttpServer::open(io, server, *this));
   keep_batches(config);
   return {};

@@ -66,6 +66,9 @@ class HttpFront final : public http::Backend {
   void note_left_out(uint32_t uid, const std::string& id, int32_t lines) override {
     cache_verbs_.misses().note_left_out(uid, id, lines);
   }
+  std::string fingerprint(const std::string& model) const override {
+    return reports_.fingerprint(model);
+  }
   Result<void> end_reasoning(uint32_t uid, const std::string& id) override;
   bool keeps_responses(uint32_t uid) const override;
   void keep_response(uint32_t uid, http::KeptResponse response) override {

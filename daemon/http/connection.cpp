@@ -1,7 +1,6 @@
 #include "daemon/http/connection.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,12 +29,8 @@ constexpr int64_t kLingerMs = 2'000;
 
 namespace {
 
-/// Header lines about what became of a request's parameters.
-std::string note_fields(const std::vector<std::string_view>& ignored, int32_t volatile_lines) {
-  std::string out;
-  if (!ignored.empty()) out = fmt::format("x-hearth-ignored: {}\r\n", fmt::join(ignored, ", "));
-  if (volatile_lines > 0) out += fmt::format("x-hearth-volatile-lines: {}\r\n", volatile_lines);
-  return out;
+std::string volatile_lines_field(int32_t lines) {
+  return lines > 0 ? fmt::format("x-hearth-volatile-lines: {}\r\n", lines) : std::string();
 }
 
 // Pure; any thread.
@@ -316,7 +311,8 @@ void Connection::show_model(std::string body) {
 
 PromptRules Connection::prompt_rules() const {
   return {.volatile_lines = host_.config().volatile_lines,
-          .keeps_answers = route_.api == Api::kResponses && host_.backend().keeps_responses(uid_)};
+          .keeps_answers = route_.api == Api::kResponses && host_.backend().keeps_responses(uid_),
+          .seal = ReasoningSeal(host_.config().reasoning_key, uid_)};
 }
 
 void Connection::parse(HttpRequest request) {
@@ -361,13 +357,14 @@ void Connection::begin(ParsedBody body) {
       *body.asked,
       [&](TokenCall& tokens) -> ipc::ComputeRequest {
         exchange.tokens = tokens.answer;
-        exchange.fields = note_fields(tokens.ignored, tokens.volatile_lines);
+        exchange.ignored = std::move(tokens.ignored);
+        exchange.fields = volatile_lines_field(tokens.volatile_lines);
         return std::move(tokens.request);
       },
       [&](EmbeddingsCall& embeddings) -> ipc::ComputeRequest {
         exchange.embeds = true;
         exchange.vectors = std::move(embeddings.answer);
-        exchange.fields = note_fields(embeddings.ignored, 0);
+        exchange.ignored = std::move(embeddings.ignored);
         return std::move(embeddings.request);
       },
       [&](Call& call) -> ipc::ComputeRequest {
@@ -376,7 +373,8 @@ void Connection::begin(ParsedBody body) {
         if (rules_.own) call.request.priority = "batch";
         exchange.chunked = body.may_chunk;
         exchange.max_tokens = call.request.max_tokens;
-        exchange.fields = note_fields(call.ignored, call.volatile_lines);
+        exchange.ignored = call.ignored;
+        exchange.fields = volatile_lines_field(call.volatile_lines);
         if (call.volatile_lines > 0) {
           host_.backend().note_left_out(uid_, submitted_id(request_), call.volatile_lines);
         }

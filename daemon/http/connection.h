@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/http/answers/api_answer.h"
 #include "daemon/http/request_reader.h"
@@ -107,9 +108,10 @@ struct Exchange {
   /// Prompts that are answered after the current one, and a request like it without its prompt.
   std::deque<FurtherPrompt> further{};
   ipc::GenerateRequest like{};
-  bool relaxed = false;      ///< `fields` names what a schema lost
-  int32_t max_tokens = 0;    ///< that the client wants; 0: as many as fit
-  std::string fields{};      ///< header lines of the answer about its request
+  std::vector<std::string_view> ignored{};          ///< parameters that change nothing
+  bool relaxed = false;                             ///< `fields` names what a schema lost
+  int32_t max_tokens = 0;                           ///< that the client wants; 0: as many as fit
+  std::string fields{};      ///< other header lines of the answer about its request
   bool stores = false;       ///< the answer is kept, with:
   std::string kept_input{};  ///< JSON list of its request's items
 };
@@ -184,7 +186,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void abandon();
   Exchanger exchanger() const { return {.number = exchange_->number, .uid = uid_}; }
   std::string cors() const;
-  /// Adds header lines about what the worker made of the request.
+  /// Header lines about the current request.
+  std::string request_fields() const;
+  /// Adds to them what the worker made of the request.
   void note_started(const ipc::StartedEvent& started);
   /// The current request's id, and the header line with it; "": its header was not understood.
   std::string request_id() const;

@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -121,7 +122,7 @@ void Connection::respond(const Response& response) {
   }
   out_ += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
   out_ += response.fields;
-  if (exchange_) out_ += exchange_->fields;
+  if (exchange_) out_ += request_fields();
   out_ += request_id_line();
   out_ += cors();
   if (last_) out_ += "Connection: close\r\n";
@@ -143,7 +144,7 @@ void Connection::begin_stream() {
                  "HTTP/1.1 200 OK\r\nContent-Type: {}\r\n"
                  "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n",
                  stream_type(exchange_->api));
-  out_ += exchange_->fields;
+  out_ += request_fields();
   out_ += request_id_line();
   out_ += cors();
   if (last_) out_ += "Connection: close\r\n";
@@ -300,8 +301,26 @@ void Connection::fail(const Error& error, int64_t retry_ms) {
   end_stream();
 }
 
+std::string Connection::request_fields() const {
+  std::string out;
+  if (!exchange_->ignored.empty()) {
+    out = fmt::format("x-hearth-ignored: {}\r\n", fmt::join(exchange_->ignored, ", "));
+  }
+  return out + exchange_->fields;
+}
+
 void Connection::note_started(const ipc::StartedEvent& started) {
   Exchange& exchange = *exchange_;
+  const auto ignore = [&exchange](std::string_view name) {
+    if (std::ranges::find(exchange.ignored, name) == exchange.ignored.end()) {
+      exchange.ignored.push_back(name);
+    }
+  };
+  for (const std::string& each : started.without_effect) {
+    if (each == ipc::kReasoningOf) {
+      ignore(exchange.api == Api::kMessages ? "thinking.signature" : "input.encrypted_content");
+    }
+  }
   if (exchange.max_tokens > started.max_tokens && started.max_tokens > 0) {
     exchange.fields += fmt::format("x-hearth-max-tokens: {}\r\n", started.max_tokens);
     exchange.max_tokens = 0;  // once, although a request that is resumed starts again
@@ -331,6 +350,7 @@ void Connection::on_event(const ipc::Event& event) {
   if (!exchange.writer) return;
   if (const auto* started = std::get_if<ipc::StartedEvent>(&event)) {
     note_started(*started);
+    exchange.writer->written_by(host_.backend().fingerprint(started->model));
     exchange.writer->started(*started, &out);
     if (exchange.stream) send_stream(out);
   } else if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&event)) {

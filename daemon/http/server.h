@@ -20,6 +20,7 @@
 
 #include "daemon/http/batch.h"
 #include "daemon/http/kept_response.h"
+#include "daemon/http/reasoning_seal.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/requests.h"
 #include "ipc/wire/frames.h"
@@ -44,7 +45,8 @@ struct ServerConfig {
   int64_t header_timeout_ms = 10'000;
   int64_t body_timeout_ms = 60'000;
   int64_t write_timeout_ms = 60'000;
-  std::string instance;  ///< of the daemon; makes the ids of answers unique
+  std::string instance;                ///< of the daemon; makes the ids of answers unique
+  ReasoningSeal::Key reasoning_key{};  ///< seals reasoning that clients carry
 };
 
 /// One exchange and its user.
@@ -83,6 +85,8 @@ class Backend {
   /// The prompt of the request `id`, which is submitted next, lacks lines that its system prompt
   /// has.
   virtual void note_left_out(uint32_t uid, const std::string& id, int32_t lines) = 0;
+  /// The fingerprint of a loaded model's file; "": none of this name is.
+  virtual std::string fingerprint(const std::string& model) const = 0;
   /// Ends the reasoning of a live request of this user, by the id of its answer or its own.
   virtual Result<void> end_reasoning(uint32_t uid, const std::string& id) = 0;
   /// Whether answers to this user's requests are kept unless a request declines it.

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,9 +54,6 @@ class StoreKey {
   Check begin_check(const Hash128& layout, const ChunkRow& row, size_t data_bytes) const;
 
  private:
-  static Result<std::optional<StoreKey>> read(const std::filesystem::path& file, bool* damaged);
-  static Result<void> make(const std::filesystem::path& file);
-
   static constexpr size_t kBytes = 192;
   std::array<std::byte, kBytes> secret_{};
 };

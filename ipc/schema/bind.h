@@ -143,6 +143,7 @@ void bind(V& v, R& r) {
   v("queue_ms", r.queue_ms);
   v("max_tokens", r.max_tokens);
   v("relaxed", r.relaxed);
+  v("without_effect", r.without_effect);
 }
 template <class V, Of<PromptLogprobsEvent> R>
 void bind(V& v, R& r) {

@@ -31,6 +31,9 @@ struct ProgressEvent {
   bool operator==(const ProgressEvent&) const = default;
 };
 
+/// The member of a message that names the model of its reasoning by the fingerprint of its file.
+inline constexpr const char* kReasoningOf = "reasoning_of";
+
 /// Sent when the request's first rows enter a step.
 struct StartedEvent {
   std::string model;  ///< the file, not the role
@@ -39,6 +42,8 @@ struct StartedEvent {
   double queue_ms = 0;
   int32_t max_tokens = 0;              ///< that each sample may have
   std::vector<std::string> relaxed{};  ///< what `relax_schema` left out, in words
+  /// Parts of the request that change nothing with this model: kReasoningOf (reasoning of another model was left out).
+  std::vector<std::string> without_effect{};
   bool operator==(const StartedEvent&) const = default;
 };
 

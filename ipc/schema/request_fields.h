@@ -69,7 +69,8 @@ inline constexpr Field kMessages = {
         "A conversation: objects with `role` and `content`, rendered by the model's chat template. "
         "`cache_keep_s` (0 to 2592000) in a message or a tool keeps it and everything before it on "
         "disk for that many seconds; `cache_keep_bytes` next to it limits this to the first bytes "
-        "of its `content`. At most four markers.",
+        "of its `content`. At most four markers. `reasoning_of` names the model of the message's "
+        "reasoning by its fingerprint; any other model gets the message without it.",
     .min_items = 1,
     .max_items = 4096};
 inline constexpr Field kTools = {
@@ -77,8 +78,7 @@ inline constexpr Field kTools = {
     .type = FieldType::kObjects,
     .meaning =
         "With `messages`: the functions offered to the model, in the template's form. `strict: "
-        "true` "
-        "in a function, which templates do not see, makes any call of a function valid.",
+        "true` in a function, which templates do not see, makes any call of a function valid.",
     .max_items = 256};
 inline constexpr Field kToolForm = {
     .name = "tool_form",

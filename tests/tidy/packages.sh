@@ -21,6 +21,7 @@ libcli11-dev=#include <CLI/CLI.hpp>
 libfmt-dev=#include <fmt/
 libspdlog-dev=#include <spdlog/
 libxxhash-dev=#include <xxhash.h>
+libsodium-dev=#include <sodium.h>
 libutf8proc-dev=#include <utf8proc.h>
 libsystemd-dev=libsystemd
 libcurl4-openssl-dev=#include <curl/curl.h>

@@ -120,6 +120,11 @@ ipc::ModelsReply Reports::models() const {
   return reply;
 }
 
+std::string Reports::fingerprint(const std::string& model) const {
+  const Residency::Resident* const resident = residency_.find(model);
+  return resident != nullptr && resident->facts ? resident->facts->fingerprint : "";
+}
+
 ipc::PsReply Reports::ps(const Caller& caller) const {
   ipc::PsReply reply;
   dispatcher_.requests().for_each([&](const LiveRequest& request) {

@@ -45,6 +45,8 @@ class Reports {
 
   ipc::PongReply pong() const;
   ipc::ModelsReply models() const;
+  /// Of a loaded model's file; "": none of this name is.
+  std::string fingerprint(const std::string& model) const;
   /// The caller's requests; all requests for an administrator.
   ipc::PsReply ps(const Caller& caller) const;
   ipc::StatsReply stats() const;

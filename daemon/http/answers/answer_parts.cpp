@@ -70,12 +70,18 @@ Json response_message(const Head& head, std::string_view text, std::string_view 
        Json::array({{{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}}})}};
 }
 
-Json response_reasoning(const Head& head, std::string_view text, std::string_view status) {
-  return {{"type", "reasoning"},
-          {"id", "rs_" + head.id.substr(5)},
-          {"status", status},
-          {"summary", Json::array()},
-          {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+Json response_reasoning(const Call& call, const Head& head, std::string_view text,
+                        std::string_view status) {
+  Json out = {{"type", "reasoning"},
+              {"id", "rs_" + head.id.substr(5)},
+              {"status", status},
+              {"summary", Json::array()},
+              {"content", Json::array({{{"type", "reasoning_text"}, {"text", text}}})}};
+  if (call.seal && status != "in_progress") {
+    const std::string sealed = call.seal->seal(head.fingerprint, text);
+    out["encrypted_content"] = sealed.empty() ? Json() : Json(sealed);
+  }
+  return out;
 }
 
 Json response_call(const Head& head, const MadeCall& call, std::string_view status) {
@@ -159,7 +165,7 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
   if (cut) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
   Json output = Json::array();
   if (!sample->reasoning.empty()) {
-    output.push_back(response_reasoning(head, sample->reasoning, "completed"));
+    output.push_back(response_reasoning(call, head, sample->reasoning, "completed"));
   }
   if (!sample->text.empty() || (sample->calls.empty() && sample->reasoning.empty())) {
     output.push_back(response_message(head, sample->text, "completed"));
@@ -216,10 +222,16 @@ Json arguments_object(const std::string& arguments) {
   return object ? std::move(*object) : Json::object();
 }
 
-Json anthropic_content(const Sample& sample) {
+std::string thinking_signature(const Call& call, const Head& head, std::string_view text) {
+  return call.seal ? call.seal->sign(head.fingerprint, text) : "";
+}
+
+Json anthropic_content(const Call& call, const Head& head, const Sample& sample) {
   Json out = Json::array();
   if (!sample.reasoning.empty()) {
-    out.push_back({{"type", "thinking"}, {"thinking", sample.reasoning}, {"signature", ""}});
+    out.push_back({{"type", "thinking"},
+                   {"thinking", sample.reasoning},
+                   {"signature", thinking_signature(call, head, sample.reasoning)}});
   }
   const bool nothing = sample.reasoning.empty() && sample.calls.empty();
   if (!sample.text.empty() || nothing) out.push_back({{"type", "text"}, {"text", sample.text}});

@@ -20,7 +20,8 @@ using ipc::Json;
 struct Head {
   std::string id;  ///< with the API's prefix
   int64_t created_s = 0;
-  std::string model;  ///< the file's name, once it is known
+  std::string model;          ///< the file's name, once it is known
+  std::string fingerprint{};  ///< of that file
 };
 
 struct MadeCall {
@@ -48,7 +49,9 @@ Json usage_json(const Call& call, const ipc::Usage& usage,
 Json chat_message(const Sample& sample);
 
 // ---- OpenAI's responses.
-Json response_reasoning(const Head& head, std::string_view text, std::string_view status);
+/// Sealed, if the call asks for it and the item is complete.
+Json response_reasoning(const Call& call, const Head& head, std::string_view text,
+                        std::string_view status);
 Json response_call(const Head& head, const MadeCall& call, std::string_view status);
 Json response_message(const Head& head, std::string_view text, std::string_view status);
 /// `done` null: still in progress.
@@ -59,7 +62,9 @@ KeptResponse kept_response(const Call& call, const Head& head, Json response);
 
 // ---- Anthropic's messages.
 /// Blocks of thinking, text and tool_use.
-Json anthropic_content(const Sample& sample);
+Json anthropic_content(const Call& call, const Head& head, const Sample& sample);
+/// "": nothing signs the thinking of this call.
+std::string thinking_signature(const Call& call, const Head& head, std::string_view text);
 Json stop_reason(const Sample& sample);
 Json stop_sequence(const Sample& sample);
 /// input_tokens excludes cached tokens, which the API counts separately.

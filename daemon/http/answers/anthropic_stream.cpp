@@ -13,6 +13,7 @@ class AnthropicStream final : public AnswerWriter {
  public:
   AnthropicStream(const Call& call, Head head) : call_(call), head_(std::move(head)) {}
 
+  void written_by(std::string_view fingerprint) override { head_.fingerprint = fingerprint; }
   void started(const ipc::StartedEvent& event, std::string* out) override {
     append_event("message_start",
                  {{"type", "message_start"},
@@ -37,6 +38,7 @@ class AnthropicStream final : public AnswerWriter {
   }
   void reasoning(uint32_t, std::string_view text, std::string* out) override {
     enter(Block::kThinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}, out);
+    thinking_ += text;
     say_delta("thinking_delta", "thinking", text, out);
   }
   void call(uint32_t, const ipc::ToolCall& call, std::string* out) override {
@@ -89,6 +91,10 @@ class AnthropicStream final : public AnswerWriter {
   }
   void leave(std::string* out) {
     if (block_ == Block::kNone) return;
+    if (block_ == Block::kThinking && call_.seal) {
+      say_delta("signature_delta", "signature", thinking_signature(call_, head_, thinking_), out);
+    }
+    thinking_.clear();
     block_ = Block::kNone;
     append_event("content_block_stop", {{"type", "content_block_stop"}, {"index", index_++}}, out);
   }
@@ -104,9 +110,10 @@ class AnthropicStream final : public AnswerWriter {
   }
 
   const Call call_;
-  const Head head_;
+  Head head_;
   Sample sample_;
   Block block_ = Block::kNone;
+  std::string thinking_;  // of the current block
   int32_t index_ = 0;
 };
 

@@ -31,6 +31,8 @@ std::string_view stream_type(Api api);
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
+  /// The fingerprint of the model's file; before started().
+  virtual void written_by(std::string_view) {}
   virtual void started(const ipc::StartedEvent& event, std::string* out) = 0;
   /// Log probabilities of the prompt, if requested; before the first delta.
   virtual void prompt_logprobs(const ipc::PromptLogprobsEvent&, std::string*) {}

@@ -14,6 +14,7 @@ class ResponseStream final : public AnswerWriter {
  public:
   ResponseStream(const Call& call, Head head) : call_(call), head_(std::move(head)) {}
 
+  void written_by(std::string_view fingerprint) override { head_.fingerprint = fingerprint; }
   void started(const ipc::StartedEvent& event, std::string* out) override {
     head_.model = event.model;
     const Json response = response_json(call_, head_, nullptr, nullptr);
@@ -132,7 +133,7 @@ class ResponseStream final : public AnswerWriter {
     switch (item_) {
       case Item::kNone:
       case Item::kMessage: break;
-      case Item::kReasoning: return response_reasoning(head_, text_, status);
+      case Item::kReasoning: return response_reasoning(call_, head_, text_, status);
       case Item::kCall: return response_call(head_, sample_.calls.back(), status);
     }
     return response_message(head_, text_, status);

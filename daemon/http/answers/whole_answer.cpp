@@ -17,6 +17,7 @@ class WholeAnswer final : public AnswerWriter {
         samples_(call.num_choices()),
         logprobs_(samples_.size()) {}
 
+  void written_by(std::string_view fingerprint) override { head_.fingerprint = fingerprint; }
   void started(const ipc::StartedEvent& event, std::string*) override { head_.model = event.model; }
   // Convert log probabilities to JSON as they arrive: converting all at the end would delay all
   // other users.
@@ -91,7 +92,7 @@ class WholeAnswer final : public AnswerWriter {
                 {"type", "message"},
                 {"role", "assistant"},
                 {"model", head_.model},
-                {"content", anthropic_content(sample)},
+                {"content", anthropic_content(call_, head_, sample)},
                 {"stop_reason", stop_reason(sample)},
                 {"stop_sequence", stop_sequence(sample)},
                 {"usage", anthropic_usage(call_, event.usage)}};

@@ -4,10 +4,12 @@
 // the answer is ignored. Error::field is the API's own name of the parameter.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "daemon/http/reasoning_seal.h"
 #include "ipc/schema/protocol.h"
 #include "ipc/schema/requests.h"
 #include "kernels/base/result.h"
@@ -65,6 +67,8 @@ struct Call {
   std::shared_ptr<UnreadBody> unread{};
   /// Parameters of the request that change nothing (field_lists.h).
   std::vector<std::string_view> ignored{};
+  /// The client gets the answer's reasoning sealed (kResponses) or signed (kMessages) with this.
+  std::optional<ReasoningSeal> seal{};
   int32_t volatile_lines = 0;  ///< of the system prompt, which were left out
 
   bool is_custom(std::string_view function) const {
@@ -83,6 +87,8 @@ struct PromptRules {
   std::vector<std::string> volatile_lines{};
   /// Answers of the responses API are kept unless a request declines it.
   bool keeps_answers = false;
+  /// Of the request's user. Nothing: reasoning is neither sealed nor read from a seal.
+  std::optional<ReasoningSeal> seal{};
 };
 
 /// kProtocol if the body is not a JSON object; kInvalidArgument, kUnsupported, kUnknownField and

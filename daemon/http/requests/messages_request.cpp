@@ -6,12 +6,39 @@
 namespace hearth::http {
 namespace {
 
+/// The thinking of one message, and the model that wrote it.
+struct Thinking {
+  std::string text{};
+  std::string model{};  ///< fingerprint; "": not signed
+};
+
+void take_thinking_block(Members& block, const PromptRules& rules, Thinking* thinking) {
+  std::string text = block.text("thinking").value_or("");
+  const std::string signature = block.text("signature").value_or("");
+  if (!signature.empty() && !ReasoningSeal::is_ours(signature)) {
+    return block.ignore("thinking.signature");  // of another server's model
+  }
+  if (!signature.empty()) {
+    const auto model = rules.seal ? rules.seal->check(signature, text) : std::nullopt;
+    if (!model) {
+      return block.invalid("signature",
+                           "is not the one that this daemon gave this user with this text");
+    }
+    if (!thinking->model.empty() && thinking->model != *model) {
+      return block.invalid("signature", "met thinking of two models in one message, want one");
+    }
+    thinking->model = *model;
+  }
+  thinking->text += text;
+}
+
 /// The blocks of one message: text; for the user, results of calls, each of which becomes a
 /// separate message; for the assistant, calls and thinking.
-void take_blocks(Json& blocks, const std::string& role, const std::string& path, Members& in,
-                 Json& messages) {
+void take_blocks(Json& blocks, const std::string& role, const std::string& path,
+                 const PromptRules& rules, Members& in, Json& messages) {
   Json message = {{"role", role}, {"content", ""}};
-  std::string text, thinking;
+  std::string text;
+  Thinking thinking;
   Kept kept;  // of the message itself
   bool any = blocks.empty();
   for (size_t i = 0; i < blocks.size() && !in.failed(); ++i) {
@@ -56,8 +83,7 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
       kept.add(keep_s, 0);
       any = true;
     } else if (type == "thinking" && role == "assistant") {
-      thinking += block.text("thinking").value_or("");
-      if (!block.text("signature").value_or("").empty()) block.ignore("thinking.signature");
+      take_thinking_block(block, rules, &thinking);
       any = true;
     } else if (type == "redacted_thinking" && role == "assistant") {
       block.text("data");
@@ -71,12 +97,15 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
   }
   if (!any) return;
   message["content"] = std::move(text);
-  if (!thinking.empty()) message["reasoning_content"] = std::move(thinking);
+  if (!thinking.text.empty()) {
+    message["reasoning_content"] = std::move(thinking.text);
+    if (!thinking.model.empty()) message[ipc::kReasoningOf] = std::move(thinking.model);
+  }
   kept.write_to(message);
   messages.push_back(std::move(message));
 }
 
-void take_conversation(Members& in, Json& messages) {
+void take_conversation(Members& in, const PromptRules& rules, Json& messages) {
   Json* const list = in.take("messages");
   if (list == nullptr || !list->is_array() || list->empty()) {
     return in.wrong("messages", list == nullptr ? Json() : *list, "a list of messages");
@@ -95,7 +124,7 @@ void take_conversation(Members& in, Json& messages) {
     if (content == nullptr) {
       message.invalid("content", "absent, want a string");
     } else if (content->is_array()) {
-      take_blocks(*content, role, path + ".content", in, messages);
+      take_blocks(*content, role, path + ".content", rules, in, messages);
     } else if (auto text = text_of(*content, {"text"}, path + ".content", in)) {
       messages.push_back({{"role", role}, {"content", *std::move(text)}});
     }
@@ -177,7 +206,7 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
       kept.write_to(messages.back());
     }
   }
-  take_conversation(in, messages);
+  take_conversation(in, rules, messages);
   request["messages"] = std::move(messages);
   in.pass("model", request);
   request["clip_max_tokens"] = true;
@@ -200,6 +229,7 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
   take_reasoning(in, request);
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
+  call.seal = rules.seal;
   HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"stop", "stop_sequences"},
                                                          {"json_schema", "output_config"}}));
   return call;

@@ -40,6 +40,31 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
   kept.write_to(messages.back());
 }
 
+/// Its text is in `content`, or in a seal that this daemon made (reasoning_seal.h).
+void take_reasoning_item(Members& item, const std::string& path, const PromptRules& rules,
+                         Members& in, Json& messages) {
+  item.take("summary");
+  std::optional<ReasoningSeal::Opened> opened;
+  if (const auto sealed = item.text("encrypted_content"); sealed && !sealed->empty()) {
+    if (rules.seal) opened = rules.seal->open(*sealed);
+    if (!opened) {
+      return item.invalid("encrypted_content", "is not what this daemon gave this user");
+    }
+  }
+  std::optional<std::string> text;
+  if (Json* content = item.take("content")) {
+    text = text_of(*content, {"reasoning_text"}, path + ".content", in);
+  }
+  if (opened && !text.value_or("").empty() && *text != opened->text) {
+    return item.invalid("content", "is not the text in encrypted_content");
+  }
+  if (!opened && !text) return;
+  Json message = {{"role", "assistant"}, {"content", ""}};
+  if (opened) message[ipc::kReasoningOf] = std::move(opened->model);
+  message["reasoning_content"] = opened ? std::move(opened->text) : *std::move(text);
+  messages.push_back(std::move(message));
+}
+
 /// Makes a list of the input, if it is a text.
 void list_input(Json& body) {
   const auto input = body.find("input");
@@ -70,7 +95,7 @@ void take_store(const PromptRules& rules, const Json& body, Call& call) {
 }
 
 /// `earlier`: items that are not the request's own, and which errors count apart.
-void take_input(Members& in, size_t earlier, Json& messages) {
+void take_input(Members& in, size_t earlier, const PromptRules& rules, Json& messages) {
   Json* input = in.take("input");
   if (input == nullptr) {
     return in.invalid("input", "absent, want a string or a list");
@@ -116,14 +141,7 @@ void take_input(Members& in, size_t earlier, Json& messages) {
                           {"tool_call_id", id.value_or("")},
                           {"content", std::move(text).value_or("")}});
     } else if (type == "reasoning") {
-      item.take("summary");
-      item.only("encrypted_content", {""});
-      if (Json* content = item.take("content")) {
-        auto text = text_of(*content, {"reasoning_text"}, path + ".content", in);
-        messages.push_back({{"role", "assistant"},
-                            {"content", ""},
-                            {"reasoning_content", std::move(text).value_or("")}});
-      }
+      take_reasoning_item(item, path, rules, in, messages);
     } else {
       item.unsupported("type",
                        "want message, reasoning, function_call, custom_tool_call or one of "
@@ -134,9 +152,8 @@ void take_input(Members& in, size_t earlier, Json& messages) {
   }
 }
 
-/// What an answer contains in addition. Its reasoning items have their text, so that the next
-/// request can contain them without any encryption.
-void take_include(Members& in) {
+/// What an answer contains in addition.
+void take_include(Members& in, const PromptRules& rules, Call& call) {
   const Json* const include = in.take("include");
   if (include == nullptr) return;
   if (!include->is_array()) return in.wrong("include", *include, "a list");
@@ -146,7 +163,7 @@ void take_include(Members& in) {
                             fmt::format("met {}; only reasoning.encrypted_content is supported",
                                         describe((*include)[i])));
     }
-    in.ignore("include.reasoning.encrypted_content");
+    call.seal = rules.seal;
   }
 }
 
@@ -166,7 +183,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier
     call.instructions = *instructions;
     messages.push_back({{"role", "system"}, {"content", *std::move(instructions)}});
   }
-  take_input(in, num_earlier, messages);
+  take_input(in, num_earlier, rules, messages);
   request["messages"] = std::move(messages);
   request["max_tokens"] = 0;
   request["clip_max_tokens"] = true;
@@ -198,7 +215,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier
   take_retention(in, request);
   in.only("truncation", {"disabled"});
   in.only("seed", {Json(-1)});  // absent, as in the other APIs
-  take_include(in);
+  take_include(in, rules, call);
   in.only("top_logprobs", {Json(0)});
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();

@@ -346,6 +346,7 @@ void FrontDoor::begin(uint64_t number, Stream& stream, PreparedRequest prepared)
   stream.prompt_tokens = size32(request.prompt);
   stream.max_tokens = request.max_tokens;
   stream.relaxed = std::move(prepared.relaxed);
+  stream.without_effect = std::move(prepared.without_effect);
   stream.prompt = request.prompt;
   stream.prompt_logprobs = request.sampling.prompt_logprobs;
   request.received_us = stream.received_us;
@@ -431,7 +432,8 @@ void FrontDoor::on_started(const engine::StartedEvent& started) {
                                            .cached_tokens = started.cached_tokens,
                                            .queue_ms = to_ms(started.queue_us),
                                            .max_tokens = stream->max_tokens,
-                                           .relaxed = stream->relaxed});
+                                           .relaxed = stream->relaxed,
+                                           .without_effect = stream->without_effect});
   // The prompt has only one token, which has no log probability, so the engine reports none.
   if (stream->prompt_logprobs && stream->prompt.size() == 1) encode({started.id, {}, {}});
 }

@@ -31,7 +31,7 @@ struct Stream {
   bool embeds = false;          ///< an embedding request, handled by EmbedJobs
   int32_t prompt_tokens = 0;
   int32_t max_tokens = 0;  ///< of each sample
-  std::vector<std::string> relaxed{};
+  std::vector<std::string> relaxed{}, without_effect{};
   std::vector<int32_t> prompt;
   bool prompt_logprobs = false;  ///< requested by the client
   bool encoding = false;         ///< they are being encoded; later events are held until then

@@ -7,6 +7,7 @@
 
 #include "daemon/worker/text/chat_prompt.h"
 #include "daemon/worker/text/kept_marks.h"
+#include "daemon/worker/text/reasoning_of.h"
 #include "daemon/worker/text/token_spans.h"
 #include "ipc/text/utf8.h"
 #include "kernels/base/match.h"
@@ -74,6 +75,7 @@ struct Prompt {
   std::shared_ptr<const AnswerReading> reading{};  ///< for a conversation's answer
   std::optional<engine::CallGrammar> calls{};      ///< what the answer's calls must be
   std::optional<int32_t> banned{};                 ///< a token that the answer must not have
+  std::vector<std::string> without_effect{};       ///< see ipc::StartedEvent
 };
 
 /// Converts the marks of a conversation to prefixes of its rendered prompt: see kept_marks.h.
@@ -98,6 +100,12 @@ std::vector<engine::KeptPrefix> kept_by_marks(const PrepModel& model, const Chat
   return out;
 }
 
+/// Whether messages may have members that templates do not see.
+bool has_marks(std::string_view conversation) {
+  return conversation.find("\"cache_keep_") != std::string_view::npos ||
+         conversation.find(fmt::format("\"{}\"", ipc::kReasoningOf)) != std::string_view::npos;
+}
+
 // Renders the conversation with the model's template and tokenizes it.
 Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& request,
                            models::EncodePause* pause) {
@@ -109,10 +117,14 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
   HEARTH_ASSIGN_OR_RETURN(ChatRequest chat, model.chat->read(request));
   std::string& conversation = chat.conversation;
   std::vector<KeepMark> marks;
+  std::vector<std::string> without_effect;
   ipc::Json parsed;
-  if (conversation.find("\"cache_keep_") != std::string::npos) {
+  if (has_marks(conversation)) {
     parsed = ipc::Json::parse(conversation, nullptr, false);
     if (parsed.is_object()) {
+      if (leave_out_foreign_reasoning(parsed, model.fingerprint)) {
+        without_effect.emplace_back(ipc::kReasoningOf);
+      }
       HEARTH_ASSIGN_OR_RETURN(marks, take_marks(parsed));
       conversation = ipc::dump_json(parsed);
     }
@@ -130,6 +142,7 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
     out.reading = model.chat->reading(chat, prompt->text, prompt->ids, request.seed.value_or(0));
     out.ids = std::move(prompt->ids);
     out.banned = chat.banned;
+    out.without_effect = std::move(without_effect);
     out.calls = std::move(chat.calls);
     if (!out.calls) return out;
     out.calls->reasoning = out.reading->shape.reasoning;
@@ -372,6 +385,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
     to.constraint = std::move(compiled.constraint);
     out.relaxed = std::move(compiled.relaxed);
   }
+  out.without_effect = std::move(prompt.without_effect);
   out.reading = std::move(prompt.reading);
   out.answered = request.prefix;
   return out;

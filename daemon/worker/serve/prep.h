@@ -34,6 +34,7 @@ struct PrepModel {
   const models::ChatTemplates* templates = nullptr;  ///< for conversations; outlives the thread
   std::shared_ptr<ChatModel> chat{};                 ///< used only by the preparing thread
   std::string architecture{};
+  std::string fingerprint{};  ///< of its file
   bool generates = true;
   models::Pooling pooling = models::Pooling::kNone;  ///< as given in the model's file
   std::optional<int32_t> text_end{};                 ///< appended to a text to embed
@@ -53,6 +54,7 @@ struct PreparedRequest {
   std::shared_ptr<const AnswerReading> reading{};  ///< null: the output is text
   std::vector<int32_t> answered{};     ///< tokens of the answer that the prompt already contains
   std::vector<std::string> relaxed{};  ///< parts of a schema that were left out, in words
+  std::vector<std::string> without_effect{};  ///< see ipc::StartedEvent
 };
 
 struct PrepResult {

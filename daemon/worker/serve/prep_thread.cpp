@@ -43,6 +43,7 @@ PrepModel prep_model(const EngineLoaded& loaded, const std::string& tool_form) {
   PrepModel model = make_prep_model(loaded.info.name, loaded.context_length, *loaded.tokenizer,
                                     loaded.draft, loaded.templates, tool_form);
   model.architecture = loaded.info.architecture;
+  model.fingerprint = loaded.info.fingerprint;
   model.generates = loaded.info.generates;
   model.pooling = loaded.info.pooling;
   model.text_end = loaded.text_end;

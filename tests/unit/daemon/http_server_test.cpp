@@ -90,6 +90,7 @@ class FakeBackend final : public Backend {
     asked.push_back({std::move(query), std::move(then)});
   }
   KeptStats kept_stats() const override { return {}; }
+  std::string fingerprint(const std::string&) const override { return "f1"; }
   void note_left_out(uint32_t, const std::string& id, int32_t lines) override {
     left_out[id] += lines;
   }

@@ -285,5 +285,44 @@ TEST_CASE("a relaxed schema names what it lost") {
   }
 }
 
+TEST_CASE("reasoning of another model is left out, and its prompt is one without it") {
+  const Fixture f;
+  Conversing c(f,
+               "{% for m in messages %}{{ m.reasoning_content }}{{ m.reasoning_of }}"
+               "{{ m.content }}<|end|>{% endfor %}");
+  c.model.fingerprint = "f1";
+  ipc::WorkerRequest in = Fixture::request("");
+  const auto prepared = [&](const std::string& messages) {
+    in.generate().messages.text = messages;
+    const PrepResult result = prepare(c.model, in);
+    REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
+    return std::get<PreparedRequest>(result.outcome);
+  };
+  const std::string question = R"([{"role":"user","content":"the"},{"role":"assistant",)";
+  const PreparedRequest plain =
+      prepared(question + R"("content":"abc","reasoning_content":"ab"}])");
+  const PreparedRequest own =
+      prepared(question + R"("content":"abc","reasoning_content":"ab","reasoning_of":"f1"}])");
+  CHECK(own.request.prompt == plain.request.prompt);
+  CHECK(own.without_effect.empty());
+  const PreparedRequest other =
+      prepared(question + R"("content":"abc","reasoning_content":"ab","reasoning_of":"f2"}])");
+  CHECK(other.request.prompt == prepared(question + R"("content":"abc"}])").request.prompt);
+  CHECK(other.without_effect == std::vector<std::string>{ipc::kReasoningOf});
+  // A message of reasoning alone leaves as a whole; calls keep theirs.
+  CHECK(prepared(question + R"("content":"","reasoning_content":"ab","reasoning_of":"f2"}])")
+            .request.prompt == prepared(R"([{"role":"user","content":"the"}])").request.prompt);
+  const std::string call =
+      R"("content":"","tool_calls":[{"id":"1","function":{"name":"f","arguments":{}}}])";
+  CHECK(prepared(question + call + R"(,"reasoning_content":"ab","reasoning_of":7}])")
+            .request.prompt == prepared(question + call + "}]").request.prompt);
+  // Marks stay where they are.
+  const PreparedRequest marked = prepared(
+      R"([{"role":"assistant","content":"","reasoning_content":"ab","reasoning_of":"f2"},)"
+      R"({"role":"user","content":"the","cache_keep_s":9},{"role":"user","content":"abc"}])");
+  REQUIRE(marked.request.kept.size() == 1);
+  CHECK(marked.request.kept[0].num_tokens > 1);
+}
+
 }  // namespace
 }  // namespace hearth::worker
