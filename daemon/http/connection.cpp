@@ -374,6 +374,7 @@ void Connection::begin(ParsedBody body) {
         exchange.chunked = body.may_chunk;
         exchange.max_tokens = call.request.max_tokens;
         exchange.ignored = call.ignored;
+        exchange.about_reasoning = call.about_reasoning;
         exchange.fields = volatile_lines_field(call.volatile_lines);
         if (call.volatile_lines > 0) {
           host_.backend().note_left_out(uid_, submitted_id(request_), call.volatile_lines);

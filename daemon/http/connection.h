@@ -109,6 +109,7 @@ struct Exchange {
   std::deque<FurtherPrompt> further{};
   ipc::GenerateRequest like{};
   std::vector<std::string_view> ignored{};          ///< parameters that change nothing
+  std::vector<std::string_view> about_reasoning{};  ///< they do so with a model that has none
   bool relaxed = false;                             ///< `fields` names what a schema lost
   int32_t max_tokens = 0;                           ///< that the client wants; 0: as many as fit
   std::string fields{};      ///< other header lines of the answer about its request

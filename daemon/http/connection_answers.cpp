@@ -319,6 +319,8 @@ void Connection::note_started(const ipc::StartedEvent& started) {
   for (const std::string& each : started.without_effect) {
     if (each == ipc::kReasoningOf) {
       ignore(exchange.api == Api::kMessages ? "thinking.signature" : "input.encrypted_content");
+    } else if (each == "reasoning") {
+      for (const std::string_view name : exchange.about_reasoning) ignore(name);
     }
   }
   if (exchange.max_tokens > started.max_tokens && started.max_tokens > 0) {

@@ -42,7 +42,8 @@ struct StartedEvent {
   double queue_ms = 0;
   int32_t max_tokens = 0;              ///< that each sample may have
   std::vector<std::string> relaxed{};  ///< what `relax_schema` left out, in words
-  /// Parts of the request that change nothing with this model: kReasoningOf (reasoning of another model was left out).
+  /// Parts of the request that change nothing with this model: `reasoning` (its template has none),
+  /// kReasoningOf (reasoning of another model was left out).
   std::vector<std::string> without_effect{};
   bool operator==(const StartedEvent&) const = default;
 };

@@ -280,5 +280,40 @@ TEST_CASE("reasoning that the prompt has opened is separated from the answer") {
   CHECK((type == "thinking" || type == "text"));
 }
 
+TEST_CASE("reasoning asked for where the template has none is named, in every API") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  const auto ignored = [&http](const std::string& path, Json body) {
+    body["model"] = "tiny";
+    const HttpAnswer answer = http.ask("POST", path, body.dump());
+    REQUIRE_MESSAGE(answer.status == 200, answer.body);
+    const auto found = answer.fields.find("x-hearth-ignored");
+    return found == answer.fields.end() ? std::string() : found->second;
+  };
+  const Json messages = Json::array({{{"role", "user"}, {"content", "the"}}});
+  const Json chat = {{"messages", messages}, {"max_tokens", 2}};
+  const auto with = [](Json body, const char* members) {
+    body.update(Json::parse(members));
+    return body;
+  };
+  CHECK(ignored("/v1/chat/completions", chat).empty());
+  CHECK(ignored("/v1/chat/completions", with(chat, R"({"user":"u","reasoning_effort":"low"})")) ==
+        "user, reasoning_effort");
+  CHECK(ignored("/v1/chat/completions", with(chat, R"({"stream":true,"reasoning_budget":3})")) ==
+        "reasoning_budget");
+  CHECK(ignored("/v1/chat/completions", with(chat, R"({"reasoning_effort":"none"})")).empty());
+  CHECK(ignored("/v1/responses", {{"input", "the"},
+                                  {"max_output_tokens", 2},
+                                  {"reasoning", {{"effort", "high"}}}}) == "reasoning.effort");
+  CHECK(
+      ignored("/v1/messages", with(chat, R"({"thinking":{"type":"enabled","budget_tokens":9}})")) ==
+      "thinking, thinking.budget_tokens");
+  CHECK(ignored("/api/chat",
+                {{"messages", messages}, {"think", true}, {"options", {{"num_predict", 2}}}}) ==
+        "think");
+}
+
 }  // namespace
 }  // namespace hearth::e2e

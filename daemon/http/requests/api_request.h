@@ -67,6 +67,9 @@ struct Call {
   std::shared_ptr<UnreadBody> unread{};
   /// Parameters of the request that change nothing (field_lists.h).
   std::vector<std::string_view> ignored{};
+  /// Parameters that ask for reasoning, or bound it. With a model that has none they change
+  /// nothing.
+  std::vector<std::string_view> about_reasoning{};
   /// The client gets the answer's reasoning sealed (kResponses) or signed (kMessages) with this.
   std::optional<ReasoningSeal> seal{};
   int32_t volatile_lines = 0;  ///< of the system prompt, which were left out

@@ -198,6 +198,7 @@ Result<Call> parse_chat(Json& body, const PromptRules& rules) {
   take_ignored(in, set_of(call.api));
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
+  call.about_reasoning = in.about_reasoning();
   HEARTH_ASSIGN_OR_RETURN(call.request,
                           decode(request, {{"max_tokens", most_name},
                                            {"logprobs", "top_logprobs"},

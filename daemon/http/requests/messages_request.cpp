@@ -183,6 +183,7 @@ void take_output_config(Members& in, Json& request) {
       inner.invalid("effort", "want low, medium, high, xhigh or max");
     } else {
       pass_effort(*effort, request);
+      inner.note_reasoning("output_config.effort");
     }
   }
   if (inner.take("task_budget") != nullptr) inner.ignore("output_config.task_budget");
@@ -229,6 +230,7 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
   take_reasoning(in, request);
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
+  call.about_reasoning = in.about_reasoning();
   call.seal = rules.seal;
   HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"stop", "stop_sequences"},
                                                          {"json_schema", "output_config"}}));

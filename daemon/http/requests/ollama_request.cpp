@@ -161,6 +161,7 @@ Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules) {
   take_ignored(in, set_of(api));
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
+  call.about_reasoning = in.about_reasoning();
   std::vector<Renamed> renamed = {{"max_tokens", "options.num_predict"},
                                   {"seed", "options.seed"},
                                   {"stop", "options.stop"},

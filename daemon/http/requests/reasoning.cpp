@@ -23,6 +23,7 @@ void set(Members& in, std::string_view name, std::string_view reasoning, Json& r
     return in.invalid(name, "contradicts another parameter about reasoning");
   }
   request["reasoning"] = reasoning;
+  if (reasoning == "on") in.note_reasoning(name);
 }
 
 /// `none` asks for no reasoning. Any other effort is passed to the template, which may know it.
@@ -35,8 +36,8 @@ void take_effort(Members& in, std::string_view name, std::string_view effort, Js
   pass_effort(effort, request);
 }
 
-/// A bound on reasoning, in tokens.
-void take_budget(Members& in, std::string_view name, Json& request) {
+/// A bound on reasoning, in tokens. `path`: its name in the request.
+void take_budget(Members& in, std::string_view name, std::string_view path, Json& request) {
   const Json* const budget = in.take(name);
   if (budget == nullptr) return;
   if (!budget->is_number_unsigned() || *budget == 0) {
@@ -47,6 +48,7 @@ void take_budget(Members& in, std::string_view name, Json& request) {
     return in.invalid(name, "contradicts another bound on reasoning");
   }
   request["reasoning_budget"] = *budget;
+  in.note_reasoning(path);
 }
 
 /// {"type":"disabled"}, {"type":"enabled","budget_tokens":1024} or {"type":"adaptive"}.
@@ -61,7 +63,7 @@ void take_thinking(Members& in, Json& thinking, Json& request) {
   } else if (type != "adaptive") {
     inner.invalid("type", "want enabled, adaptive or disabled");
   }
-  take_budget(inner, "budget_tokens", request);
+  take_budget(inner, "budget_tokens", "thinking.budget_tokens", request);
   if (inner.text("display")) inner.ignore("thinking.display");
   inner.check_unknown();
   in.join(inner);
@@ -106,7 +108,7 @@ void take_think(Members& in, Json& request) {
 }
 
 void take_reasoning(Members& in, Json& request) {
-  take_budget(in, "reasoning_budget", request);
+  take_budget(in, "reasoning_budget", "reasoning_budget", request);
   if (const auto effort = in.text("reasoning_effort")) {
     take_effort(in, "reasoning_effort", *effort, request);
   }
@@ -119,7 +121,7 @@ void take_reasoning(Members& in, Json& request) {
   if (reasoning == nullptr) return bound_by_effort(request);
   if (!reasoning->is_object()) return in.wrong("reasoning", *reasoning, "an object");
   Members inner(*reasoning, "reasoning.");
-  take_budget(inner, "max_tokens", request);
+  take_budget(inner, "max_tokens", "reasoning.max_tokens", request);
   if (const auto effort = inner.text("effort"))
     take_effort(in, "reasoning.effort", *effort, request);
   if (inner.text("summary")) inner.ignore("reasoning.summary");

@@ -103,6 +103,7 @@ class Members {
   void join(Members& inner) {
     if (!error_) error_ = std::move(inner.error_);
     for (const std::string_view name : inner.ignored_) ignore(name);
+    for (const std::string_view name : inner.about_reasoning_) note_reasoning(name);
   }
   /// Records a parameter that changes nothing; `name` is one of field_lists.h.
   void ignore(std::string_view name) {
@@ -111,6 +112,14 @@ class Members {
     }
   }
   const std::vector<std::string_view>& ignored() const { return ignored_; }
+  /// Records a parameter that asks for reasoning or bounds it; `name` is a literal.
+  void note_reasoning(std::string_view name) {
+    if (std::find(about_reasoning_.begin(), about_reasoning_.end(), name) ==
+        about_reasoning_.end()) {
+      about_reasoning_.push_back(name);
+    }
+  }
+  const std::vector<std::string_view>& about_reasoning() const { return about_reasoning_; }
   Result<void> finish() {
     check_unknown();
     if (error_) return std::move(*error_);
@@ -136,6 +145,7 @@ class Members {
   std::string path_;
   std::vector<std::string> known_;
   std::vector<std::string_view> ignored_;
+  std::vector<std::string_view> about_reasoning_;
   std::optional<Error> error_;
 };
 

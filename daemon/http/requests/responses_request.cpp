@@ -219,6 +219,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier
   in.only("top_logprobs", {Json(0)});
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();
+  call.about_reasoning = in.about_reasoning();
   HEARTH_ASSIGN_OR_RETURN(call.request, decode(request, {{"max_tokens", "max_output_tokens"},
                                                          {"messages", "input"},
                                                          {"json_schema", "text"}}));

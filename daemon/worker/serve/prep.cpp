@@ -118,6 +118,7 @@ Result<Prompt> chat_tokens(const PrepModel& model, const ipc::GenerateRequest& r
   std::string& conversation = chat.conversation;
   std::vector<KeepMark> marks;
   std::vector<std::string> without_effect;
+  if (chat.no_reasoning) without_effect.emplace_back("reasoning");
   ipc::Json parsed;
   if (has_marks(conversation)) {
     parsed = ipc::Json::parse(conversation, nullptr, false);

@@ -205,6 +205,17 @@ Result<void> ChatModel::read_tools(const ipc::GenerateRequest& request,
   return {};
 }
 
+// An effort changes the prompt of a template that reads it, whether or not hearth knows its marks.
+bool ChatModel::reasoning_in_vain(const ipc::GenerateRequest& request,
+                                  const models::AnswerFormat& format) const {
+  if (format.channels || !format.reasoning.empty()) return false;
+  constexpr std::string_view kEffort = "reasoning_effort";
+  const bool effort = request.template_kwargs.text.find(kEffort) != std::string::npos;
+  if (request.reasoning != "on" && request.reasoning_budget == 0 && !effort) return false;
+  const std::string_view source = templates_->source(templates_->name_for(!request.tools.empty()));
+  return source.find(kEffort) == std::string_view::npos;
+}
+
 Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   ChatRequest out;
   const std::string& choice = request.tool_choice;
@@ -217,6 +228,7 @@ Result<ChatRequest> ChatModel::read(const ipc::GenerateRequest& request) {
   models::AnswerFormat known = format(out.with_tools && !as_text);
   if (as_text) known.tools = models::find_tool_format("hermes");
   out.marks = known.marks();
+  out.no_reasoning = reasoning_in_vain(request, known);
   const bool bound = !out.with_tools && text_rule(request).has_value();
   Json tools;
   if (out.with_tools) {

@@ -34,6 +34,7 @@ struct ChatRequest {
   models::AnswerShape shape;
   std::vector<std::string> marks;            ///< control tokens whose text is part of the answer
   std::optional<engine::CallGrammar> calls;  ///< what the answer's calls must be
+  bool no_reasoning = false;                 ///< it is asked for, and the template has none
   /// Without reasoning: the token that would begin it, if it is one token.
   std::optional<int32_t> banned{};
 };
@@ -66,6 +67,9 @@ class ChatModel {
 
  private:
   const models::AnswerFormat& format(bool with_tools);
+  /// Whether the request asks for reasoning, or bounds it, and the template has none.
+  bool reasoning_in_vain(const ipc::GenerateRequest& request,
+                         const models::AnswerFormat& format) const;
   /// Reads the functions, whose list loses what templates do not need, and what may be called.
   static Result<void> read_tools(const ipc::GenerateRequest& request,
                                  const models::AnswerFormat& format, ipc::Json* tools,

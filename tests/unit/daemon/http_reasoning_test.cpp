@@ -248,5 +248,34 @@ TEST_CASE("messages: thinking is signed, and its signature is checked") {
   }
 }
 
+TEST_CASE("parameters about reasoning are known by the names that a request used") {
+  using Names = std::vector<std::string_view>;
+  const auto names = [](Api api, const char* members) {
+    Json body = Json::parse(R"({"messages":[{"role":"user","content":"a"}]})");
+    if (api == Api::kResponses) body = {{"input", "a"}};
+    if (api == Api::kMessages) body["max_tokens"] = 9;
+    if (is_ollama(api)) body["model"] = "m";
+    body.update(Json::parse(members));
+    return parsed(api, body).about_reasoning;
+  };
+  CHECK(names(Api::kChat, "{}").empty());
+  CHECK(names(Api::kChat, R"({"reasoning_effort":"low","reasoning_budget":9})") ==
+        Names{"reasoning_budget", "reasoning_effort"});
+  CHECK(names(Api::kChat, R"({"enable_thinking":true})") == Names{"enable_thinking"});
+  CHECK(names(Api::kChat, R"({"enable_thinking":false})").empty());
+  CHECK(names(Api::kChat, R"({"reasoning_effort":"none"})").empty());
+  CHECK(names(Api::kResponses, R"({"reasoning":{"effort":"high","max_tokens":9}})") ==
+        Names{"reasoning.effort", "reasoning.max_tokens"});
+  CHECK(names(Api::kMessages, R"({"thinking":{"type":"enabled","budget_tokens":9}})") ==
+        Names{"thinking", "thinking.budget_tokens"});
+  CHECK(names(Api::kMessages, R"({"output_config":{"effort":"low"}})") ==
+        Names{"output_config.effort"});
+  CHECK(names(Api::kMessages, R"({"thinking":{"type":"adaptive"}})").empty());
+  CHECK(names(Api::kMessages, R"({"thinking":{"type":"disabled"}})").empty());
+  CHECK(names(Api::kOllamaChat, R"({"think":true})") == Names{"think"});
+  CHECK(names(Api::kOllamaChat, R"({"think":"low"})") == Names{"think"});
+  CHECK(names(Api::kOllamaChat, R"({"think":false})").empty());
+}
+
 }  // namespace
 }  // namespace hearth::http

@@ -324,5 +324,34 @@ TEST_CASE("reasoning of another model is left out, and its prompt is one without
   CHECK(marked.request.kept[0].num_tokens > 1);
 }
 
+TEST_CASE("reasoning that is asked of a template without any is reported") {
+  const Fixture f;
+  const auto in_vain = [&f](const std::string& source, auto ask) {
+    const Conversing c(f, source);
+    ipc::WorkerRequest in = Fixture::request("");
+    in.generate().messages.text = R"([{"role":"user","content":"the"}])";
+    ask(in.generate());
+    const PrepResult result = prepare(c.model, in);
+    REQUIRE(std::holds_alternative<PreparedRequest>(result.outcome));
+    return std::get<PreparedRequest>(result.outcome).without_effect ==
+           std::vector<std::string>{"reasoning"};
+  };
+  const std::string plain = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const auto on = [](ipc::GenerateRequest& request) { request.reasoning = "on"; };
+  const auto bound = [](ipc::GenerateRequest& request) { request.reasoning_budget = 9; };
+  const auto effort = [](ipc::GenerateRequest& request) {
+    request.template_kwargs.text = R"({"reasoning_effort":"low"})";
+  };
+  CHECK(in_vain(plain, on));
+  CHECK(in_vain(plain, bound));
+  CHECK(in_vain(plain, effort));
+  CHECK_FALSE(in_vain(plain, [](ipc::GenerateRequest&) {}));
+  CHECK_FALSE(in_vain(plain, [](ipc::GenerateRequest& request) { request.reasoning = "off"; }));
+  CHECK_FALSE(in_vain(plain + "{{ reasoning_effort }}", effort));
+  const std::string thinks = plain + "<think></think>";
+  CHECK_FALSE(in_vain(thinks, on));
+  CHECK_FALSE(in_vain(thinks, bound));
+}
+
 }  // namespace
 }  // namespace hearth::worker
