@@ -147,6 +147,14 @@ Result<void> HttpFront::end_reasoning(uint32_t uid, const std::string& id) {
   return dispatcher_.end_reasoning({.peer = {}, .uid = uid, .is_admin = false}, id);
 }
 
+bool HttpFront::keep_alive(uint32_t uid, const std::string& model, int64_t ms) {
+  return dispatcher_.keep_alive({.peer = {}, .uid = uid, .is_admin = false}, model, ms);
+}
+
+Result<void> HttpFront::release(uint32_t uid, const std::string& model) {
+  return dispatcher_.release({.peer = {}, .uid = uid, .is_admin = false}, model);
+}
+
 void HttpFront::gone(const http::Exchanger& from) {
   const PeerId peer = peer_of(from);
   output_.drop(peer);

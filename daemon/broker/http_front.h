@@ -66,6 +66,8 @@ class HttpFront final : public http::Backend {
   void note_left_out(uint32_t uid, const std::string& id, int32_t lines) override {
     cache_verbs_.misses().note_left_out(uid, id, lines);
   }
+  bool keep_alive(uint32_t uid, const std::string& model, int64_t ms) override;
+  Result<void> release(uint32_t uid, const std::string& model) override;
   std::string fingerprint(const std::string& model) const override {
     return reports_.fingerprint(model);
   }

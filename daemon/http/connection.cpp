@@ -309,6 +309,20 @@ void Connection::show_model(std::string body) {
       Error::not_found(fmt::format("model '{}' not found", ipc::printable(*name)), "model"));
 }
 
+void Connection::release_model(const Call& call) {
+  const std::string& model = call.request.model;
+  if (const Result<void> left = host_.backend().release(uid_, model); !left) {
+    return respond_error(call.api, left.error());
+  }
+  respond({.body = ollama_loaded_body(call.api, model, seconds_since_1970(), "unload"),
+           .type = "application/x-ndjson"});
+}
+
+void Connection::keep_alive(const std::string& model, std::optional<int64_t> ms,
+                            Exchange& exchange) {
+  if (ms && !host_.backend().keep_alive(uid_, model, *ms)) exchange.ignored.push_back("keep_alive");
+}
+
 PromptRules Connection::prompt_rules() const {
   return {.volatile_lines = host_.config().volatile_lines,
           .keeps_answers = route_.api == Api::kResponses && host_.backend().keeps_responses(uid_),
@@ -350,6 +364,9 @@ void Connection::begin(ParsedBody body) {
   if (const auto* call = std::get_if<Call>(&*body.asked); call != nullptr && call->unread) {
     return read_conversation(std::move(body));
   }
+  if (const auto* call = std::get_if<Call>(&*body.asked); call != nullptr && call->releases()) {
+    return release_model(*call);
+  }
   Exchange exchange;
   exchange.number = request_;
   exchange.api = api;
@@ -365,6 +382,7 @@ void Connection::begin(ParsedBody body) {
         exchange.embeds = true;
         exchange.vectors = std::move(embeddings.answer);
         exchange.ignored = std::move(embeddings.ignored);
+        keep_alive(embeddings.request.model, embeddings.keep_alive_ms, exchange);
         return std::move(embeddings.request);
       },
       [&](Call& call) -> ipc::ComputeRequest {
@@ -374,6 +392,7 @@ void Connection::begin(ParsedBody body) {
         exchange.chunked = body.may_chunk;
         exchange.max_tokens = call.request.max_tokens;
         exchange.ignored = call.ignored;
+        keep_alive(call.request.model, call.keep_alive_ms, exchange);
         exchange.about_reasoning = call.about_reasoning;
         exchange.fields = volatile_lines_field(call.volatile_lines);
         if (call.volatile_lines > 0) {

@@ -170,6 +170,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void end_reply(const Response& response);
   void end_tokenized(const ipc::TokenizeReply& reply);
   void show_model(std::string body);
+  void release_model(const Call& call);
+  void keep_alive(const std::string& model, std::optional<int64_t> ms, Exchange& exchange);
   /// A request is being parsed or answered; the next one waits.
   bool busy() const { return parsing_bytes_ > 0 || exchange_ || download_; }
   void begin_stream();

@@ -85,6 +85,11 @@ class Backend {
   /// The prompt of the request `id`, which is submitted next, lacks lines that its system prompt
   /// has.
   virtual void note_left_out(uint32_t uid, const std::string& id, int32_t lines) = 0;
+  /// This user asks a model to stay in memory for `ms` after its last request; below 0: as long as
+  /// it may. False: that changes nothing.
+  virtual bool keep_alive(uint32_t uid, const std::string& model, int64_t ms) = 0;
+  /// The same for leaving it at once. An error gives the reason why it stays.
+  virtual Result<void> release(uint32_t uid, const std::string& model) = 0;
   /// The fingerprint of a loaded model's file; "": none of this name is.
   virtual std::string fingerprint(const std::string& model) const = 0;
   /// Ends the reasoning of a live request of this user, by the id of its answer or its own.

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "ipc/text/base64.h"
 #include "tests/e2e/http_client.h"
+#include "tests/e2e/other_answer.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/paths.h"
 #include "tests/skip.h"
@@ -337,6 +339,44 @@ TEST_CASE("malformed and hostile bytes get their status and disturb no other cli
   const std::string text = text_of_stream(undisturbed->body, &reason);
   ipc::Client client = daemon.connect();
   CHECK(text == run(client, same(9, 150)).texts.at(0));
+}
+
+TEST_CASE("Ollama's keep_alive unloads a model that one user has, and no other") {
+  const Sandbox sandbox;
+  const Daemon daemon(sandbox, {}, Company::kAlone);
+  HttpClient http(daemon);
+  const auto ask = [](const char* members) {
+    return std::string(R"({"model":"tiny","stream":false,"options":{"num_predict":2},)") + members +
+           "}";
+  };
+  const auto stays = [&http] {
+    return !Json::parse(http.ask("GET", "/api/ps").body)["models"].empty();
+  };
+  const HttpAnswer once =
+      http.ask("POST", "/api/generate", ask(R"("prompt":"the","keep_alive":0)"));
+  REQUIRE_MESSAGE(once.status == 200, once.body);
+  CHECK(once.fields.count("x-hearth-ignored") == 0);
+  CHECK(eventually([&] { return !stays(); }));
+  // Nothing is loaded in order to be unloaded.
+  const HttpAnswer absent = http.ask("POST", "/api/generate", ask(R"("keep_alive":"0s")"));
+  CHECK(absent.status == 200);
+  CHECK(Json::parse(absent.body)["done_reason"] == "unload");
+  CHECK_FALSE(stays());
+  REQUIRE(http.ask("POST", "/api/generate", ask(R"("prompt":"the","keep_alive":"1h")")).status ==
+          200);
+  CHECK(stays());
+  if (::geteuid() == 0) {
+    CHECK(answer_to_other(sandbox, daemon, "POST", "/api/generate", ask(R"("prompt":"a")"))
+              .starts_with("200 "));
+    const HttpAnswer denied =
+        http.ask("POST", "/api/generate", ask(R"("prompt":"the","keep_alive":0)"));
+    CHECK(denied.fields.at("x-hearth-ignored") == "keep_alive");
+    CHECK(http.ask("POST", "/api/generate", ask(R"("keep_alive":0)")).status == 403);
+    CHECK(stays());
+  } else {
+    CHECK(http.ask("POST", "/api/chat", ask(R"("keep_alive":0)")).status == 200);
+    CHECK(eventually([&] { return !stays(); }));
+  }
 }
 
 TEST_CASE("pipelined requests are answered in order") {

@@ -57,6 +57,7 @@ struct LimitsConfig {
 struct ResidencyConfig {
   int64_t memory_bytes = 0;           ///< for all models; 0: the memory free when one is loaded
   int64_t keep_alive_ms = 1'800'000;  ///< idle time after which a model is unloaded; 0: never
+  int64_t keep_alive_max_ms = 86'400'000;  ///< the longest that a request may ask for
   int64_t turn_ms = 10'000;    ///< minimum stay of a model in use while others wait for memory
   bool load_on_demand = true;  ///< requests may load models; false: only administrators may
 };

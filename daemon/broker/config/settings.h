@@ -75,6 +75,7 @@ template <class Section>
 void visit_residency(Section& in, ResidencyConfig* residency) {
   in.integer("memory_bytes", 0, int64_t{1} << 50, &residency->memory_bytes);
   in.integer("keep_alive_ms", 0, 7 * kMaxMs, &residency->keep_alive_ms);
+  in.integer("keep_alive_max_ms", 0, 7 * kMaxMs, &residency->keep_alive_max_ms);
   in.integer("turn_ms", 0, kMaxMs, &residency->turn_ms);
   in.boolean("load_on_demand", &residency->load_on_demand);
 }

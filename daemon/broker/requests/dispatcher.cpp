@@ -93,6 +93,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   live.named = model_of(request);
   live.model = file->name;
   live.use = residency_.use(file->name);
+  residency_.note_user(file->name, caller.uid);
   live.bytes = bytes;
   live.received_us = clock_.now_us();
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
@@ -114,17 +115,6 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   log_debug("request", "number={} owner={} model={} bytes={}", (*added)->number, caller.uid,
             file->name, bytes);
   place(**added, *file);
-}
-
-// A model whose file was deleted is served as long as it stays in memory.
-Result<ModelFile> Dispatcher::file_of(const std::string& name) {
-  Result<ModelFile> file = models_.resolve(name);
-  if (file.ok() || file.error().code != ErrorCode::kNotFound) return file;
-  const Residency::Resident* resident = residency_.find(models_.target_of(name));
-  if (resident == nullptr || resident->worker == nullptr || !resident->worker->is_ready()) {
-    return file;
-  }
-  return resident->file;
 }
 
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
@@ -238,21 +228,6 @@ void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
   request.cancelling = true;
   if (Worker* worker = residency_.worker_of(request.model)) {
     worker->send_cancel(request.number);
-  }
-}
-
-void Dispatcher::repoint(const std::string& role) {
-  const Result<ModelFile> file = models_.resolve(role);
-  if (!file) return;  // waiting requests keep their model
-  const std::vector<uint64_t> waiting = table_.numbers([&](const LiveRequest& request) {
-    return request.named == role && request.model != file->name && request.untouched() &&
-           !request.muted;
-  });
-  for (const uint64_t number : waiting) {
-    LiveRequest* request = table_.find(number);
-    if (request == nullptr) continue;  // an earlier one found that the model cannot start
-    request->move_to_model(file->name, residency_.use(file->name));
-    place(*request, *file);
   }
 }
 

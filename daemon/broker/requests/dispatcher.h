@@ -90,6 +90,11 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void cancel(const Caller& caller, const std::string& id, const ipc::CancelRequest& request);
   /// Ends only the reasoning of a live request. kNotFound: the caller has none of that id.
   Result<void> end_reasoning(const Caller& caller, const std::string& id);
+  /// This user's requests ask a model to stay in memory for so long (asked_stay.h). False: that
+  /// changes nothing.
+  bool keep_alive(const Caller& caller, const std::string& name, int64_t ms);
+  /// The same for leaving once it is idle. kForbidden: other users have used it.
+  Result<void> release(const Caller& caller, const std::string& name);
   /// Sends the answers so far of one of this owner's requests, then those that follow.
   void attach(const Caller& caller, const std::string& id, const ipc::AttachRequest& request);
   /// A new request that continues one of this owner's requests.

@@ -80,6 +80,7 @@ void Residency::load(const ModelFile& file, int64_t keep_alive_ms, const std::st
     }
   }
   Resident& resident = wanted_now(file);
+  stays_[file.name].note_administrator();
   resident.allowed = true;
   resident.insisted = true;
   resident.replaces = replaces;
@@ -151,9 +152,23 @@ uint64_t Residency::host_bytes_to_come() const {
   return bytes;
 }
 
+int64_t Residency::own_keep_alive_ms(const std::string& model) const {
+  const Resident* const resident = find(model);
+  if (resident != nullptr && resident->keep_alive_ms >= 0) return resident->keep_alive_ms;
+  return config_.keep_alive_ms(model);
+}
+
 int64_t Residency::keep_alive_ms(const Resident& resident) const {
-  if (resident.keep_alive_ms >= 0) return resident.keep_alive_ms;
-  return config_.keep_alive_ms(resident.file.name);
+  const int64_t own_ms = own_keep_alive_ms(resident.file.name);
+  const auto stay = stays_.find(resident.file.name);
+  if (stay == stays_.end()) return own_ms;
+  return stay->second.granted_ms(own_ms, config_.residency.keep_alive_max_ms);
+}
+
+bool Residency::keep_alive(const std::string& model, uint32_t owner, int64_t ms) {
+  AskedStay& stay = stays_[model];
+  stay.ask(owner, ms);
+  return !stay.denied(own_keep_alive_ms(model), config_.residency.keep_alive_max_ms);
 }
 
 size_t Residency::num_running() const {
@@ -363,6 +378,7 @@ void Residency::on_worker_ended(Worker& worker, const std::string& how) {
     log_info("worker_ended", "model={} how=\"{}\"", model, how);
     // Requests may have arrived while it was leaving, or while it failed to load.
     if (!draining_) {
+      if (!in_use(model)) stays_.erase(model);
       for (ResidencyListener* listener : listeners_) listener->on_model_stopped(model);
       want_again_if_in_use(resident);
     }

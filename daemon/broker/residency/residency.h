@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "daemon/broker/config/config.h"
+#include "daemon/broker/residency/asked_stay.h"
 #include "daemon/broker/residency/memory_budget.h"
 #include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/residency/worker.h"
@@ -108,6 +109,11 @@ class Residency final : public WorkerListener {
   /// The memory that it takes or would take; 0: unknown.
   uint64_t memory_bytes(const Resident& resident) const;
   int64_t keep_alive_ms(const Resident& resident) const;
+  /// A request of this user uses the model.
+  void note_user(const std::string& model, uint32_t owner) { stays_[model].note_user(owner); }
+  /// A request of this user asks it to stay for so long, see AskedStay. False: it stays as long as
+  /// without.
+  bool keep_alive(const std::string& model, uint32_t owner, int64_t ms);
   /// Host memory that workers on a GPU may still take for prefixes.
   uint64_t host_bytes_to_come() const;
 
@@ -143,6 +149,8 @@ class Residency final : public WorkerListener {
   void back_off(Resident& resident);
   void look_after(Resident& resident);
   size_t num_running() const;
+  /// Without what requests ask.
+  int64_t own_keep_alive_ms(const std::string& model) const;
   /// To be loaded: without what its pools take beyond their floor.
   uint64_t needed_bytes(const Resident& resident) const;
   /// Now.
@@ -164,7 +172,8 @@ class Residency final : public WorkerListener {
   StartWorker start_worker_;
   std::vector<ResidencyListener*> listeners_;
   std::map<std::string, Resident> residents_;
-  std::map<std::string, int32_t> uses_;  // by model; an entry stays, because leases point to it
+  std::map<std::string, int32_t> uses_;     // by model; an entry stays, because leases point to it
+  std::map<std::string, AskedStay> stays_;  // by model, while it is in memory or wanted
   std::vector<std::string> to_resume_;
   uint64_t waiting_bytes_ = 0;    // kept for a model that will be loaded
   uint64_t reclaim_bytes_ = 0;    // to be taken from idle pools

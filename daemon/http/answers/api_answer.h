@@ -84,7 +84,8 @@ std::string removed_response_body(std::string_view response_id);
 std::string ollama_tags_body(const ipc::ModelsReply& reply);
 std::string ollama_ps_body(const ipc::ModelsReply& reply, int64_t now_s);
 std::string ollama_show_body(const ipc::ModelsReply& reply, std::string_view name);
-/// To a request that only loads a model.
-std::string ollama_loaded_body(Api api, std::string_view model, int64_t created_s);
+/// To a request without a prompt, which loads a model ("load") or lets it leave ("unload").
+std::string ollama_loaded_body(Api api, std::string_view model, int64_t created_s,
+                               std::string_view reason = "load");
 
 }  // namespace hearth::http

@@ -121,7 +121,8 @@ std::unique_ptr<AnswerWriter> make_ollama_answer(const Call& call, Head head) {
   return std::make_unique<OllamaAnswer>(call, std::move(head));
 }
 
-std::string ollama_loaded_body(Api api, std::string_view model, int64_t created_s) {
+std::string ollama_loaded_body(Api api, std::string_view model, int64_t created_s,
+                               std::string_view reason) {
   Json out = {{"model", model}, {"created_at", time_text(created_s)}};
   if (api == Api::kOllamaChat) {
     out["message"] = {{"role", "assistant"}, {"content", ""}};
@@ -129,7 +130,7 @@ std::string ollama_loaded_body(Api api, std::string_view model, int64_t created_
     out["response"] = "";
   }
   out["done"] = true;
-  out["done_reason"] = "load";
+  out["done_reason"] = reason;
   return ipc::dump_json(out) + "\n";
 }
 

@@ -34,6 +34,7 @@ struct EmbeddingsCall {
   ipc::EmbedRequest request{};
   VectorsAnswer answer{};
   std::vector<std::string_view> ignored{};  ///< as in Call
+  std::optional<int64_t> keep_alive_ms{};   ///< as in Call
 };
 
 /// `input`: a text, a list of texts, a list of token ids or a list of such lists. Errors as in

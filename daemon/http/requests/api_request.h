@@ -50,7 +50,10 @@ struct Call {
   /// kCompletions: answered after `request` in the same way, one after another.
   std::vector<FurtherPrompt> further{};
   bool stream = false;
-  bool loads = false;             ///< Ollama: without a prompt; only loads the model
+  bool loads = false;  ///< Ollama: without a prompt; only loads the model
+  /// Ollama: how long the model is to stay in memory. Below 0: as long as it may; with `loads` 0
+  /// means that it is not loaded but leaves.
+  std::optional<int64_t> keep_alive_ms{};
   bool include_usage = false;     ///< in a stream of kCompletions or kChat
   bool continuous_usage = false;  ///< and in each of its chunks, so far
   bool echo = false;              ///< kCompletions, not streamed: the prompt before each text
@@ -80,6 +83,8 @@ struct Call {
     }
     return false;
   }
+  /// Nothing is asked but that the model leaves.
+  bool releases() const { return loads && keep_alive_ms == 0; }
   /// Samples of all prompts.
   size_t num_choices() const { return request.n * (1 + further.size()); }
 };

@@ -39,8 +39,6 @@ constexpr auto kIgnored = std::to_array<IgnoredField>({
     {"inference_geo", Accepts::kText, kMessages, "there is one place"},
     {"speed", Accepts::kText, kMessages, "there is one speed"},
     {"billing_policy", Accepts::kObject, kMessages, "nothing is billed"},
-    {"keep_alive", Accepts::kAny, kOllama,
-     "`hearth load --keep-alive` and the configuration set it"},
     {"truncate", Accepts::kFlag, kOllama, "nothing is truncated; what does not fit is refused"},
     {"shift", Accepts::kFlag, kOllama, "an answer ends where the context does"},
 });

@@ -112,11 +112,8 @@ void take_generate_prompt(Members& in, Json& request, Call& call) {
   }
 }
 
-/// A request without a prompt only loads its model. Unloading one is the administrator's.
-void check_load(Members& in, const Json* keep_alive, Json& request) {
-  if (keep_alive != nullptr && (*keep_alive == 0 || *keep_alive == "0" || *keep_alive == "0s")) {
-    in.unsupported("keep_alive", "0 without a prompt is not supported; `hearth unload` unloads");
-  }
+/// A request without a prompt only loads its model.
+void without_prompt(Json& request) {
   request.erase("messages");
   request["prompt"] = " ";
 }
@@ -138,8 +135,6 @@ Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules) {
   ipc::LargeJson request(new_request());
   HEARTH_TRY(rename_foreign(body, set_of(api)));
   call.volatile_lines = leave_out_volatile_lines(rules, api, body);
-  const auto alive = body.find("keep_alive");
-  const Json keep_alive = alive == body.end() ? Json() : *alive;
   Members in(body);
   request["max_tokens"] = 0;
   request["clip_max_tokens"] = true;
@@ -152,7 +147,8 @@ Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules) {
     if (!call.loads) take_chat_messages(in, api, request);
     take_tools(in, ToolWords::kChat, request, nullptr);
   }
-  if (call.loads) check_load(in, &keep_alive, request);
+  if (call.loads) without_prompt(request);
+  call.keep_alive_ms = take_keep_alive(in);
   call.stream = in.flag("stream", true);
   take_output_format(in, request);
   take_think(in, request);
@@ -217,6 +213,7 @@ Result<EmbeddingsCall> parse_ollama_embed(bool legacy, std::string body) {
   }
   Json unused = Json::object();
   take_options(in, unused);
+  call.keep_alive_ms = take_keep_alive(in);
   take_ignored(in, set_of(Api::kOllamaChat));
   HEARTH_TRY(in.finish());
   call.ignored = in.ignored();

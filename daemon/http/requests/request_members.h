@@ -214,6 +214,8 @@ std::span<const Effort> efforts();
 bool is_effort(std::string_view effort);
 /// Ollama's `think`: true, false or an effort.
 void take_think(Members& in, Json& request);
+/// Ollama's `keep_alive`, in ms. Below 0: as long as it may be; nothing: it is absent.
+std::optional<int64_t> take_keep_alive(Members& in);
 /// The messages of a chat, in the daemon's form. Ollama's have some members of their own.
 void take_chat_messages(Members& in, Api api, Json& request);
 /// The names under which other servers take a schema or a grammar: `json_schema`, as an object or

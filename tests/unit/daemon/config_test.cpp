@@ -58,6 +58,7 @@ max_resident = 4
 [residency]
 memory_bytes = 5000
 keep_alive_ms = 6
+keep_alive_max_ms = 8
 turn_ms = 7
 load_on_demand = false
 [worker]
@@ -120,6 +121,7 @@ small = "n"
   CHECK(config.server.sleep_closes == "all");
   CHECK(config.residency.memory_bytes == 5000);
   CHECK(config.residency.keep_alive_ms == 6);
+  CHECK(config.residency.keep_alive_max_ms == 8);
   CHECK(config.residency.turn_ms == 7);
   CHECK_FALSE(config.residency.load_on_demand);
   CHECK(config.worker.program == "/bin/w");

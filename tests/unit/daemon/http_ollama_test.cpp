@@ -48,7 +48,8 @@ TEST_CASE("options are read as the daemon's parameters") {
   CHECK(r.seed == 7);
   CHECK(r.stop == std::vector<std::string>{"x"});
   CHECK(r.reasoning == "off");
-  CHECK(call.ignored == std::vector<std::string_view>{"options.*", "keep_alive"});
+  CHECK(call.ignored == std::vector<std::string_view>{"options.*"});
+  CHECK(call.keep_alive_ms == 300'000);
   for (const char* most : {"-1", "-2"}) {
     const std::string options = R"("prompt":"a","options":{"num_predict":)" + std::string(most);
     CHECK(with_members(Api::kOllamaGenerate, options + "}").request.max_tokens == 0);
@@ -69,7 +70,9 @@ TEST_CASE("prompts, with a system message or raw") {
   CHECK(with_members(Api::kOllamaGenerate, R"("prompt":"")").loads);
   CHECK(with_members(Api::kOllamaChat, R"("messages":[])").loads);
   CHECK(with_members(Api::kOllamaChat, R"("keep_alive":-1)").loads);
-  CHECK(refused(Api::kOllamaChat, R"("keep_alive":0)").field == "keep_alive");
+  CHECK(with_members(Api::kOllamaChat, R"("keep_alive":0)").releases());
+  CHECK_FALSE(with_members(Api::kOllamaChat, R"("keep_alive":1)").releases());
+  CHECK_FALSE(with_members(Api::kOllamaGenerate, R"("prompt":"a","keep_alive":0)").releases());
   const Result<Call> latest =
       parse_call(Api::kOllamaGenerate, R"({"model":"a-b:latest","prompt":"x"})");
   CHECK(latest->request.model == "a-b");
@@ -208,7 +211,8 @@ TEST_CASE("vectors in both forms") {
   REQUIRE_MESSAGE(call.ok(), (call.ok() ? "" : call.error().message));
   CHECK(call->request.texts.size() == 2);
   CHECK(call->request.normalize);
-  CHECK(call->ignored == std::vector<std::string_view>{"options.*", "keep_alive", "truncate"});
+  CHECK(call->ignored == std::vector<std::string_view>{"options.*", "truncate"});
+  CHECK(call->keep_alive_ms == 300'000);
   const auto legacy = parse_ollama_embed(true, R"({"model":"m","prompt":"a"})");
   REQUIRE(legacy.ok());
   CHECK_FALSE(legacy->request.normalize);
@@ -287,6 +291,39 @@ TEST_CASE("paths that change files are refused with what to use here") {
   CHECK_FALSE(answer("POST", "/api/chat/"));
   CHECK_FALSE(answer("GET", "/api/tags"));
   CHECK(answer("GET", "/api/chat")->status == 405);
+}
+
+TEST_CASE("keep_alive is a number of seconds or a time with units") {
+  const auto ms = [](const std::string& value) {
+    return with_members(Api::kOllamaGenerate, R"("prompt":"a","keep_alive":)" + value)
+        .keep_alive_ms;
+  };
+  CHECK_FALSE(ms("null"));
+  CHECK(ms("0") == 0);
+  CHECK(ms("30") == 30'000);
+  CHECK(ms("0.5") == 500);
+  CHECK(ms("1e-9") == 1);  // not 0, which means something else
+  CHECK(ms("-1") == -1);
+  CHECK(ms("1e300") == 1'000'000'000'000);
+  CHECK(ms(R"("0")") == 0);
+  CHECK(ms(R"("0s")") == 0);
+  CHECK(ms(R"("-1")") == -1);
+  CHECK(ms(R"("-1m")") == -1);
+  CHECK(ms(R"("3600")") == 3'600'000);
+  CHECK(ms(R"("5m")") == 300'000);
+  CHECK(ms(R"("1h30m")") == 5'400'000);
+  CHECK(ms(R"("1.5h")") == 5'400'000);
+  CHECK(ms(R"("250ms")") == 250);
+  CHECK(ms(R"("1500us")") == 2);
+  CHECK(ms(R"("1\u00b5s")") == 1);
+  for (const char* bad : {R"("")", R"("-")", R"("m")", R"("5x")", R"("5m3")", R"("5 m")",
+                          R"("1e3s")", R"("inf")", R"("--1")", "true", "[]", "{}"}) {
+    CAPTURE(bad);
+    CHECK(refused(Api::kOllamaGenerate, std::string(R"("prompt":"a","keep_alive":)") + bad).field ==
+          "keep_alive");
+  }
+  CHECK(parse_ollama_embed(false, R"({"model":"m","input":"a","keep_alive":"x"})").error().field ==
+        "keep_alive");
 }
 
 }  // namespace

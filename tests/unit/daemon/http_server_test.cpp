@@ -90,6 +90,8 @@ class FakeBackend final : public Backend {
     asked.push_back({std::move(query), std::move(then)});
   }
   KeptStats kept_stats() const override { return {}; }
+  bool keep_alive(uint32_t, const std::string&, int64_t) override { return true; }
+  Result<void> release(uint32_t, const std::string&) override { return {}; }
   std::string fingerprint(const std::string&) const override { return "f1"; }
   void note_left_out(uint32_t, const std::string& id, int32_t lines) override {
     left_out[id] += lines;

@@ -293,6 +293,59 @@ TEST_CASE("after its keep-alive a model is parked, and the next request loads it
   CHECK(sim.answer(BrokerSim::user(1000).peer, "again").ids == whole("a", 7, 3));
 }
 
+TEST_CASE("a user's keep-alive holds until another is asked or the model has left") {
+  Config config = with_budget(0);
+  config.residency.keep_alive_ms = 10'000;
+  config.residency.keep_alive_max_ms = 60'000;
+  BrokerSim sim({{"a", {}}, {"b", {}}}, config);
+  const Caller other = BrokerSim::user(1001);
+  int asked = 0;
+  const auto use = [&](const Caller& caller) {
+    const std::string id = std::to_string(++asked);
+    sim.generate(caller, id, "a", 3);
+    REQUIRE(sim.run_until([&] { return sim.answer(caller.peer, id).ends == 1; }));
+  };
+  const auto stays = [&](int64_t ms) {
+    sim.step(ms);
+    for (int i = 0; i < 3; ++i) sim.step();
+    return sim.worker("a") != nullptr;
+  };
+  // Longer, up to the bound.
+  CHECK(sim.dispatcher.keep_alive(kUser, "a", -1));
+  use(kUser);
+  CHECK(stays(50'000));
+  CHECK_FALSE(stays(20'000));
+  // It has left, so the next time is as configured.
+  use(kUser);
+  CHECK(stays(5'000));
+  CHECK_FALSE(stays(10'000));
+  // At once, after the answer.
+  CHECK(sim.dispatcher.keep_alive(kUser, "a", 0));
+  use(kUser);
+  CHECK_FALSE(stays(0));
+  // Not while another user uses it, too.
+  use(other);
+  CHECK_FALSE(sim.dispatcher.keep_alive(kUser, "a", 0));
+  CHECK_FALSE(sim.dispatcher.release(kUser, "a").ok());
+  CHECK(sim.dispatcher.release(kUser, "a").error().code == ErrorCode::kForbidden);
+  use(kUser);
+  CHECK(stays(5'000));
+  CHECK_FALSE(stays(10'000));
+  // Nor if an administrator has loaded it.
+  sim.load("l", "a");
+  REQUIRE(sim.run_until([&] { return sim.answer(BrokerSim::admin().peer, "l").ends == 1; }));
+  CHECK_FALSE(sim.dispatcher.release(kUser, "a").ok());
+  CHECK_FALSE(stays(11'000));
+  // A model that is not there stays away, and nothing is remembered of it.
+  CHECK(sim.dispatcher.release(kUser, "a").ok());
+  CHECK(sim.dispatcher.release(kUser, "none").error().code == ErrorCode::kNotFound);
+  CHECK_FALSE(sim.dispatcher.keep_alive(kUser, "none", 0));
+  use(kUser);
+  CHECK(stays(5'000));
+  CHECK(sim.dispatcher.release(kUser, "a").ok());
+  CHECK_FALSE(stays(0));
+}
+
 TEST_CASE("a load that names another draft: running requests end first, then the draft changes") {
   BrokerSim sim({{"a", {}}, {"small", {}}}, with_budget(0));
   const auto load = [&](const std::string& id, const std::string& draft) {
