@@ -118,11 +118,14 @@ Result<Value> SchemaReader::all_of(const Dict& d) {
     return wrong("allOf: want a list of schemas");
   }
   HEARTH_ASSIGN_OR_RETURN(const Value base, without(d, "allOf"));
-  int with_properties = base.dict().find("properties") != nullptr ? 1 : 0;
+  const auto has_properties = [](const Dict& part) {
+    return part.find("properties") != nullptr || part.find("patternProperties") != nullptr;
+  };
+  int with_properties = has_properties(base.dict()) ? 1 : 0;
   for (const Value& part : parts->list().items) {
     HEARTH_ASSIGN_OR_RETURN(const Value target, target_of(part));
     HEARTH_TRY(check_words(target.dict()));
-    with_properties += target.dict().find("properties") != nullptr ? 1 : 0;
+    with_properties += has_properties(target.dict()) ? 1 : 0;
     HEARTH_TRY(merge(base.dict(), target.dict(), "allOf"));
   }
   // additionalProperties would cover only the properties of its own schema.

@@ -69,34 +69,86 @@ Result<std::vector<std::string>> SchemaReader::required_names(const Dict& d) {
   return out;
 }
 
-Result<PiecePtr> SchemaReader::pattern_map(const Dict& d, bool alone, int32_t min, int32_t max,
-                                           int depth) {
+Result<SchemaReader::KeyPatterns> SchemaReader::key_patterns(const Dict& d, int depth) {
+  KeyPatterns out;
   const Value* const given = d.find("patternProperties");
-  if (given == nullptr) return PiecePtr();
+  if (given == nullptr) return out;
   if (!given->is_dict()) return wrong("patternProperties: want an object");
   const Dict& patterns = given->dict();
-  if (patterns.size() == 0) return PiecePtr();
-  if (!alone) {
-    HEARTH_TRY(leave_out("patternProperties next to other properties"));
-    return PiecePtr();
-  }
-  const Value& value = patterns.entries().front().second;
+  if (patterns.size() == 0) return out;
+  out.value = patterns.entries().front().second;
   std::vector<PiecePtr> keys;
   for (const auto& [pattern, other] : patterns.entries()) {
     // A key may match two patterns, so their values have to be alike.
-    HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(value, other));
+    HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(out.value, other));
     PiecePtr key;
     if (same) {
-      HEARTH_ASSIGN_OR_RETURN(key, pattern_of(pattern.text(), 0, kMaxKeyChars, in_json_string));
+      HEARTH_ASSIGN_OR_RETURN(key, plain_pattern(pattern.text()));
     } else {
       HEARTH_TRY(leave_out("patternProperties of different schemas"));
     }
-    if (key == nullptr) return PiecePtr();
+    if (key == nullptr) return out;
     keys.push_back(std::move(key));
   }
-  HEARTH_ASSIGN_OR_RETURN(PiecePtr one, schema(value, depth + 1));
-  HEARTH_ASSIGN_OR_RETURN(one, rules_.as_rule(std::move(one)));
-  return json_.map_of(JsonPieces::quoted(any_piece(std::move(keys))), one, min, max);
+  HEARTH_ASSIGN_OR_RETURN(PiecePtr one, schema(out.value, depth + 1));
+  HEARTH_ASSIGN_OR_RETURN(out.piece, rules_.as_rule(std::move(one)));
+  out.key = any_piece(std::move(keys));
+  return out;
+}
+
+Result<bool> SchemaReader::matches_key(const KeyPatterns& patterns, std::string_view name) {
+  if (patterns.key == nullptr) return false;
+  const std::optional<bool> found = matches_text(patterns.key, name, &text_set_steps_);
+  if (!found) HEARTH_TRY(leave_out("patternProperties of this pattern next to properties"));
+  return found.value_or(false);
+}
+
+// Its own schema and that of the patterns.
+Result<Value> SchemaReader::with_patterns(const KeyPatterns& patterns, std::string_view name,
+                                          const Value& value) {
+  HEARTH_ASSIGN_OR_RETURN(const bool matches, matches_key(patterns, name));
+  if (!matches) return value;
+  HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(value, patterns.value));
+  const auto is_bool = [](const Value& of, int wanted) {
+    return of.kind() == Kind::kBool && of.as_int() == wanted;
+  };
+  if (same || is_bool(value, 0) || is_bool(patterns.value, 1)) return value;
+  if (is_bool(value, 1)) return patterns.value;
+  Dict* const both = run_.arena().new_dict();
+  HEARTH_ASSIGN_OR_RETURN(const Value list, run_.list({value, patterns.value}));
+  both->set("allOf", list);
+  return Value::of(both);
+}
+
+Result<PiecePtr> SchemaReader::pattern_key(const KeyPatterns& patterns,
+                                           std::vector<std::string> names) {
+  std::optional<PiecePtr> key = patterns.key;
+  if (!names.empty()) key = without_texts(patterns.key, std::move(names), &text_set_steps_);
+  if (!key) {
+    HEARTH_TRY(leave_out("patternProperties of this pattern next to properties"));
+    return PiecePtr();
+  }
+  if ((*key)->type == Piece::Type::kAny && (*key)->parts.empty()) return PiecePtr();
+  PiecePtr fitting = with_length(*key, 0, kMaxKeyChars);
+  if (fitting == nullptr) {
+    HEARTH_TRY(leave_out("patternProperties of long keys alone"));
+    return PiecePtr();
+  }
+  return JsonPieces::quoted(encoded(fitting, in_json_string));
+}
+
+Result<PiecePtr> SchemaReader::other_property(const KeyPatterns& patterns,
+                                              const PiecePtr& other_value,
+                                              std::vector<std::string> names) {
+  PiecePtr key, value = other_value;
+  if (patterns.key != nullptr) {
+    value = patterns.piece;
+    HEARTH_ASSIGN_OR_RETURN(key, pattern_key(patterns, std::move(names)));
+  } else if (other_value != nullptr) {
+    key = other_key(std::move(names));
+  }
+  if (key == nullptr) return PiecePtr();
+  return rules_.as_rule(seq_piece({std::move(key), colon_piece(), std::move(value)}));
 }
 
 Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
@@ -109,17 +161,20 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
       more == nullptr ? !none_named : more->kind() == Kind::kBool && more->as_int() == 0;
   HEARTH_ASSIGN_OR_RETURN(int32_t min, count(d, "minProperties", 0));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxProperties", -1));
-  const bool plain_map = none_named && required.empty() && !closed;
-  // A map's names may repeat, so the only lower bound that can be promised is one.
   if (max >= 0 && max < min) return wrong("maxProperties is below minProperties");
-  HEARTH_ASSIGN_OR_RETURN(
-      PiecePtr map, pattern_map(d, none_named && required.empty() && min <= 1, min, max, depth));
-  if (map != nullptr) return map;
+  HEARTH_ASSIGN_OR_RETURN(const KeyPatterns patterns, key_patterns(d, depth));
+  const bool by_pattern = patterns.key != nullptr;
+  const bool plain_map = none_named && required.empty() && (by_pattern || !closed);
+  // A map's names may repeat, so the only lower bound that can be promised is one.
   if (min > (plain_map ? 1 : size32(required))) {
     HEARTH_TRY(leave_out("minProperties here"));
     min = 0;
   }
 
+  if (plain_map && by_pattern) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr key, pattern_key(patterns, {}));
+    if (key != nullptr) return json_.map_of(std::move(key), patterns.piece, min, max);
+  }
   PiecePtr other_value;
   if (!closed) {
     if (more == nullptr) {
@@ -143,7 +198,8 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
     return {};
   };
   if (!none_named) {
-    for (const auto& [key, value] : named->dict().entries()) {
+    for (const auto& [key, own] : named->dict().entries()) {
+      HEARTH_ASSIGN_OR_RETURN(const Value value, with_patterns(patterns, key.text(), own));
       const bool must = among(required, key.text());
       if (value.kind() == Kind::kBool && value.as_int() == 0 && !must) {
         names.emplace_back(key.text());  // never there
@@ -155,11 +211,12 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   }
   for (const std::string& name : required) {
     if (among(names, name)) continue;
-    if (closed && more != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(const bool matches, matches_key(patterns, name));
+    if (closed && more != nullptr && !matches) {
       return wrong(fmt::format("required '{}' is not a property, and no others are allowed",
                                name.substr(0, 60)));
     }
-    PiecePtr value = other_value;
+    PiecePtr value = matches ? patterns.piece : other_value;
     if (value == nullptr) {
       HEARTH_ASSIGN_OR_RETURN(value, json_.any_value());
     }
@@ -171,17 +228,13 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
     most = max - size32(properties);
     if (most < 0) HEARTH_TRY(leave_out("maxProperties below the number of properties"));
   }
-  PiecePtr other;
-  if (!closed) {
-    HEARTH_ASSIGN_OR_RETURN(
-        other,
-        rules_.as_rule(seq_piece({other_key(std::move(names)), colon_piece(), other_value})));
-  }
+  HEARTH_ASSIGN_OR_RETURN(const PiecePtr other,
+                          other_property(patterns, other_value, std::move(names)));
   // From the end: the pieces that may follow from each property on, with and without a property
   // before it.
   PiecePtr after =
-      closed ? nothing_piece() : repeat_piece(seq_piece({comma_piece(), other}), 0, most);
-  PiecePtr first = closed ? nothing_piece() : JsonPieces::separated(other, 0, most);
+      other == nullptr ? nothing_piece() : repeat_piece(seq_piece({comma_piece(), other}), 0, most);
+  PiecePtr first = other == nullptr ? nothing_piece() : JsonPieces::separated(other, 0, most);
   HEARTH_ASSIGN_OR_RETURN(after, rules_.as_rule(std::move(after)));
   HEARTH_ASSIGN_OR_RETURN(first, rules_.as_rule(std::move(first)));
   for (size_t i = properties.size(); i-- > 0;) {

@@ -68,6 +68,7 @@ Result<std::vector<SchemaParameter>> SchemaReader::parameters(std::string_view t
       required.push_back(name.text());
     }
   }
+  HEARTH_ASSIGN_OR_RETURN(const KeyPatterns patterns, key_patterns(d, 0));
   std::vector<SchemaParameter> out;
   const Value* const properties = d.find("properties");
   if (properties != nullptr && !properties->is_dict()) return wrong("properties: want an object");
@@ -78,6 +79,9 @@ Result<std::vector<SchemaParameter>> SchemaReader::parameters(std::string_view t
       if (one.name.empty() || one.name.find_first_of("<>\"") != std::string::npos) {
         return unsupported("a property's name that is empty or has <, > or quotes");
       }
+      HEARTH_ASSIGN_OR_RETURN(const Value both, with_patterns(patterns, one.name, value));
+      HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(both, value));
+      if (!same) HEARTH_TRY(leave_out("patternProperties of a parameter in this model's calls"));
       HEARTH_ASSIGN_OR_RETURN(one.piece,
                               one.string ? plain_string(value.dict()) : schema(value, 1));
       out.push_back(std::move(one));

@@ -11,6 +11,7 @@
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/json_pieces.h"
 #include "engine/grammar/rule_set.h"
+#include "engine/grammar/text_sets.h"
 #include "models/template/renderer.h"
 
 namespace hearth::engine {
@@ -120,6 +121,8 @@ class SchemaReader {
   /// Its texts of `min` to `max` characters, or of any number (-1); null: it was left out.
   Result<PiecePtr> pattern_of(std::string_view regex, int32_t min, int32_t max,
                               PiecePtr (*encode)(const CharRanges&));
+  /// All of its texts, of single characters; null: it was left out.
+  Result<PiecePtr> plain_pattern(std::string_view regex);
   /// The tighter of `word` and its exclusive form; only whole numbers.
   Result<Bound> bound(const Dict& d, bool lower, bool integer);
   Result<PiecePtr> number(const Dict& d, bool integer);
@@ -139,9 +142,22 @@ class SchemaReader {
   PiecePtr other_rest(const std::vector<std::string>& names, size_t at, int depth);
   Result<PiecePtr> object(const Dict& d, int depth);
   static Result<std::vector<std::string>> required_names(const Dict& d);
-  /// An object of keys that match patternProperties, which the object has `alone`; null: it is
-  /// absent or was left out.
-  Result<PiecePtr> pattern_map(const Dict& d, bool alone, int32_t min, int32_t max, int depth);
+  /// patternProperties, whose schemas are alike.
+  struct KeyPatterns {
+    PiecePtr key;    ///< the texts that match, of single characters; null: there are none
+    Value value;     ///< the schema of their values
+    PiecePtr piece;  ///< its texts
+  };
+  Result<KeyPatterns> key_patterns(const Dict& d, int depth);
+  Result<bool> matches_key(const KeyPatterns& patterns, std::string_view name);
+  /// The schema of a property that is named.
+  Result<Value> with_patterns(const KeyPatterns& patterns, std::string_view name,
+                              const Value& value);
+  /// A key that matches and is none of `names`; null: there is none.
+  Result<PiecePtr> pattern_key(const KeyPatterns& patterns, std::vector<std::string> names);
+  /// A property that is not named; null: there is none.
+  Result<PiecePtr> other_property(const KeyPatterns& patterns, const PiecePtr& other_value,
+                                  std::vector<std::string> names);
 
   RuleSet& rules_;
   JsonPieces json_;
@@ -149,6 +165,7 @@ class SchemaReader {
   models::jinja::Renderer run_{{}, std::tm{}};  // the values' memory, and bounds of steps
   Value root_;
   std::unordered_map<std::string, int32_t> rule_numbers_;
+  int64_t text_set_steps_ = kTextSetSteps;
 };
 
 }  // namespace hearth::engine

@@ -74,19 +74,24 @@ Result<PiecePtr> SchemaReader::string(const Dict& d) {
   return JsonPieces::quoted(std::move(inner));
 }
 
-Result<PiecePtr> SchemaReader::pattern_of(std::string_view regex, int32_t min, int32_t max,
-                                          PiecePtr (*encode)(const CharRanges&)) {
+Result<PiecePtr> SchemaReader::plain_pattern(std::string_view regex) {
   Result<PiecePtr> whole =
       compile_pattern(regex, [](const CharRanges& chars) { return chars_piece(chars); });
-  if (!whole.ok()) {
-    if (relaxed_ == nullptr || whole.error().code != ErrorCode::kUnsupported) return whole;
-    HEARTH_TRY(leave_out("this pattern"));
-    return PiecePtr();
+  if (whole.ok() || relaxed_ == nullptr || whole.error().code != ErrorCode::kUnsupported) {
+    return whole;
   }
-  PiecePtr fitting = with_length(*whole, min, max);
+  HEARTH_TRY(leave_out("this pattern"));
+  return PiecePtr();
+}
+
+Result<PiecePtr> SchemaReader::pattern_of(std::string_view regex, int32_t min, int32_t max,
+                                          PiecePtr (*encode)(const CharRanges&)) {
+  HEARTH_ASSIGN_OR_RETURN(const PiecePtr whole, plain_pattern(regex));
+  if (whole == nullptr) return PiecePtr();
+  PiecePtr fitting = with_length(whole, min, max);
   if (fitting == nullptr) {
     HEARTH_TRY(leave_out("a pattern or format together with this length"));
-    fitting = *whole;
+    fitting = whole;
   }
   return encoded(fitting, encode);
 }

@@ -4,10 +4,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
+#include <regex>
 
 #include "engine/grammar/constraint.h"
+#include "engine/grammar/text_sets.h"
 #include "tests/golden/schemas/schema_check.h"
 #include "tests/paths.h"
 #include "tests/skip.h"
@@ -202,7 +205,9 @@ TEST_CASE("regular expressions bind the whole text") {
 TEST_CASE("unsupported constructs are refused by name") {
   const std::pair<const char*, const char*> refused[] = {
       {R"({"type":"array","uniqueItems":true})", "uniqueItems"},
-      {R"({"patternProperties":{"a":{"type":"null"}},"properties":{"b":{}}})", "patternProperties"},
+      {R"({"allOf":[{"properties":{"a":{}},"additionalProperties":false},
+                    {"patternProperties":{"^x":{}}}]})",
+       "additionalProperties"},
       {R"({"patternProperties":{"a":{"type":"null"},"b":{}}})", "patternProperties"},
       {R"({"not":{}})", "not"},
       {R"({"if":{}})", "if"},
@@ -254,12 +259,22 @@ TEST_CASE("unsupported constructs are refused by name") {
   }
 }
 
-TEST_CASE("formats and patterns next to lengths, multiples, distinct items, patterns of keys") {
-  struct Case {
-    const char* schema;
-    std::vector<const char*> good, bad;
-  };
-  const Case cases[] = {
+struct ValueCase {
+  const char* schema;
+  std::vector<const char*> good, bad;
+};
+
+void check_values(const std::vector<ValueCase>& cases) {
+  for (const ValueCase& each : cases) {
+    INFO(each.schema);
+    Constraint c = constraint_of(compile_json_schema(each.schema));
+    for (const char* text : each.good) CHECK_MESSAGE(accepts(c, text), text);
+    for (const char* text : each.bad) CHECK_MESSAGE(!accepts(c, text), text);
+  }
+}
+
+TEST_CASE("formats and patterns next to lengths, multiples, distinct items") {
+  check_values({
       {R"({"type":"string","pattern":"^[a-c]+$","minLength":2,"maxLength":3})",
        {R"("ab")", R"("abc")"},
        {R"("a")", R"("abcd")", R"("")"}},
@@ -298,25 +313,97 @@ TEST_CASE("formats and patterns next to lengths, multiples, distinct items, patt
        {"[]", "[1,3]", "[2, 3]"},
        {"[1,2,3]", "[3,3]"}},
       {R"({"type":"array","uniqueItems":true,"maxItems":1})", {"[]", "[7]"}, {"[1,2]"}},
-      {R"({"patternProperties":{"^x_[a-z]+$":{"type":"integer"}},"additionalProperties":false})",
-       {"{}", R"({"x_a":1})", R"({"x_a":1,"x_b":2})"},
-       {R"({"a":1})", R"({"x_a":"b"})"}},
-      {R"({"patternProperties":{"^a$":{"type":"null"},"^b":{"type":"null"}}})",
-       {R"({"a":null,"bb":null})"},
-       {R"({"c":null})"}},
       // A member that is null is absent, and a value that is null is one.
       {R"({"type":"object","properties":{"a":{"type":"integer","minimum":null,"maxLength":null}},
            "required":null,"additionalProperties":null,"allOf":null,"$ref":null})",
        {"{}", R"({"a":-1})"},
        {R"({"a":null})", "1"}},
       {R"({"anyOf":[{"const":null,"title":null},{"enum":[null,2]}]})", {"null", "2"}, {"1"}},
-  };
-  for (const Case& each : cases) {
-    INFO(each.schema);
-    Constraint c = constraint_of(compile_json_schema(each.schema));
-    for (const char* text : each.good) CHECK_MESSAGE(accepts(c, text), text);
-    for (const char* text : each.bad) CHECK_MESSAGE(!accepts(c, text), text);
+  });
+}
+
+TEST_CASE("patterns of keys, alone and next to properties") {
+  check_values({
+      {R"({"patternProperties":{"^x_[a-z]+$":{"type":"integer"}},"additionalProperties":false})",
+       {"{}", R"({"x_a":1})", R"({"x_a":1,"x_b":2})"},
+       {R"({"a":1})", R"({"x_a":"b"})"}},
+      {R"({"patternProperties":{"^a$":{"type":"null"},"^b":{"type":"null"}}})",
+       {R"({"a":null,"bb":null})"},
+       {R"({"c":null})"}},
+      {R"({"properties":{"a":{"type":"integer"},"b":{"type":"boolean"}},"required":["b"],
+           "patternProperties":{"^x-":{"type":"null"}},"additionalProperties":false})",
+       {R"({"b":true})", R"({"a":1,"b":true})", R"({"b":true,"x-":null,"x-b":null})",
+        R"({"a":1, "b": false, "x-\"":null})"},
+       {"{}", R"({"a":1})", R"({"b":true,"c":null})", R"({"b":true,"x-":1})",
+        R"({"b":true,"x":null})", R"({"b":true,"b":null})", R"({"x-":null,"b":true})",
+        R"({"b":true,)"}},
+      // Keys that are named are written once, and have both schemas.
+      {R"({"properties":{"x1":{"minimum":5},"x2":true,"x3":false,"y":{"type":"null"}},
+           "patternProperties":{"^x":{"type":"integer"}},"additionalProperties":true})",
+       {"{}", R"({"x1":5,"x2":7,"y":null,"x":1,"x11":2,"x4":3})"},
+       {R"({"x1":4})", R"({"x1":5.5})", R"({"x2":null})", R"({"x3":1})",
+        R"({"y":null,"x1":5,"x1":6})", R"({"z":1})"}},
+      {R"({"properties":{"ab":{"type":"null"}},"patternProperties":{"a":{"type":"null"}},
+           "required":["ca"],"maxProperties":3})",
+       {R"({"ca":null})", R"({"ab":null,"ca":null})", R"({"ca":null,"xa":null})",
+        R"({"ab":null,"ca":null,"aba":null})"},
+       {R"({"ab":null})", R"({"ca":1})", R"({"ca":null,"ab":null})", R"({"ca":null,"b":null})",
+        R"({"ca":null,"a":null,"aa":null,"aaa":null})"}},
+      {R"({"properties":{"a":{"type":"null"}},"patternProperties":{"^a$":{}}})",
+       {"{}", R"({"a":null})"},
+       {R"({"a":1})", R"({"b":1})"}},
+      {R"({"required":["x\u00e4"],"patternProperties":{"^x[\u00e0-\u00ff]$":{"type":"null"}},
+           "additionalProperties":false})",
+       {"{\"x\xc3\xa4\":null}", "{\"x\xc3\xa4\":null,\"x\xc3\xa5\":null}"},
+       {"{}", "{\"x\xc3\xa4\":1}", R"({"x":null})"}},
+  });
+}
+
+TEST_CASE("keys without those that are named: all texts of a few letters, decided one by one") {
+  const char* patterns[] = {"^a*b?$", "ab", "^(a|b)+$", "^(ab|ba){1,2}$", "^(a*b*)*$",
+                            "b$",     "^",  "^[^b]*$",  "^a{2,3}(b|aa)?$"};
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; texts.back().size() < 6; ++i) {
+    for (const char c : {'a', 'b'}) texts.push_back(texts[i] + c);
   }
+  const std::vector<std::string> names = {"", "a", "ab", "abab", "b", "bb", "aab", "aaa"};
+  for (const char* pattern : patterns) {
+    CAPTURE(pattern);
+    const auto key =
+        compile_pattern(pattern, [](const CharRanges& chars) { return chars_piece(chars); });
+    REQUIRE(key.ok());
+    const std::regex regex(pattern);
+    for (size_t count = 0; count <= names.size(); ++count) {
+      const std::vector<std::string> some(names.begin(), names.begin() + count);
+      int64_t steps = kTextSetSteps;
+      const auto rest = without_texts(*key, some, &steps);
+      REQUIRE(rest);
+      for (const std::string& text : texts) {
+        const bool matches = std::regex_search(text, regex);
+        CHECK(matches_text(*key, text, &steps) == matches);
+        const bool named = std::ranges::count(some, text) > 0;
+        CHECK_MESSAGE(matches_text(*rest, text, &steps) == (matches && !named), text);
+      }
+    }
+  }
+}
+
+TEST_CASE("keys that take too much to decide are refused by name") {
+  const std::string name(300, 'a');
+  const std::string schema =
+      R"({"patternProperties":{"^a+$":{}},"properties":{")" + name + R"(":{}}})";
+  const auto met = compile_json_schema(schema);
+  REQUIRE_FALSE(met.ok());
+  CHECK(met.error().message.find("patternProperties of this pattern") != std::string::npos);
+  std::vector<std::string> relaxed;
+  CHECK(compile_json_schema(schema, &relaxed).ok());
+  CHECK(relaxed.size() == 1);
+  // A long pattern and many names are bounded together.
+  std::string many = R"({"patternProperties":{"^)";
+  for (int i = 0; i < 20'000; ++i) many += "a?";
+  many += R"($":{}},"properties":{"b":{})";
+  for (int i = 0; i < 2'000; ++i) many += ",\"a" + std::to_string(i) + "\":{}";
+  CHECK_FALSE(compile_json_schema(many + "}}").ok());
 }
 
 TEST_CASE("a schema that may be relaxed loses only what cannot be promised, by name") {
