@@ -38,6 +38,7 @@ Json take_call(Members& in, Json& call, const std::string& path, size_t* value_b
     out = made_call(inner, "arguments", id, name.value_or(""),
                     arguments == nullptr ? Json("{}") : std::move(*arguments), value_bytes);
     inner.take("index");  // where Ollama has it
+    take_parsed(inner);
     inner.check_unknown();
     in.join(inner);
   }
@@ -125,8 +126,8 @@ void take_chat_messages(Members& in, Api api, Json& request) {
       if (const auto name = message.text("tool_name")) to["name"] = *name;
       if (role == "tool" && !to.contains("tool_call_id")) to["tool_call_id"] = ids.next_answered();
     }
-    message.only("refusal", {});
-    message.only("audio", {});
+    take_parsed(message);
+    for (const char* absent : {"refusal", "audio"}) message.only(absent, {});
     message.only("annotations", {Json::array()});
     kept.add(take_cache_control(message), 0);
     message.check_unknown();

@@ -50,6 +50,7 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
     if (type == "text") {
       const auto piece = block.text("text");
       if (!piece) block.invalid("text", "absent, want a string");
+      take_parsed(block);
       block.only("citations", {Json::array()});
       text += piece.value_or("");
       kept.add(keep_s, text.size());

@@ -51,6 +51,12 @@ Json new_request() {
   return request;
 }
 
+void take_parsed(Members& in) {
+  for (const char* name : {"parsed", "parsed_arguments", "parsed_output"}) {
+    if (in.take(name) != nullptr) in.ignore(name);
+  }
+}
+
 void set_max_tokens(const Json& most, Json& request) {
   const double bound = ipc::find_field(ipc::Verb::kGenerate, "max_tokens")->max;
   const auto largest = narrow<uint64_t>(std::llround(bound));
@@ -191,6 +197,7 @@ std::optional<std::string> text_of(Json& content, const std::vector<std::string>
     if (!piece) part.invalid("text", "absent, want a string");
     const int64_t keep_s = take_cache_control(part);
     if (kept != nullptr) kept->add(keep_s, text.size() + piece.value_or("").size());
+    take_parsed(part);
     part.only("annotations", {Json::array()});
     part.only("logprobs", {Json::array()});
     part.only("citations", {Json::array()});

@@ -160,6 +160,8 @@ Result<ipc::GenerateRequest> decode(Json& request, const std::vector<Renamed>& r
 
 /// The defaults of these APIs that differ from the daemon's.
 Json new_request();
+/// What a client's library made of a text next to it, and sends back with it: `parsed` and others.
+void take_parsed(Members& in);
 /// Whether a value is this negative integer. `==` alone takes 2^64 - 1 for -1.
 inline bool is_negative(const Json& value, int64_t wanted) {
   return value.is_number_integer() && !value.is_number_unsigned() && value == wanted;

@@ -120,6 +120,7 @@ void take_input(Members& in, size_t earlier, const PromptRules& rules, Json& mes
       const auto id = item.text("call_id"), name = item.text("name");
       const bool custom = type == "custom_tool_call";
       auto text = item.text(custom ? "input" : "arguments");
+      take_parsed(item);
       if (!id) item.invalid("call_id", "absent, want a string");
       if (!name) item.invalid("name", "absent, want a string");
       Json arguments = std::move(text).value_or(custom ? "" : "{}");

@@ -534,5 +534,23 @@ TEST_CASE("streams bring the input of a custom tool at once") {
   CHECK(seen == "+a\"b.a\"b.");
 }
 
+TEST_CASE("what a client's library made of texts may come back with them") {
+  using Names = std::vector<std::string_view>;
+  CHECK(accepted(Api::kChat, R"({"messages":[{"role":"user","content":"a"},
+      {"role":"assistant","content":"{}","parsed":{"a":1},"tool_calls":[{"id":"c","type":"function",
+       "function":{"name":"f","arguments":"{}","parsed_arguments":{}}}]},
+      {"role":"tool","tool_call_id":"c","content":"7"}]})")
+            .ignored == Names{"parsed_arguments", "parsed"});
+  CHECK(accepted(Api::kResponses, R"({"input":[{"role":"user","content":"a"},
+      {"type":"message","role":"assistant","content":[{"type":"output_text","text":"{}","parsed":7}]},
+      {"type":"function_call","call_id":"c","name":"f","arguments":"{}","parsed_arguments":[]},
+      {"type":"function_call_output","call_id":"c","output":"7"}]})")
+            .ignored == Names{"parsed", "parsed_arguments"});
+  CHECK(accepted(Api::kMessages, R"({"max_tokens":3,"messages":[{"role":"user","content":"a"},
+      {"role":"assistant","content":[{"type":"text","text":"{}","parsed_output":{}}]},
+      {"role":"user","content":"b"}]})")
+            .ignored == Names{"parsed_output"});
+}
+
 }  // namespace
 }  // namespace hearth::http
