@@ -333,7 +333,7 @@ void define_replay(CLI::App& verb, Options& all) {
   verb.add_option("FILE", options.file, "a recording of hearth record")->required();
   verb.add_option("--speed", options.speed, "arrivals so many times as fast, 0.01 to 1000")
       ->check(in_range(0.01, 1000.0));
-  verb.add_option("--against", options.against, "the model of all requests; default: as recorded");
+  verb.add_option("--against", options.against, "a model, or FILE.toml for a new daemon");
   verb.add_option("--concurrency", options.concurrency, "live requests, 1 to 1024; default 64")
       ->check(in_range(1, 1024));
   verb.add_flag("--warm", options.warm, "use what is cached; default: a cache of its own");

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -177,6 +178,38 @@ TEST_CASE("recorded requests give the same texts when they are replayed") {
   const CommandOutcome none = run_hearth(sandbox, "replay day --speed 1000 --against nonesuch");
   CHECK(none.status == 1);
   CHECK(none.err.find("nonesuch") != std::string::npos);
+}
+
+TEST_CASE("a replay against a configuration has a daemon of its own") {
+  const Sandbox sandbox;
+  {
+    const Daemon daemon(sandbox, {}, Company::kAlone);
+    Recorder recorder(sandbox, "day", true);
+    ask_mix(daemon);
+    recorder.end(kGenerated + kEmbedded + kRefused);
+  }
+  // No other daemon runs.
+  std::ofstream(sandbox.path() / "new.toml") << "[worker]\nthreads = 1\n[http]\nlisten = \"\"\n";
+  const Json comparison = replayed(sandbox, "day --speed 1000 --against new.toml");
+  CHECK(comparison["texts_equal"] == kGenerated);
+  CHECK(comparison["newly_failed"] == 0);
+  std::ofstream(sandbox.path() / "short.toml") << "[worker]\ncontext_length = 32\n";
+  const CommandOutcome failing =
+      run_hearth(sandbox, "replay day --speed 1000 --against short.toml");
+  CHECK(failing.status == 1);
+  CHECK(failing.err.find("first failure: ") != std::string::npos);
+  // A file that is none, or wrong, has its reason.
+  std::ofstream(sandbox.path() / "wrong.toml") << "[worker]\nthreads = \"x\"\n";
+  const CommandOutcome wrong = run_hearth(sandbox, "replay day --against wrong.toml");
+  CHECK(wrong.status == 1);
+  CHECK(wrong.err.find("threads") != std::string::npos);
+  const CommandOutcome absent = run_hearth(sandbox, "replay day --against absent.toml");
+  CHECK(absent.status == 1);
+  CHECK(absent.err.find("absent.toml: No such file") != std::string::npos);
+  // Nothing of them is left.
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox.state())) {
+    CHECK_FALSE(entry.path().filename().string().starts_with("own-"));
+  }
 }
 
 TEST_CASE("without text a recording holds counts, and its replay does as much work") {

@@ -64,6 +64,8 @@ Result<pid_t> spawn_detached(const fs::path& program, const fs::path& log, bool 
   return pid;
 }
 
+}  // namespace
+
 Result<ipc::Client> wait_for_daemon(pid_t pid, const ipc::ClientOptions& options,
                                     const fs::path& log) {
   StatusLine status;
@@ -86,8 +88,6 @@ Result<ipc::Client> wait_for_daemon(pid_t pid, const ipc::ClientOptions& options
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
-
-}  // namespace
 
 Result<ipc::Client> start_daemon(bool allow_root) {
   const char* variable = std::getenv("HEARTH_ALLOW_ROOT");

@@ -74,7 +74,7 @@ struct RecordOptions {
 struct ReplayOptions {
   std::string file;
   double speed = 1;
-  std::string against;  ///< a model's name; empty: as recorded
+  std::string against;  ///< a model's name, or a daemon's FILE.toml; empty: as recorded
   int concurrency = 64;
   bool warm = false;  ///< use what the cache holds already
 };

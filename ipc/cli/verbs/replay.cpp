@@ -2,7 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+#include <string_view>
+#include <utility>
+
 #include "ipc/cli/connect/connection.h"
+#include "ipc/cli/connect/own_daemon.h"
 #include "ipc/cli/replay/replayer.h"
 #include "ipc/cli/terminal/interrupt.h"
 #include "ipc/cli/terminal/terminal.h"
@@ -18,6 +23,8 @@ std::string progress_text(const ReplayProgress& progress) {
                      progress.sent, progress.requests, progress.sent - progress.ended,
                      progress.ended, progress.failed, progress.late);
 }
+
+bool is_configuration(std::string_view against) { return against.ends_with(".toml"); }
 
 /// Notes that a reader needs to understand the table.
 std::string notes(const ipc::RequestLog& log, const Replayer& replayer) {
@@ -46,12 +53,23 @@ int replay(const ReplayOptions& options, bool json) {
   if (!log.ok()) return fail(log.error());
   if (log->records().empty()) return fail(Error::invalid("the recording has no requests"));
   catch_interrupts();
-  std::optional<ipc::Client> client = connect();
+  std::optional<OwnDaemon> own;  // ends after its client
+  std::optional<ipc::Client> client;
+  if (is_configuration(options.against)) {
+    Result<OwnDaemon> started = OwnDaemon::start(options.against);
+    if (!started.ok()) return fail(started.error());
+    own.emplace(std::move(started).value());
+    Result<ipc::Client> connected = own->connect();
+    if (!connected.ok()) return fail(connected.error());
+    client.emplace(std::move(connected).value());
+  } else {
+    client = connect();
+  }
   if (!client) return kNoDaemon;
   ReplaySettings settings;
   settings.speed = options.speed;
   settings.concurrency = options.concurrency;
-  settings.choices.against = options.against;
+  if (!own) settings.choices.against = options.against;
   // A new share name, so that the replay does not find prefixes that the recorded requests cached.
   if (!options.warm) settings.choices.share = fmt::format("replay-{:016x}", random_bits());
   Replayer replayer(*client, *log, std::move(settings));
