@@ -4,14 +4,20 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "engine/store/store_schema.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 namespace fs = std::filesystem;
 namespace {
+
+/// Between tries to empty the log.
+constexpr std::chrono::milliseconds kRetry{20};
 
 Result<int64_t> number_from(std::string_view text, const char* what) {
   int64_t value = 0;
@@ -93,6 +99,7 @@ Result<std::vector<fs::path>> StoreAdmin::files(const fs::path& folder) {
 Result<StoreAdmin> StoreAdmin::open(const fs::path& file, int busy_ms) {
   StoreAdmin out;
   out.file_ = file;
+  out.busy_ms_ = busy_ms;
   if (!fs::is_regular_file(fs::symlink_status(file))) {
     return Error::not_found(fmt::format("{}: no such file", file.string()));
   }
@@ -197,13 +204,21 @@ Result<std::vector<int32_t>> StoreAdmin::first_tokens(int64_t row, size_t most) 
 
 Result<void> StoreAdmin::compact() {
   HEARTH_TRY(database_.execute("VACUUM"));
-  HEARTH_ASSIGN_OR_RETURN(const int64_t busy,
-                          database_.query_integer("PRAGMA wal_checkpoint(TRUNCATE)"));
-  if (busy == 0) return {};
+  // While another process writes its own checkpoint, as a worker does now and then, SQLite reports
+  // that it is busy at once: its busy timeout applies to readers and writers alone.
+  const SteadyClock clock;
+  const int64_t end_us = clock.now_us() + int64_t{busy_ms_} * 1000;
+  while (true) {
+    HEARTH_ASSIGN_OR_RETURN(const int64_t busy,
+                            database_.query_integer("PRAGMA wal_checkpoint(TRUNCATE)"));
+    if (busy == 0) return {};
+    if (clock.now_us() >= end_us) break;
+    std::this_thread::sleep_for(kRetry);
+  }
   return Error::busy(
-      fmt::format("{}: another process reads it, so its log could not be emptied: again "
-                  "in a moment",
-                  file_.filename().string()));
+      fmt::format("{}: another process has used it for {} ms, so its log could not be emptied; "
+                  "try again in a moment",
+                  file_.filename().string(), busy_ms_));
 }
 
 Result<VerifyReport> StoreAdmin::verify() {

@@ -44,7 +44,8 @@ class StoreAdmin {
   uint64_t file_bytes() const;
   Result<std::vector<StoredEntry>> entries();
   /// Removes rows. With `wipe` the database is rewritten, so that no byte of them stays in it or
-  /// its log. kBusy if another process is reading, so that the log cannot be emptied.
+  /// its log. kBusy if other processes use it for longer than `busy_ms`, so that the log cannot be
+  /// emptied.
   Result<void> remove(const std::vector<int64_t>& rows, bool wipe);
   /// Pins rows until then (seconds since 1970; 0: unpins them). Returns how many rows were not
   /// pinned because of their owner's bound.
@@ -52,13 +53,14 @@ class StoreAdmin {
                        uint64_t owner_pinned_bytes);
   /// The first tokens of a row's chunk, at most that many. For display: not verified.
   Result<std::vector<int32_t>> first_tokens(int64_t row, size_t most);
-  /// Returns freed space to the file system.
+  /// Returns freed space to the file system. kBusy as for remove().
   Result<void> compact();
   /// Reads all chunks and removes those that do not match their checksum.
   Result<VerifyReport> verify();
 
  private:
   std::filesystem::path file_;
+  int busy_ms_ = 0;
   Database database_;
   KvLayout layout_;
 };

@@ -1,9 +1,16 @@
 #include "engine/store/store_admin.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <thread>
 
 #include "store_rig.h"
 
@@ -14,8 +21,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-StoreAdmin open_admin(const StoreRig& rig) {
-  Result<StoreAdmin> admin = StoreAdmin::open(rig.store->file(), 100);
+StoreAdmin open_admin(const StoreRig& rig, int busy_ms = 100) {
+  Result<StoreAdmin> admin = StoreAdmin::open(rig.store->file(), busy_ms);
   REQUIRE_MESSAGE(admin.ok(), (admin.ok() ? "" : admin.error().message));
   return std::move(admin).value();
 }
@@ -53,6 +60,41 @@ void save_canary(StoreRig& rig, const Chain& chain) {
   const ChunkToSave chunk{&named, &shape, data.span()};
   REQUIRE(rig.store->save(std::span(&chunk, 1)).ok());
 }
+
+/// A process that holds SQLite's lock for checkpoints, as a worker does while it writes one, until
+/// `hold` returns.
+class Checkpointing {
+ public:
+  Checkpointing(const fs::path& database, const std::function<void()>& hold) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int fd = ::open((database.string() + "-shm").c_str(), O_RDWR);
+      struct flock lock {};
+      lock.l_type = F_WRLCK;
+      lock.l_whence = SEEK_SET;
+      lock.l_start = 121;  // WAL_CKPT_LOCK of the file format
+      lock.l_len = 1;
+      const bool locked = ::fcntl(fd, F_SETLK, &lock) == 0;
+      if (locked && ::write(ready[1], "x", 1) == 1) hold();
+      ::_exit(0);
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    ::close(ready[0]);
+  }
+  ~Checkpointing() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Checkpointing(const Checkpointing&) = delete;
+  Checkpointing& operator=(const Checkpointing&) = delete;
+
+ private:
+  pid_t pid_ = -1;
+};
 
 }  // namespace
 
@@ -135,6 +177,25 @@ TEST_CASE("wiping leaves no byte of entries removed now or before") {
     CHECK(admin.remove({}, true).ok());
     CHECK(files_with(rig.folder.path(), kCanary) == 0);
   }
+}
+
+TEST_CASE("wiping waits for another process's checkpoint, and reports one that does not end") {
+  StoreRig rig;
+  const Chain chain = rig.chain(4 * 8, 1);
+  save_canary(rig, chain);
+  {
+    const Checkpointing endless(rig.store->file(), [] { ::pause(); });
+    StoreAdmin admin = open_admin(rig);
+    const Result<void> wiped = admin.remove(rows_of(admin), true);
+    REQUIRE_FALSE(wiped.ok());
+    CHECK(wiped.error().code == ErrorCode::kBusy);
+    CHECK(wiped.error().message.find("used it for 100 ms") != std::string::npos);
+  }
+  const Checkpointing brief(rig.store->file(),
+                            [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
+  StoreAdmin admin = open_admin(rig, 60'000);
+  CHECK(admin.remove({}, true).ok());
+  CHECK(files_with(rig.folder.path(), kCanary) == 0);
 }
 
 TEST_CASE("verify finds what is damaged, and removes that alone") {
