@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
@@ -28,17 +27,8 @@ using tests::FakeDaemon;
 using tests::TempDir;
 using Reply = FakeDaemon::Reply;
 
-/// Wall-clock seconds since it was made. The bounds below are ten times the guaranteed ones: a hang
-/// fails, a busy machine does not.
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+/// Only a failure waits this long.
+constexpr int kPatienceMs = 20'000;
 
 ClientOptions at(const TempDir& temp) {
   ClientOptions options;
@@ -80,9 +70,8 @@ void echo(const ClientRequest& request, Reply reply) {
   reply.event(done_after(static_cast<int32_t>(index)));
 }
 
-TEST_CASE("a missing daemon is reported at once: no socket, a stale one, no directory") {
+TEST_CASE("a missing daemon is reported: no socket, a stale one, no directory") {
   TempDir temp;
-  const Stopwatch watch;
   CHECK(Client::connect(at(temp)).error().code == ErrorCode::kUnavailable);
 
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
@@ -98,7 +87,6 @@ TEST_CASE("a missing daemon is reported at once: no socket, a stale one, no dire
   ClientOptions nowhere;
   nowhere.runtime_dir = temp.path() / "absent";
   CHECK(Client::connect(nowhere).error().code == ErrorCode::kUnavailable);
-  CHECK(watch.seconds() < 5);
 
   nowhere.runtime_dir = "/" + std::string(200, 'x');
   CHECK(Client::connect(nowhere).error().code == ErrorCode::kInvalidArgument);
@@ -139,12 +127,10 @@ TEST_CASE("a socket that is open but does not answer is reported") {
   daemon.silent = true;
   ClientOptions options = at(temp);
   options.answer_ms = 100;
-  const Stopwatch watch;
   const auto client = Client::connect(options);
   REQUIRE_FALSE(client.ok());
   CHECK(client.error().code == ErrorCode::kUnavailable);
   CHECK(client.error().message.find("does not answer") != std::string::npos);
-  CHECK(watch.seconds() < 10);
 }
 
 TEST_CASE("generate streams text, events and the end in order") {
@@ -183,7 +169,7 @@ TEST_CASE("several pulled requests at once, each with its own text") {
   CHECK(client.ping().ok());
   CHECK(client.generate(prompt("inner"), {}).ok());
   while (client.num_live() > 0 || got != want) {
-    const auto next = client.next(2000);
+    const auto next = client.next(kPatienceMs);
     REQUIRE(next.ok());
     REQUIRE(next->has_value());
     if (const auto* delta = std::get_if<Delta>(&(*next)->what))
@@ -225,7 +211,7 @@ TEST_CASE("replies of every verb, and errors of the daemon") {
   CHECK(client.num_live() == 0);
 }
 
-TEST_CASE("a daemon that stops answering in mid-stream is lost within two seconds") {
+TEST_CASE("a daemon that stops answering in mid-stream is lost after a few unanswered pings") {
   TempDir temp;
   std::atomic<FakeDaemon*> running{nullptr};
   FakeDaemon daemon(temp.path(), [&running](const ClientRequest&, Reply reply) {
@@ -237,32 +223,33 @@ TEST_CASE("a daemon that stops answering in mid-stream is lost within two second
   std::string text;
   GenerateCallbacks callbacks;
   callbacks.on_delta = [&](const Delta& delta) { text += delta.text; };
-  const Stopwatch watch;
   const auto done = client.generate(prompt("x"), callbacks);
   REQUIRE_FALSE(done.ok());
   CHECK(done.error().code == ErrorCode::kLost);
   CHECK(text == "Once");
-  CHECK(watch.seconds() < 20);
+  CHECK(daemon.num_unanswered <= tests::pings_until_lost({}));
   CHECK(client.ping().error().code == ErrorCode::kLost);
   CHECK(client.start(prompt("x")).error().code == ErrorCode::kLost);
   CHECK(client.next(1000).error().code == ErrorCode::kLost);
 }
 
-TEST_CASE("a daemon that ends in mid-stream is lost sooner, and its text is delivered first") {
+TEST_CASE(
+    "a daemon that ends in mid-stream is lost without waiting for its silence, and its text is "
+    "delivered first") {
   TempDir temp;
   auto daemon = std::make_unique<FakeDaemon>(
       temp.path(), [](const ClientRequest&, Reply reply) { reply.delta(0, 0, "Once", {1}); });
-  Client client = connect(temp);
+  ClientOptions options = at(temp);
+  options.lost_after_ms = 1'000'000'000;  // by its silence alone it is never lost
+  Client client = Client::connect(options).value();
   const auto id = client.start(prompt("x"));
   REQUIRE(id.ok());
-  const auto first = client.next(2000);
+  const auto first = client.next(kPatienceMs);
   REQUIRE((first.ok() && first->has_value()));
-  const Stopwatch watch;
   daemon.reset();
-  Result<std::optional<Arrival>> next = std::optional<Arrival>{};
-  while (next.ok()) next = client.next(100);
+  const auto next = client.next(kPatienceMs);
+  REQUIRE_FALSE(next.ok());
   CHECK(next.error().code == ErrorCode::kLost);
-  CHECK(watch.seconds() < 20);
 }
 
 TEST_CASE("another daemon at the same socket is not mistaken for the first") {
@@ -271,7 +258,7 @@ TEST_CASE("another daemon at the same socket is not mistaken for the first") {
   Client client = connect(temp);
   REQUIRE(client.start(prompt("x")).ok());
   daemon.new_instance = true;
-  const auto next = client.next(3000);
+  const auto next = client.next(kPatienceMs);
   REQUIRE_FALSE(next.ok());
   CHECK(next.error().code == ErrorCode::kLost);
   CHECK(next.error().message.find("instance") != std::string::npos);
@@ -286,7 +273,7 @@ TEST_CASE("a slow stream is alive as long as pings are answered") {
   Result<Client> client = Client::connect(options);
   REQUIRE(client.ok());
   REQUIRE(client->start(prompt("x")).ok());
-  for (int i = 0; i < 100 && daemon.num_pings < 5; ++i) {
+  for (int i = 0; i < 1000 && daemon.num_pings < 5; ++i) {
     const auto next = client->next(20);
     REQUIRE(next.ok());
     CHECK_FALSE(next->has_value());

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "ipc/client/client.h"
 #include "ipc/files/paths.h"
 #include "ipc/wire/codec.h"
 #include "ipc/wire/socket.h"
@@ -70,6 +71,7 @@ class FakeDaemon {
   std::atomic<int> pong_pid{::getpid()};  ///< its description of itself
   std::atomic<int> num_cancels{0};
   std::atomic<int> num_pings{0};
+  std::atomic<int> num_unanswered{0};  ///< messages received while silent
 
  private:
   void run(const std::filesystem::path& runtime) {
@@ -86,7 +88,10 @@ class FakeDaemon {
   }
 
   void answer(ipc::Socket& router, const ipc::Message& message) {
-    if (silent) return;
+    if (silent) {
+      ++num_unanswered;
+      return;
+    }
     const auto frames = ipc::views(message, 1);
     const auto parsed = ipc::parse_client_message(frames);
     if (!parsed.ok()) return;
@@ -107,5 +112,13 @@ class FakeDaemon {
   std::atomic<bool> bound_{false};
   std::thread thread_;
 };
+
+/// How many pings a client with these options sends at most, before it reports kLost, to a daemon
+/// that falls silent after an answer. It counts the silence from the first unanswered ping, and
+/// pings are at least an interval apart, so this holds however slow the machine is. As many may be
+/// under way when the answer arrives.
+inline int pings_until_lost(const ipc::ClientOptions& options) {
+  return 2 * ((options.lost_after_ms - 1) / options.ping_interval_ms);
+}
 
 }  // namespace hearth::tests
