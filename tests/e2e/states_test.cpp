@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/e2e/daemon.h"
@@ -16,7 +17,9 @@ namespace hearth::e2e {
 namespace {
 
 constexpr int32_t kContext = 4096;
-constexpr int32_t kOutput = 600;
+constexpr int32_t kKilledAfter = 200;  // tokens
+// Far more than a worker computes before the client has seen those tokens and killed it.
+constexpr int32_t kOutput = 2500;
 
 /// A token for each character, and two more: three blocks and a part of one.
 const std::string kPrompt = "Once upon a time there was a fox that knew it all";
@@ -40,16 +43,33 @@ bool saved_any(const Daemon& daemon) {
   });
 }
 
-/// Runs the request and calls `kill` once in the middle of its answer.
-template <typename Kill>
-Answer disturbed(ipc::Client& client, const ipc::GenerateRequest& request, const Kill& kill) {
+/// Runs the request and kills the process in the middle of its answer, once these tokens have come.
+Answer disturbed(ipc::Client& client, const ipc::GenerateRequest& request, pid_t process) {
   bool killed = false;
   Answer answer = run(client, request, [&](const Answer& so_far) {
-    if (killed || so_far.ids[0].size() < kOutput / 3) return;
+    if (killed || so_far.ids[0].size() < kKilledAfter) return;
     killed = true;
-    kill();
+    ::kill(process, SIGKILL);
   });
   CHECK(killed);
+  return answer;
+}
+
+/// Runs the request on a worker that is killed in the middle of its answer.
+Answer resumed(const Daemon& daemon, ipc::Client& client, const ipc::GenerateRequest& request) {
+  Answer answer;
+  // If this process did not run for long the answer may have ended before the kill. Then it is
+  // asked again, of another worker.
+  CHECK(eventually([&] {
+    const pid_t worker = daemon.wait_for_worker();
+    answer = disturbed(client, request, worker);
+    REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
+    if (answer.done->resumed > 0) return true;
+    ipc::GenerateRequest next = request;
+    next.max_tokens = 1;
+    REQUIRE(run(client, next).done.has_value());
+    return false;
+  }));
   return answer;
 }
 
@@ -73,13 +93,12 @@ TEST_CASE("a model with a state, killed with -9: the text is the same, and prefi
       REQUIRE_MESSAGE(other.done.has_value(), why(other));
       REQUIRE(saved_any(daemon));
       for (const auto& [seed, expected] : {std::pair<int, const Answer*>{7, &want}, {8, &other}}) {
-        const Answer answer = disturbed(client, request_for(family, static_cast<uint64_t>(seed)),
-                                        [&] { ::kill(daemon.wait_for_worker(), SIGKILL); });
-        REQUIRE_MESSAGE(answer.done.has_value(), why(answer));
+        const Answer answer =
+            resumed(daemon, client, request_for(family, static_cast<uint64_t>(seed)));
         CHECK(answer.done->resumed == 1);
         CHECK(answer.ids == expected->ids);
       }
-      disturbed(client, request, [&] { daemon.signal(SIGKILL); });
+      disturbed(client, request, daemon.pid());
       daemon.wait_for_exit();
     }
     const Daemon daemon(sandbox, {"worker.prefix_restore=always"});
