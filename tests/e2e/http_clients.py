@@ -20,7 +20,8 @@ try:
 except ImportError:
     import httpx
 
-http = httpx.Client(transport=httpx.HTTPTransport(uds=sys.argv[1]))
+# httpx gives up after 5 s by default, which a busy machine may need for one answer.
+http = httpx.Client(transport=httpx.HTTPTransport(uds=sys.argv[1]), timeout=300)
 client = openai.OpenAI(base_url="http://localhost/v1", api_key="none", http_client=http, max_retries=0)
 
 assert "tiny" in [model.id for model in client.models.list()]
