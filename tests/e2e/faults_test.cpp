@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -269,64 +268,32 @@ TEST_CASE("a connection that closes while its request waits leaves nothing alloc
   CHECK(daemon.wait_until_idle());
 }
 
-// A limit in milliseconds is checked with a clock that stands still while this process does not
-// run: time that a busy machine takes from it is also taken from the daemon's processes.
-class RunningClock {
- public:
-  RunningClock() : thread_([this] { run(); }) {}
-  ~RunningClock() {
-    stop_ = true;
-    thread_.join();
-  }
-  RunningClock(const RunningClock&) = delete;
-  RunningClock& operator=(const RunningClock&) = delete;
-  int64_t now_ms() const { return ticks_ * kTickMs; }
-
- private:
-  static constexpr int64_t kTickMs = 2;
-  // A late tick counts as one.
-  void run() {
-    while (!stop_) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(kTickMs));
-      ++ticks_;
-    }
-  }
-  std::atomic<bool> stop_ = false;
-  std::atomic<int64_t> ticks_ = 0;
-  std::thread thread_;
-};
-
-TEST_CASE("when the broker is killed clients get an error within two seconds") {
+TEST_CASE("when the broker is killed clients get an error, however patient they are") {
   const Sandbox sandbox;
   Daemon daemon(sandbox);
-  ipc::Client client = Daemon::connect({.runtime_dir = daemon.runtime()});
-  const RunningClock clock;
-  int64_t killed_at = -1;
+  ipc::ClientOptions options = daemon.client_options();
+  // The end of the connection is noticed, and not only the silence.
+  options.lost_after_ms = 10 * kPatienceMs;
+  ipc::Client client = Daemon::connect(options);
+  bool killed = false;
   const Answer answer = run(client, seeded(1, kTinyContext - 100), [&](const Answer& so_far) {
-    if (killed_at < 0 && so_far.ids[0].size() > 50) {
-      daemon.signal(SIGKILL);
-      killed_at = clock.now_ms();
-    }
+    if (killed || so_far.ids[0].size() <= 50) return;
+    killed = true;
+    daemon.signal(SIGKILL);
   });
-  const int64_t noticed_ms = clock.now_ms() - killed_at;
-  REQUIRE(killed_at >= 0);
+  REQUIRE(killed);
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kLost);
-  MESSAGE("noticed after " << noticed_ms << " ms of running time");
-  CHECK(noticed_ms <= 2000);
 }
 
-TEST_CASE("when the broker is killed its worker ends within a second") {
+TEST_CASE("when the broker is killed its worker ends") {
   const Sandbox sandbox;
   Daemon daemon(sandbox);
   ipc::Client client = daemon.connect();
   REQUIRE(client.start(seeded(1, kTinyContext - 100)).ok());
   const pid_t worker = daemon.wait_for_worker();
-  const RunningClock clock;
   daemon.signal(SIGKILL);
   CHECK(eventually([&] { return !alive(worker); }));
-  MESSAGE("ended after " << clock.now_ms() << " ms of running time");
-  CHECK(clock.now_ms() <= 1000);
 }
 
 TEST_CASE("after a kill the daemon starts again on the same directory, as another instance") {
