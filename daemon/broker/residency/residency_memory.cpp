@@ -12,8 +12,10 @@
 namespace hearth::broker {
 namespace {
 
-/// Time that idle pools get to give memory back before a model is unloaded instead.
-constexpr int64_t kReclaimUs = 1'000'000;
+/// Time that idle pools get to give memory back before a model is unloaded instead. Milliseconds
+/// are enough unless the machine is so busy that their workers do not run; loading the model again
+/// would then take far longer than this.
+constexpr int64_t kReclaimUs = 5'000'000;
 /// Less memory than this may be too little for any block.
 constexpr uint64_t kLeastRoom = 32 << 20;
 /// Without a budget, so much of the memory that is free now is left to other programs.

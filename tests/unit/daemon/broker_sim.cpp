@@ -149,6 +149,10 @@ void FakeWorker::fill_pools(uint64_t wanted) {
 
 // Without live requests all that it holds are cached prefixes, which are evicted.
 void FakeWorker::send_kv_bound(uint64_t bytes) {
+  if (late_) {
+    late_bound_ = bytes;
+    return;
+  }
   snapshot_.kv_bound_bytes = bytes;
   if (live_.empty()) {
     kv_wanted_ = std::min(kv_wanted_, bytes);
@@ -157,6 +161,11 @@ void FakeWorker::send_kv_bound(uint64_t bytes) {
   uint64_t& backed = snapshot_.kv_backed_bytes;
   backed = std::max(backed, std::min(kv_wanted_, bytes));
   snapshot_.kv_short = snapshot_.kv_stalled = backed < kv_wanted_;
+}
+
+void FakeWorker::catch_up() {
+  late_ = false;
+  if (late_bound_) send_kv_bound(*std::exchange(late_bound_, std::nullopt));
 }
 
 void FakeWorker::send_cancel(uint64_t number) {

@@ -56,6 +56,9 @@ class FakeWorker final : public Worker {
   bool holds_memory() const { return plan_.has_value() && state_ != State::kEnding; }
   /// Backs as much of its pools as the bound allows and `wanted` needs; what is missing stalls it.
   void fill_pools(uint64_t wanted);
+  /// A busy machine does not let it run: bounds of its pools take effect at catch_up().
+  void fall_behind() { late_ = true; }
+  void catch_up();
   uint64_t kv_backed_bytes() const { return snapshot_.kv_backed_bytes; }
   uint64_t kv_bound_bytes() const { return snapshot_.kv_bound_bytes; }
 
@@ -86,6 +89,8 @@ class FakeWorker final : public Worker {
   std::map<uint64_t, Live> live_;
   int steps_ = 0;
   uint64_t kv_wanted_ = 0;
+  bool late_ = false;
+  std::optional<uint64_t> late_bound_;
 };
 
 /// All answers to one request or verb.

@@ -186,6 +186,28 @@ TEST_CASE("a third model makes an idle pool shrink before anything is unloaded")
   CHECK(sim.worker("b")->kv_backed_bytes() == 18);
 }
 
+TEST_CASE("an idle pool has seconds to shrink, then its model is unloaded") {
+  for (const bool in_time : {true, false}) {
+    CAPTURE(in_time);
+    BrokerSim sim({{"a", elastic(50, 2)}, {"b", elastic(50, 2)}}, with_budget(60));
+    sim.generate(kUser, "a", "a", 3);
+    REQUIRE(sim.run_until([&] { return sim.answer(kUser.peer, "a").ends == 1; }));
+    sim.worker("a")->fill_pools(45);
+    for (int i = 0; i < 3; ++i) sim.step();
+    REQUIRE(sim.worker("a")->kv_backed_bytes() == 45);
+    sim.worker("a")->fall_behind();
+    sim.load("b", "b");
+    for (int i = 0; i < 30; ++i) sim.step(100);
+    REQUIRE(sim.worker("a") != nullptr);
+    CHECK(sim.answer(BrokerSim::admin().peer, "b").ends == 0);
+    if (in_time) sim.worker("a")->catch_up();
+    for (int i = 0; i < 30; ++i) sim.step(100);
+    CHECK((sim.worker("a") != nullptr) == in_time);
+    CHECK(sim.answer(BrokerSim::admin().peer, "b").as<ipc::LoadReply>() != nullptr);
+    CHECK(sim.bytes_held() <= 60);
+  }
+}
+
 TEST_CASE("where idle pools cannot give enough, the least recently used model is unloaded") {
   BrokerSim sim({{"a", elastic(50, 2)}, {"b", elastic(50, 2)}, {"c", {.weight_bytes = 40}}},
                 with_budget(60));
