@@ -450,8 +450,8 @@ bool succeeds_as_other(const Sandbox& sandbox, const std::vector<std::string>& w
 }
 
 /// The output of `hearth run` for another user that requests two tokens after `prompt`.
-std::string answer_to_other(const Sandbox& sandbox, const Daemon& daemon, const std::string& prompt,
-                            const std::string& share = "") {
+std::string prefix_answer_to_other(const Sandbox& sandbox, const Daemon& daemon,
+                                   const std::string& prompt, const std::string& share = "") {
   const fs::path output = sandbox.path() / "other-out";
   ::setenv("HEARTH_RUNTIME_DIR", daemon.runtime().c_str(), 1);
   const bool good = succeeds_as_other(sandbox,
@@ -489,7 +489,7 @@ TEST_CASE("two users: what one has computed is a miss for the other, in memory a
     HEARTH_SKIP("needs root, setpriv, and a TMPDIR that others may reach");
   const std::string prompt(100, 'g');
   const auto cached_for_other = [&](const Daemon& daemon) {
-    return number_in(answer_to_other(sandbox, daemon, prompt), "cached_tokens");
+    return number_in(prefix_answer_to_other(sandbox, daemon, prompt), "cached_tokens");
   };
   const ipc::GenerateRequest request = seeded(1, 2, prompt);
   {
@@ -545,7 +545,7 @@ TEST_CASE("two users: prompts of the other user take as long as random ones") {
   ipc::Client client = daemon.connect();
   for (const std::string& text : theirs) ids_of(client, seeded(1, 1, text));
   const auto ttft_ms = [&](const std::string& text) {
-    const std::string answer = answer_to_other(sandbox, daemon, text);
+    const std::string answer = prefix_answer_to_other(sandbox, daemon, text);
     CHECK(number_in(answer, "cached_tokens") == 0);
     return number_in(answer, "ttft_ms");
   };
@@ -576,8 +576,9 @@ TEST_CASE("a prefix that two users share by name is found by both") {
   ipc::GenerateRequest request = seeded(1, 2, std::string(100, 'h'));
   request.cache_share = "manual";
   ids_of(client, request);
-  CHECK(number_in(answer_to_other(sandbox, daemon, request.prompt), "cached_tokens") == 0);
-  CHECK(number_in(answer_to_other(sandbox, daemon, request.prompt, "manual"), "cached_tokens") > 0);
+  CHECK(number_in(prefix_answer_to_other(sandbox, daemon, request.prompt), "cached_tokens") == 0);
+  CHECK(number_in(prefix_answer_to_other(sandbox, daemon, request.prompt, "manual"),
+                  "cached_tokens") > 0);
 }
 
 }  // namespace hearth::e2e
