@@ -136,6 +136,11 @@ Result<void> HttpFront::admit(uint32_t uid, size_t bytes) const {
   return dispatcher_.admit({.peer = {}, .uid = uid, .is_admin = false}, bytes, 0);
 }
 
+Result<void> HttpFront::ready(uint32_t uid) const {
+  HEARTH_TRY(admit(uid, 1));
+  return reports_.servable();
+}
+
 void HttpFront::submit(const http::Exchanger& from, const std::string& id,
                        ipc::ComputeRequest request, size_t bytes) {
   // HTTP offers no request that needs an administrator.

@@ -93,6 +93,8 @@ class HttpFront final : public http::Backend {
   ipc::ModelsReply models() const override { return reports_.models(); }
   ipc::StatsReply stats() const override { return reports_.stats(); }
   ipc::HealthReply health() const override { return reports_.health(); }
+  Result<void> ready(uint32_t uid) const override;
+  http::ModelTraffics traffic() const override { return reports_.traffic(); }
 
  private:
   void keep_responses(const Config& config);

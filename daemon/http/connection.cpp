@@ -276,15 +276,9 @@ void Connection::handle(HttpRequest request) {
       if (!ended) return respond_error(route_.api, ended.error());
       return respond({.body = fmt::format(R"({{"id":{}}})", ipc::json_quote(route_.name))});
     }
-    case Action::kHealth: {
-      const ipc::HealthReply health = host_.backend().health();
-      return respond(
-          {.status = health.status == "draining" ? 503 : 200, .body = health_body(health)});
-    }
-    case Action::kMetrics:
-      return respond({.body = metrics_text(host_.backend().stats(), host_.backend().kept_stats(),
-                                           host_.backend().batch_stats()),
-                      .type = "text/plain; version=0.0.4; charset=utf-8"});
+    case Action::kHealth:
+    case Action::kReady:
+    case Action::kMetrics: return respond_observed();
     case Action::kPreflight:
       return respond({.status = 204,
                       .body = {},
@@ -294,6 +288,23 @@ void Connection::handle(HttpRequest request) {
                                 "\r\n"
                                 "Access-Control-Max-Age: 600\r\n"});
   }
+}
+
+// What monitoring and routers ask for.
+void Connection::respond_observed() {
+  const Backend& backend = host_.backend();
+  if (route_.action == Action::kHealth) {
+    const ipc::HealthReply health = backend.health();
+    return respond(
+        {.status = health.status == "draining" ? 503 : 200, .body = health_body(health)});
+  }
+  if (route_.action == Action::kReady) {
+    const Result<void> ready = backend.ready(uid_);
+    return respond({.status = ready ? 200 : 503, .body = ready_body(ready)});
+  }
+  respond({.body = metrics_text(backend.stats(), backend.kept_stats(), backend.batch_stats(),
+                                backend.traffic()),
+           .type = "text/plain; version=0.0.4; charset=utf-8"});
 }
 
 void Connection::show_model(std::string body) {

@@ -169,6 +169,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void fail(const Error& error, int64_t retry_ms = 0);
   void end_reply(const Response& response);
   void end_tokenized(const ipc::TokenizeReply& reply);
+  void respond_observed();
   void show_model(std::string body);
   void release_model(const Call& call);
   void keep_alive(const std::string& model, std::optional<int64_t> ms, Exchange& exchange);

@@ -21,6 +21,7 @@ constexpr std::array kRoutes = {
     Known{"POST", "/v1/messages/count_tokens", Action::kCountTokens, Api::kMessages,
           Scope::kGenerate},
     Known{"GET", "/health", Action::kHealth, Api::kCompletions, Scope::kRead},
+    Known{"GET", "/ready", Action::kReady, Api::kCompletions, Scope::kRead},
     Known{"GET", "/metrics", Action::kMetrics, Api::kCompletions, Scope::kMetrics},
     Known{"GET", "/v1/models", Action::kModels, Api::kCompletions, Scope::kRead},
     Known{"POST", "/tokenize", Action::kTokenize, Api::kCompletions, Scope::kGenerate},
@@ -345,8 +346,8 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     }
     out->action = known.action;
     if (known.action != Action::kModels) out->api = known.api;
-    // Health needs no key: monitoring asks for it, and it only reports that the daemon is alive.
-    if (known.action != Action::kHealth) {
+    // These need no key: monitoring asks for them, and they only report whether the daemon serves.
+    if (known.action != Action::kHealth && known.action != Action::kReady) {
       if (auto refusal = check_key(rules, head, known.scope)) return refusal;
     }
     if (query != std::string::npos && has_query(known.action)) {

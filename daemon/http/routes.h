@@ -35,6 +35,7 @@ enum class Action {
   kBatch,
   kCancelBatch,
   kHealth,
+  kReady,
   kMetrics,
   kEmbeddings,
   kRerank,

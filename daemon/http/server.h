@@ -20,6 +20,7 @@
 
 #include "daemon/http/batch.h"
 #include "daemon/http/kept_response.h"
+#include "daemon/http/model_traffic.h"
 #include "daemon/http/reasoning_seal.h"
 #include "ipc/schema/replies.h"
 #include "ipc/schema/requests.h"
@@ -117,6 +118,10 @@ class Backend {
   virtual ipc::ModelsReply models() const = 0;
   virtual ipc::StatsReply stats() const = 0;
   virtual ipc::HealthReply health() const = 0;
+  /// Whether a request of this user for some model would be accepted now, or the reason it would
+  /// not.
+  virtual Result<void> ready(uint32_t uid) const = 0;
+  virtual ModelTraffics traffic() const = 0;
 };
 
 class HttpServer {

@@ -498,6 +498,8 @@ void bind(V& v, R& r) {
   v("kv_bytes", r.kv_bytes);
   v("load_ms", r.load_ms);
   v("draft", r.draft);
+  v("block_size", r.block_size);
+  v("num_blocks", r.num_blocks);
 }
 template <class V, Of<FileFacts> R>
 void bind(V& v, R& r) {

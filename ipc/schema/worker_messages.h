@@ -90,6 +90,9 @@ struct WorkerReady {
   SamplingDefaults sampling{};
   ExpertUse experts{};
   bool chat_template = false;  ///< its file has a chat template
+  // 0: no layer keeps KV.
+  int32_t block_size = 0;  ///< tokens of a KV block
+  int32_t num_blocks = 0;  ///< of the layers that keep a whole context, or the longest window
   bool operator==(const WorkerReady&) const = default;
 };
 /// The worker cannot serve and exits after this.

@@ -227,6 +227,43 @@ ipc::HealthReply Reports::health() const {
   return reply;
 }
 
+// A model whose last load failed counts as unservable: every request for it would meet the same
+// error until a load succeeds.
+Result<void> Reports::servable() const {
+  directory_.refresh();
+  std::string problem;
+  for (const auto& [name, resident] : residency_.residents()) {
+    // Its file may be gone; it is served as long as it stays in memory.
+    if (resident.worker != nullptr && resident.worker->is_ready()) return {};
+  }
+  for (const auto& [name, file] : directory_.models()) {
+    const Residency::Resident* resident = residency_.find(name);
+    if (!file.problem.empty()) {
+      problem = fmt::format("model {}: {}", name, file.problem);
+    } else if (resident != nullptr && state_of(*resident) == "failed") {
+      problem = fmt::format("model {}: {}", name, resident->problem->message);
+    } else if (const Result<void> may = residency_.may_want(name); !may) {
+      problem = may.error().message;
+    } else {
+      return {};
+    }
+  }
+  if (problem.empty()) problem = "the model directories contain no model";
+  return Error::unavailable("no model can be served; " + problem);
+}
+
+http::ModelTraffics Reports::traffic() const {
+  http::ModelTraffics traffic = dispatcher_.traffic();
+  for (const auto& [name, resident] : residency_.residents()) {
+    if (resident.worker == nullptr) continue;
+    http::ModelTraffic& its = traffic[name];
+    if (resident.worker->facts() == nullptr) continue;
+    its.block_size = resident.worker->facts()->block_size;
+    its.num_blocks = resident.worker->facts()->num_blocks;
+  }
+  return traffic;
+}
+
 std::string Reports::service_status() const {
   std::string status = fmt::format("{} live requests; models:", dispatcher_.requests().size());
   if (instance_.draining) status = "stopping; " + status;

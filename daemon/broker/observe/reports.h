@@ -11,6 +11,7 @@
 #include "daemon/broker/residency/model_facts.h"
 #include "daemon/broker/residency/residency.h"
 #include "daemon/broker/responses/response_keeper.h"
+#include "daemon/http/model_traffic.h"
 #include "ipc/schema/messages.h"
 #include "kernels/base/clock.h"
 
@@ -53,6 +54,10 @@ class Reports {
   /// Every live request, for the event hub.
   std::vector<HubRequest> hub_requests() const;
   ipc::HealthReply health() const;
+  /// Whether some model can be served. kUnavailable names what is wrong with the models.
+  Result<void> servable() const;
+  /// Of models with a worker, and of those that had requests.
+  http::ModelTraffics traffic() const;
   /// A one-line status for the service manager.
   std::string service_status() const;
 

@@ -145,6 +145,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
   }
   envelope.end_reasoning = request.ends_reasoning;
   request.state = LiveRequest::State::kForwarded;
+  request.traffic = &traffic_[request.model];
   request.queued = kNotQueued;  // until the worker reports its queue position
   request.encoding = 0;
   if (side_ == nullptr || request.bytes <= kInlineBytes) {
@@ -319,7 +320,7 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
     return end_error(request, ipc::ErrorEvent{Error::internal(wanted.error().message), 0});
   }
   if (!*wanted) return;
-  if (request.first_delta_us == 0) request.first_delta_us = clock_.now_us();
+  note_times(request, *header);
   counters_.output_tokens += header->num_tokens;
   send(request,
        {.number = request.number,

@@ -18,6 +18,7 @@
 #include "daemon/broker/residency/model_directory.h"
 #include "daemon/broker/residency/residency.h"
 #include "daemon/broker/transport/output_buffer.h"
+#include "daemon/http/model_traffic.h"
 #include "ipc/schema/messages.h"
 #include "kernels/base/clock.h"
 
@@ -115,6 +116,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   const RequestTable& requests() const { return table_; }
   const TokenLogs& logs() const { return logs_; }
   const RequestCounters& counters() const { return counters_; }
+  /// Of each model that has or had requests; nothing about workers.
+  http::ModelTraffics traffic() const;
 
   void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer) override;
   void on_model_ready(const std::string& model) override;
@@ -134,6 +137,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void forward(LiveRequest& request, Worker& worker);
   void on_encoded(uint64_t number, uint64_t encoding, std::string json);
   void on_delta(LiveRequest& request, const ipc::Answer& answer);
+  void note_times(LiveRequest& request, const ipc::DeltaHeader& header);
   void on_event(LiveRequest& request, std::string_view json);
   void on_sample_done(LiveRequest& request, ipc::SampleDoneEvent done, std::string_view json);
   void send_once(LiveRequest& request, std::string TokenLog::*event, std::string_view json);
@@ -176,6 +180,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   uint64_t encodings_made_ = 0;
   size_t num_suspects_ = 0;  // live requests that ran when a worker died
   RequestCounters counters_;
+  http::ModelTraffics traffic_;  // of models that were sent requests; entries stay
   OnDone on_done_;
   RequestObserver* observer_ = nullptr;
   CacheConfig cache_;

@@ -12,6 +12,7 @@
 #include "daemon/broker/requests/token_log.h"
 #include "daemon/broker/residency/residency.h"
 #include "daemon/broker/transport/peer_id.h"
+#include "daemon/http/model_traffic.h"
 #include "ipc/schema/messages.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/result.h"
@@ -60,7 +61,8 @@ struct LiveRequest {
   // Answers sent to the client.
   TokenLog* log = nullptr;  ///< of a generate request, until its end; null: of any other
   int32_t prompt_tokens = 0;
-  int64_t first_delta_us = 0;  ///< 0: none yet
+  int64_t first_delta_us = 0;             ///< 0: none yet
+  http::ModelTraffic* traffic = nullptr;  ///< the dispatcher's, of `model`; set when forwarded
   std::vector<Watcher> watchers;
 
   /// Its seed is set. Shared with the side thread that encodes it

@@ -35,7 +35,8 @@ struct TokenLog {
     size_t logprobs_end = 0;
   };
   struct Sample {
-    std::vector<int32_t> ids;   ///< all tokens sent, in order
+    std::vector<int32_t> ids;    ///< all tokens sent, in order
+    int64_t last_tokens_us = 0;  ///< when the last of them arrived; 0: none has
     bool tail_sent = false;     ///< the delta without tokens that ends a text was sent; at most one
     std::string finish_reason;  ///< of its sample_done, once sent
     std::string done;           ///< its sample_done

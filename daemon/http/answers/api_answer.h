@@ -70,6 +70,8 @@ std::string models_body(const ipc::ModelsReply& reply);
 /// One entry of that list; empty: no such name.
 std::string model_body(const ipc::ModelsReply& reply, std::string_view name);
 std::string health_body(const ipc::HealthReply& reply);
+/// {"ready":true}, or {"ready":false,"reason":"..."}
+std::string ready_body(const Result<void>& ready);
 
 /// Which items of a kept answer's input to list, from the query of its address, which has no pages
 /// unless it `lists` its input. An error names the parameter.

@@ -91,4 +91,9 @@ std::string health_body(const ipc::HealthReply& reply) {
   return ipc::dump_json({{"status", reply.status}, {"problems", reply.problems}});
 }
 
+std::string ready_body(const Result<void>& ready) {
+  if (ready) return ipc::dump_json({{"ready", true}});
+  return ipc::dump_json({{"ready", false}, {"reason", ready.error().message}});
+}
+
 }  // namespace hearth::http

@@ -2,46 +2,28 @@
 
 #include <fmt/core.h>
 
-#include <iterator>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "daemon/http/answers/metrics_page.h"
+#include "daemon/http/answers/traffic_metrics.h"
 #include "kernels/base/numbers.h"
 
 namespace hearth::http {
 namespace {
-
-std::string label(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    out += c == '\n' ? ' ' : c;
-  }
-  return out;
-}
 
 template <class T>
 int64_t sum(const std::vector<T>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
-class Page {
+/// Metrics under hearth's names, which are given without their prefix.
+class Page : public MetricsPage {
  public:
   void metric(std::string_view name, std::string_view type, std::string_view help) {
-    fmt::format_to(std::back_inserter(text_), "# HELP hearth_{} {}\n# TYPE hearth_{} {}\n", name,
-                   help, name, type);
-    name_ = name;
+    MetricsPage::metric(fmt::format("hearth_{}", name), type, help);
   }
-  template <class T>
-  void value(T value, std::string_view labels = {}) {
-    fmt::format_to(std::back_inserter(text_), "hearth_{}{} {}\n", name_, labels, value);
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-  std::string_view name_;
 };
 
 /// GPU readings in base units; none if no GPU reports any.
@@ -124,7 +106,7 @@ void add_batches(Page& page, const BatchStats& batches) {
 }  // namespace
 
 std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept,
-                         const BatchStats& batches) {
+                         const BatchStats& batches, const ModelTraffics& traffic) {
   Page page;
   page.metric("info", "gauge", "Version of the daemon.");
   page.value(1, fmt::format("{{version=\"{}\"}}", label(stats.version)));
@@ -199,6 +181,7 @@ std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept,
              [](const Worker& w) { return w.snapshot.store.ram_evicted; });
   add_proposers(page, stats);
   add_gpus(page, stats);
+  add_traffic(page, stats, traffic);
   return page.take();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <utility>
@@ -49,6 +50,22 @@ Result<void> read_forms(const models::GgufFile& file, const models::Tokenizer& t
   HEARTH_ASSIGN_OR_RETURN(out->fill_marks, models::load_fill_marks(file, tokenizer));
   HEARTH_ASSIGN_OR_RETURN(out->ranker, models::Ranker::load(file, tokenizer));
   return {};
+}
+
+/// What the engine keeps of sequences. The blocks are those of layers that keep a whole context; of
+/// a model without such layers, those of the group with the most.
+void note_kv(const engine::Engine& engine, uint64_t draft_kv_bytes, EngineLoaded* out) {
+  out->context_length = engine.context_length();
+  out->kv_bytes = engine.kv_bytes() + draft_kv_bytes;
+  const engine::MemoryPlan& plan = engine.memory_plan();
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    if (out->info.groups[i].recurrent()) continue;
+    out->block_size = plan.block_size;
+    out->num_blocks = std::max(out->num_blocks, plan.groups[i].num_blocks);
+    if (out->info.groups[i].kind != models::LayerGroup::Kind::kFull) continue;
+    out->num_blocks = plan.groups[i].num_blocks;
+    return;
+  }
 }
 
 }  // namespace
@@ -163,8 +180,7 @@ Result<EngineLoaded> EngineThread::load() {
   out.commands = &engine_->inbox();
   out.events = &engine_->outbox();
   out.watch = &engine_->watch_port();
-  out.context_length = engine_->context_length();
-  out.kv_bytes = engine_->kv_bytes() + draft_kv_bytes;
+  note_kv(*engine_, draft_kv_bytes, &out);
   out.read_gpu = gpu_reader(options_.device);
   out.load_ms = (clock_.now_us() - begin_us) / 1000;
   return out;

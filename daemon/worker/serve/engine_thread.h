@@ -46,6 +46,7 @@ struct EngineLoaded {
   std::optional<models::FillMarks> fill_marks;
   std::shared_ptr<const models::Ranker> ranker;  ///< null: the model does not rank
   uint64_t kv_bytes = 0;                         ///< the draft model's included
+  int32_t block_size = 0, num_blocks = 0;        ///< see ipc::WorkerReady
   int64_t load_ms = 0;
   std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};

@@ -125,7 +125,9 @@ ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
           .draft = loaded.draft,
           .sampling = loaded.sampling,
           .experts = loaded.experts,
-          .chat_template = loaded.templates != nullptr && !loaded.templates->empty()};
+          .chat_template = loaded.templates != nullptr && !loaded.templates->empty(),
+          .block_size = loaded.block_size,
+          .num_blocks = loaded.num_blocks};
 }
 
 ipc::Event to_wire(const engine::ProgressEvent& from) {

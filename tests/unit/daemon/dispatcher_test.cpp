@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
 #include "ipc/wire/codec.h"
 #include "ipc/wire/frames.h"
 #include "tests/unit/daemon/broker_sim.h"
@@ -79,6 +83,52 @@ TEST_CASE("an event that is not one is dropped") {
   CHECK(one.live() == 1);
   CHECK(one.met().ends == 0);
   CHECK(one.met().events.empty());
+}
+
+TEST_CASE("waits for tokens are counted per model and sample, and requests that wait for a model") {
+  const std::string ids = ipc::encode_ids(std::vector<int32_t>{5});
+  OneForwarded one;
+  const auto arrive = [&](uint32_t first_index, uint32_t num_tokens) {
+    const std::string payload = ipc::encode_delta_payload(
+        {.sample = 0, .first_index = first_index, .num_tokens = num_tokens}, std::string_view("x"));
+    ipc::Answer delta;
+    delta.is_delta = true;
+    delta.payload = payload;
+    if (num_tokens > 0) delta.ids = ids;
+    one.sim.dispatcher.on_answer("a", one.number, delta);
+  };
+  const auto bucket_of = [](const http::Durations& durations) {
+    return std::ranges::find(durations.counts, uint64_t{1}) - durations.counts.begin();
+  };
+  one.sim.clock.advance_us(30'000);
+  arrive(0, 1);
+  one.sim.clock.advance_us(10'000);
+  arrive(1, 1);
+  one.sim.clock.advance_us(1'000'000);
+  arrive(2, 0);  // the end of the text, no token
+  http::ModelTraffics traffic = one.sim.dispatcher.traffic();
+  REQUIRE(traffic.size() == 1);
+  const http::ModelTraffic& of_a = traffic.at("a");
+  CHECK(of_a.num_waiting == 0);
+  CHECK(of_a.ttft.sum_us == 30'000);
+  CHECK(of_a.ttft.bounds[bucket_of(of_a.ttft)].us == 40'000);
+  CHECK(of_a.gaps.sum_us == 10'000);
+  CHECK(of_a.gaps.bounds[bucket_of(of_a.gaps)].us == 10'000);  // a bound is in its bucket
+  CHECK(std::accumulate(of_a.gaps.counts.begin(), of_a.gaps.counts.end(), uint64_t{0}) == 1);
+
+  one.sim.generate(kAsks, "s", "b", 1);
+  traffic = one.sim.dispatcher.traffic();
+  CHECK(traffic.at("b").num_waiting == 1);
+  CHECK(traffic.at("b").ttft.sum_us == 0);
+  REQUIRE(one.sim.run_until([&] { return one.sim.answer(kAsks.peer, "s").ends == 1; }));
+  CHECK(one.sim.dispatcher.traffic().at("b").num_waiting == 0);
+
+  http::Durations durations{.bounds = http::kGapBounds};
+  durations.add(-5);  // never less than nothing in the sum
+  durations.add(std::numeric_limits<int64_t>::max());
+  CHECK(durations.counts[0] == 1);
+  CHECK(durations.counts[http::kGapBounds.size()] == 1);
+  CHECK(durations.sum_us == std::numeric_limits<int64_t>::max());
 }
 
 TEST_CASE("a delta that does not follow ends its request") {

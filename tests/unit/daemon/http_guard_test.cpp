@@ -266,7 +266,7 @@ TEST_CASE("requests are routed, or refused with the right status") {
   CHECK(status([](Head& h) { h.target = "http:///v1/completions"; }) == 400);
   CHECK(status([](Head& h) { h.target = "https://localhost:8080/v1/completions"; }) == 400);
   CHECK(status([](Head& h) { h.target = "*"; }) == 400);
-  for (const char* target : {"/health", "http://localhost:8080/health"}) {
+  for (const char* target : {"/health", "/ready", "http://localhost:8080/health"}) {
     CHECK(status([&](Head& h) {
             h.method = "HEAD";
             h.target = target;
@@ -277,11 +277,13 @@ TEST_CASE("requests are routed, or refused with the right status") {
   CHECK(status([](Head& h) { h.target = "/v1/nonesuch"; }) == 404);
   CHECK(status([](Head& h) { h.target = "/v1/completions/"; }) == 200);
   CHECK(status([](Head& h) { h.method = "GET"; }) == 405);
-  CHECK(status([](Head& h) {
-          h.method = "GET";
-          h.target = "/health";
-          h.authorizations.clear();
-        }) == 200);
+  for (const char* target : {"/health", "/ready"}) {
+    CHECK(status([&](Head& h) {
+            h.method = "GET";
+            h.target = target;
+            h.authorizations.clear();
+          }) == 200);
+  }
   Route found;
   CHECK(status(
             [](Head& h) {

@@ -107,6 +107,8 @@ class FakeBackend final : public Backend {
   ipc::ModelsReply models() const override { return {}; }
   ipc::StatsReply stats() const override { return {}; }
   ipc::HealthReply health() const override { return {}; }
+  Result<void> ready(uint32_t) const override { return {}; }
+  ModelTraffics traffic() const override { return {}; }
 
   // Posted, as in the broker.
   void run_turn() {

@@ -220,9 +220,9 @@ TEST_CASE("the kind of an event is read from its first member alone") {
 TEST_CASE("a worker's messages read back unchanged") {
   check_worker_round_trip(WorkerHello{4242, "0.1.0", "cpu"});
   check_worker_round_trip(WorkerLoadProgress{1u << 20, uint64_t{1} << 33, "warming_up"});
-  check_worker_round_trip(WorkerReady{"stories", "llama", "Stories", "F32", "ab12", "cpu avx2", 512,
-                                      512, 260'000, 1, 2, 300, "small",
-                                      SamplingDefaults{.top_k = 7}, ExpertUse{10, 20, 0.25}, true});
+  check_worker_round_trip(WorkerReady{
+      "stories", "llama", "Stories", "F32", "ab12", "cpu avx2", 512, 512, 260'000, 1, 2, 300,
+      "small", SamplingDefaults{.top_k = 7}, ExpertUse{10, 20, 0.25}, true, 16, 640});
   check_worker_round_trip(WorkerHeartbeat{snapshot()});
   check_worker_round_trip(WorkerStopped{});
   check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3, uint64_t{1} << 41, 5});
