@@ -22,12 +22,14 @@ trap 'hearth stop >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
 for file in "$model" models/demo/tales.gguf models/demo/tales-draft.gguf; do
   ln -s "$(realpath "$file")" "$XDG_DATA_HOME/hearth/models/"
 done
+cp models/demo/tales-draft.gguf "$XDG_DATA_HOME/hearth/models/unwanted.gguf"
 cd "$work"
 cp "$model" FILE.gguf
 ln FILE.gguf file.gguf
 cp "$tree/models/demo/tales.gguf" IN.gguf
 head -n 5 "$tree/tests/published/text.txt" >letter.txt
 echo '{"messages": [{"role": "user", "content": "What is the capital of Italy?"}]}' >messages.json
+printf '[worker]\nkv_type = "q8_0"\n' >new.toml
 name=$(basename "$model" .gguf)
 
 # Why a line cannot run here; nothing where it can.
@@ -55,6 +57,7 @@ filled() {
   fi
   line=${line//hearth chat MODEL/echo Hello | hearth chat $name}
   line=${line//hearth chat --resume/echo Go on | hearth chat --resume}
+  line=${line/hearth models rm MODEL/hearth models rm unwanted --yes}
   line=${line//--against OTHER/}
   line=${line//-f TEXT/--tokens 300 -f letter.txt}
   line=${line//--shape S /--shape tiny }
