@@ -121,7 +121,7 @@ build_preset() {
     configure=(-D "HEARTH_SHIM_TESTS=$all" -D "HEARTH_SANITIZE_ALL=$all")
   fi
   # nvcc takes four minutes of processor time. g++ compiles the same kernels for their tests on the CPU.
-  if [[ $preset == release && $full == 0 ]]; then configure=(-D HEARTH_CUDA=OFF); fi
+  if [[ $preset == release && $full == 0 && $release_only == 0 ]]; then configure=(-D HEARTH_CUDA=OFF); fi
   note "$preset: build"
   cmake --preset "$preset" "${configure[@]}" >/dev/null
   cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"}
