@@ -49,12 +49,13 @@ struct Durations {
   std::span<const DurationBound> bounds;          ///< ascending, at most kMaxBounds
   std::array<uint64_t, kMaxBounds + 1> counts{};  ///< one per bound, then those above all bounds
   uint64_t sum_us = 0;
+  size_t recent = 0;  ///< the bucket counted last: the next duration is probably alike
 
   /// Called for each delta of each request.
   void add(int64_t us) {
-    size_t bucket = 0;
-    while (bucket < bounds.size() && us > bounds[bucket].us) ++bucket;
-    ++counts[bucket];
+    while (recent > 0 && us <= bounds[recent - 1].us) --recent;
+    while (recent < bounds.size() && us > bounds[recent].us) ++recent;
+    ++counts[recent];
     sum_us += us > 0 ? us : 0;
   }
 };

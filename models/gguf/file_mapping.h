@@ -37,7 +37,8 @@ class ReadableFile {
 };
 
 /// Mapped for as long as the object lives. If another process truncates the file meanwhile, access
-/// raises SIGBUS: map it for loading, not for serving.
+/// raises SIGBUS, which ends the process. Serving from it (mapping = "file") accepts that: the
+/// broker then starts another worker.
 class FileMapping {
  public:
   FileMapping() = default;

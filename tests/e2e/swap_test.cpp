@@ -348,6 +348,25 @@ TEST_CASE("weights that stay in the file count as nothing, and a changed file is
   CHECK(eventually([&] { return run(client, named("one", 1, 40)).ids == other; }));
 }
 
+TEST_CASE("a file that is cut while it is served ends its requests, and no others") {
+  Sandbox sandbox;
+  const Daemon daemon(with_models(sandbox), {"worker.mapping=file", "limits.max_resident=2"});
+  ipc::Client client = daemon.connect();
+  ipc::Client other = daemon.connect();
+  const Answer want = run(other, named("two", 1, 200));
+  REQUIRE(want.done);
+  bool cut = false;
+  const Answer answer = run(client, named("one", 1, 3000), [&](const Answer&) {
+    if (std::exchange(cut, true)) return;
+    const std::filesystem::path file = sandbox.models() / "one.gguf";
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  });
+  REQUIRE(cut);
+  CHECK_MESSAGE(answer.error, why(answer));
+  CHECK(run(other, named("two", 1, 200)).ids == want.ids);
+  CHECK(run(client, named("one", 1, 5)).error);
+}
+
 TEST_CASE("a model above the budget is refused with the sizes before its memory is taken") {
   Sandbox sandbox;
   const Daemon daemon(with_models(sandbox), {"residency.memory_bytes=20000000"});  // KV is 32 MiB

@@ -152,6 +152,13 @@ TEST_CASE("bench writes a shape as a file that all other verbs read") {
   CHECK(hearth(sandbox, "bench --shape tiny tiny.gguf").status == 2);
   CHECK(hearth(sandbox, "bench --shape nonesuch").status == 1);
   CHECK(hearth(sandbox, "bench --shape tiny --type nonesuch").status == 1);
+  CHECK(hearth(sandbox, "bench --shape tiny --mapping file").status == 1);
+  CHECK(
+      hearth(sandbox, "plan tiny.gguf --mapping nonesuch --bandwidth 1GB/s --memory 1GB").status ==
+      1);
+  const json plan = json::parse(hearth(sandbox, "plan --json tiny.gguf --mapping file").out);
+  CHECK(plan["memory"]["in_file"]["bytes"].get<uint64_t>() > 0);
+  CHECK(plan["memory"]["weight_bytes"] == 0);
 }
 
 TEST_CASE("plan shows sizes and rates of a model and of a shape before anything is loaded") {

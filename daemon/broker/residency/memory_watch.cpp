@@ -12,6 +12,10 @@ namespace {
 /// The broker asks at every tick and for each waiting request.
 constexpr int64_t kReadEveryUs = 250'000;
 constexpr size_t kPieceBytes = 4096;
+/// The kernel may end a piece early, between two lines. A piece below this was the last one.
+constexpr ssize_t kShortBytes = 2048;
+/// The kernel computes pressure anew every two seconds.
+constexpr int64_t kReadPressureEveryUs = 1'000'000;
 
 Descriptor open_file(const std::string& path) {
   return Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -106,18 +110,20 @@ std::string_view MemoryWatch::text_of(const Descriptor& file) {
     text_.resize(before + kPieceBytes);
     const ssize_t bytes = ::pread(file.get(), text_.data() + before, kPieceBytes, before);
     text_.resize(before + std::max<ssize_t>(bytes, 0));
-    if (bytes <= 0) break;
+    if (bytes < kShortBytes) break;
   }
   return text_;
 }
 
-// UINT64_MAX without a group or a limit. File pages that were not used lately are reclaimed on
-// demand, so they count as free.
-uint64_t MemoryWatch::room_in_group() {
+// UINT64_MAX without a group or a limit, or if the room is at least `enough` in any case: the
+// statistics take the kernel longest. File pages that were not used lately are reclaimed on demand,
+// so they count as free.
+uint64_t MemoryWatch::room_in_group(uint64_t enough) {
   const std::string_view max = text_of(limit_);
   if (max.empty() || max.starts_with("max")) return UINT64_MAX;
   const uint64_t limit = number_at(max);
   uint64_t used = number_at(text_of(usage_));
+  if (limit >= used && limit - used >= enough) return UINT64_MAX;
   const std::string_view statistics = text_of(statistics_);
   if (const size_t at = statistics.find(inactive_); at != statistics.npos) {
     used -= std::min(used, number_at(statistics.substr(at + inactive_.size())));
@@ -141,7 +147,9 @@ void MemoryWatch::read() {
   next_us_ = now_us + kReadEveryUs;
   const uint64_t available = parse_available(text_of(meminfo_));
   available_bytes_ =
-      available == 0 ? 0 : std::min(available, std::max<uint64_t>(room_in_group(), 1));
+      available == 0 ? 0 : std::min(available, std::max<uint64_t>(room_in_group(available), 1));
+  if (now_us < next_pressure_us_) return;
+  next_pressure_us_ = now_us + kReadPressureEveryUs;
   pressed_ = std::ranges::any_of(pressures_, [this](const Descriptor& file) {
     return parse_pressure(text_of(file)) > kPressedPercent;
   });

@@ -12,8 +12,8 @@
 
 namespace hearth::broker {
 
-/// Reads the system a few times a second at most. Its files are found once and stay open, because
-/// opening them costs more than reading. Used by one thread.
+/// Reads the system a few times a second at most, pressure once a second. Its files are found once
+/// and stay open, because opening them costs more than reading. Used by one thread.
 class MemoryWatch {
  public:
   /// `root`: precedes the paths of the kernel's files; for tests.
@@ -28,7 +28,7 @@ class MemoryWatch {
  private:
   void open_group(const std::string& root);
   void read();
-  uint64_t room_in_group();
+  uint64_t room_in_group(uint64_t enough);
   std::string_view text_of(const Descriptor& file);
 
   const Clock& clock_;
@@ -41,6 +41,7 @@ class MemoryWatch {
   std::string_view inactive_;  // key of the file pages that were not used lately
   std::string text_;           // of the file that was read last
   int64_t next_us_ = INT64_MIN;
+  int64_t next_pressure_us_ = INT64_MIN;
   uint64_t available_bytes_ = 0;
   bool pressed_ = false;
 };

@@ -52,6 +52,8 @@ void FileWeights::add(const PackedWeight& weight) {
   for (const PackedWeight::Segment& s : weight.segments) advise(s.source.bytes, MADV_RANDOM);
 }
 
+// The thread may still ask for its bytes. If other memory is there by then, or none, the advice
+// changes nothing.
 void FileWeights::remove(const PackedWeight& weight) {
   std::erase(weights_, &weight);
   first_asked_ = num_asked_ = 0;

@@ -85,7 +85,7 @@ TEST_CASE("a system without these files has unknown memory and no pressure") {
   CHECK_FALSE(watch.pressed());
 }
 
-TEST_CASE("the system is read again after a quarter of a second") {
+TEST_CASE("memory is read again after a quarter of a second, pressure after a second") {
   FakeClock clock;
   const Machine machine;
   const auto pressure = [](const char* percent) {
@@ -105,6 +105,8 @@ TEST_CASE("the system is read again after a quarter of a second") {
   CHECK_FALSE(watch.pressed());
   clock.advance_us(10'000);
   CHECK(watch.available_bytes() == 500 * 1024);
+  CHECK_FALSE(watch.pressed());
+  clock.advance_us(750'000);
   CHECK(watch.pressed());
 }
 

@@ -24,8 +24,6 @@ namespace hearth::worker {
 
 namespace {
 
-using BenchOptions = BenchOptions;
-
 Result<void> write_shape(const BenchOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::ModelShape shape, models::find_shape(options.write_shape));
   HEARTH_ASSIGN_OR_RETURN(const models::RandomModel model,
@@ -54,9 +52,18 @@ Result<kernels::Ceilings> ceilings_of(const kernels::OpTable& ops, const BenchOp
   return measure_device(ops, int64_t{options.read_mib} << 20);
 }
 
+Result<void> check_mapping(const BenchOptions& options) {
+  if (options.device.mapping != "file" || options.shape.empty()) return {};
+  return Error::invalid(
+      "--mapping file: random weights of a shape are in no file; write them first with "
+      "--write-shape",
+      "mapping");
+}
+
 Result<BenchReport> run(const BenchOptions& options) {
   ProgressLine progress;
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
+  HEARTH_TRY(check_mapping(options));
   HEARTH_ASSIGN_OR_RETURN(const BenchModel source, BenchModel::find(options.file, options.shape,
                                                                     options.type, options.seed));
   const models::ModelInfo& info = source.measured().info();

@@ -62,6 +62,7 @@ Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) 
 Result<std::string> run_plan(const PlanVerb& options) {
   PlanQuestion question = options.question;
   HEARTH_ASSIGN_OR_RETURN(question.engine.kv_type, parse_kv_type(options.kv_type));
+  HEARTH_TRY(parse_mapping(options.device.mapping));
   if (!options.kv_bytes.empty()) {
     HEARTH_ASSIGN_OR_RETURN(const double bytes, parse_quantity("kv-bytes", options.kv_bytes));
     question.engine.kv_bytes = static_cast<uint64_t>(bytes);
