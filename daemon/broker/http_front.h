@@ -46,6 +46,7 @@ class HttpFront final : public http::Backend {
     return (!server_ || server_->idle()) && responses_.idle() && batches_.idle();
   }
   void tick(int64_t now_us) {
+    if (server_) server_->tick();
     responses_.tick(now_us);
     batches_.tick(now_us);
   }

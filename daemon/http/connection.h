@@ -125,6 +125,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   void start();
   ipc::SendOutcome deliver(const ipc::Answer& answer);
+  /// A deadline has passed, which may not apply now: check_deadlines() decides.
+  bool is_late(int64_t now) const { return now >= write_deadline_ms_ || now >= deadline_ms_; }
   void check_deadlines(int64_t now);
   void retry_claim();
   bool idle() const { return !busy() && out_.empty() && writing_.empty(); }
@@ -198,8 +200,17 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::string request_id() const;
   std::string request_id_line() const;
 
+  // What each event of a stream needs comes first.
   ConnectionHost& host_;
   Socket socket_;
+  bool closed_ = false;
+  bool blocked_ = false;        // the broker keeps answers until there is room
+  bool reading_aside_ = false;  // the side thread decodes an answer; later ones wait
+  std::string out_;             // to be written next
+  std::string writing_;         // being written
+  size_t written_ = 0;          // bytes of writing_ already written
+  std::optional<Exchange> exchange_;
+
   const uint64_t number_;
   const Rules rules_;
   const uint32_t uid_;
@@ -215,21 +226,14 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool going_on_ = false;         // go_on() waits for the user's turn
   bool waits_for_share_ = false;  // a long body waits until its user's other requests are in
   bool behind_ = false;           // the next request waits until answers are read
-  bool closed_ = false;
-  bool lingering_ = false;     // the answer is complete; further input is discarded
-  bool last_ = false;          // the connection ends after the current answer
-  bool head_only_ = false;     // HEAD: the current answer has no body
-  bool head_checked_ = false;  // for the request being read
+  bool lingering_ = false;        // the answer is complete; further input is discarded
+  bool last_ = false;             // the connection ends after the current answer
+  bool head_only_ = false;        // HEAD: the current answer has no body
+  bool head_checked_ = false;     // for the request being read
   Route route_;
   uint64_t request_ = 0;  // number of the current request; 0: its header was not understood
   std::string origin_;    // origin of the page that sent the current request, if admitted
-  std::optional<Exchange> exchange_;
   std::optional<Download> download_;
-  bool blocked_ = false;        // the broker keeps answers until there is room
-  bool reading_aside_ = false;  // the side thread decodes an answer; later ones wait
-  std::string out_;             // to be written next
-  std::string writing_;         // being written
-  size_t written_ = 0;          // bytes of writing_ already written
   int phase_ = -1;
   int64_t deadline_ms_ = kNever;
   int64_t write_deadline_ms_ = kNever;

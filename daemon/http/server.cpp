@@ -10,8 +10,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <unordered_map>
@@ -26,7 +24,6 @@ namespace hearth::http {
 namespace {
 
 namespace asio = boost::asio;
-constexpr std::chrono::milliseconds kTick{100};
 // Bound on a user's incoming bytes, in addition to one request of the largest size, and on a user's
 // answers that wait to be written.
 constexpr size_t kShareBytes = 8 << 20;
@@ -41,9 +38,8 @@ constexpr uint32_t kNobody = UINT32_MAX;
 class Server final : public HttpServer, public ConnectionHost {
  public:
   Server(asio::io_context& io, const ServerConfig& settings, Backend& broker)
-      : io_(io), config_(settings), backend_(broker), timer_(io) {}
+      : io_(io), config_(settings), backend_(broker) {}
   ~Server() override {
-    timer_.cancel();
     for (const uint64_t listener : listeners_) backend_.accept_no_more(listener);
     std::error_code ignored;
     if (bound_) std::filesystem::remove(config_.socket, ignored);
@@ -53,8 +49,10 @@ class Server final : public HttpServer, public ConnectionHost {
   Result<void> listen();
 
   ipc::SendOutcome deliver(uint64_t exchange, const ipc::Answer& answer) override {
-    const auto found = exchanges_.find(exchange);
-    if (found == exchanges_.end()) return ipc::SendOutcome::kUnreachable;
+    const auto found = at_or_behind(exchange);
+    if (found == exchanges_.end() || found->first != exchange) {
+      return ipc::SendOutcome::kUnreachable;
+    }
     const std::shared_ptr<Connection> connection = found->second;
     return connection->deliver(answer);
   }
@@ -67,13 +65,18 @@ class Server final : public HttpServer, public ConnectionHost {
     return true;
   }
 
+  void tick() override;
+
   const ServerConfig& config() const override { return config_; }
   Backend& backend() override { return backend_; }
   uint64_t new_exchange() override { return ++exchanges_made_; }
   void enter(uint64_t exchange, std::shared_ptr<Connection> connection) override {
-    exchanges_.emplace(exchange, std::move(connection));
+    exchanges_.emplace(at_or_behind(exchange), exchange, std::move(connection));
   }
-  void leave(uint64_t exchange) override { exchanges_.erase(exchange); }
+  void leave(uint64_t exchange) override {
+    const auto found = at_or_behind(exchange);
+    if (found != exchanges_.end() && found->first == exchange) exchanges_.erase(found);
+  }
   std::string& scratch() override { return scratch_; }
   void forget(uint64_t number) override {
     const auto found = peers_of_.find(number);
@@ -141,12 +144,15 @@ class Server final : public HttpServer, public ConnectionHost {
     int64_t key_pause_ms = 0;
     int64_t no_key_before_ms = 0;
   };
+  using InExchange = std::pair<uint64_t, std::shared_ptr<Connection>>;
+  std::vector<InExchange>::iterator at_or_behind(uint64_t exchange) {
+    return std::ranges::lower_bound(exchanges_, exchange, {}, &InExchange::first);
+  }
   void accept_from(int listener, bool tcp);
   void admit(int fd, bool tcp, std::optional<uint32_t> named);
   bool has_room(uint32_t peer_uid, bool other_user);
   void serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid);
   void wake(std::vector<uint64_t> numbers);
-  void every_tick();
   Result<void> listen_unix();
   Result<void> listen_tcp();
 
@@ -157,9 +163,8 @@ class Server final : public HttpServer, public ConnectionHost {
   std::optional<Keys> keys_;
   bool bound_ = false;  // the Unix socket
   std::vector<uint64_t> listeners_;
-  asio::steady_timer timer_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
-  std::unordered_map<uint64_t, std::shared_ptr<Connection>> exchanges_;
+  std::vector<InExchange> exchanges_;                // ascending; searched once per token
   std::unordered_map<uint32_t, Peer> peers_;         // by user id
   std::unordered_map<uint64_t, uint32_t> peers_of_;  // by connection
   std::string scratch_;
@@ -227,7 +232,6 @@ Result<void> Server::listen() {
   if (!config_.listen.empty()) HEARTH_TRY(listen_tcp());
   log_info("http_listening", "socket={} tcp_port={} keys={}", config_.socket.string(), port(),
            keys_ ? keys_->size() : 0);
-  every_tick();
   return {};
 }
 
@@ -309,15 +313,13 @@ void Server::wake(std::vector<uint64_t> numbers) {
   });
 }
 
-void Server::every_tick() {
+void Server::tick() {
   const int64_t now = now_ms();
-  std::vector<std::shared_ptr<Connection>> all;
-  for (const auto& [number, connection] : connections_) all.push_back(connection);
-  for (const auto& connection : all) connection->check_deadlines(now);
-  timer_.expires_after(kTick);
-  timer_.async_wait([this](const error_code& error) {
-    if (!error) every_tick();
-  });
+  std::vector<std::shared_ptr<Connection>> late;
+  for (const auto& [number, connection] : connections_) {
+    if (connection->is_late(now)) late.push_back(connection);
+  }
+  for (const auto& connection : late) connection->check_deadlines(now);
 }
 
 }  // namespace

@@ -141,6 +141,8 @@ class HttpServer {
   virtual uint16_t port() const = 0;
   /// No response is in progress.
   virtual bool idle() const = 0;
+  /// Ends connections whose deadline has passed; called some ten times a second.
+  virtual void tick() = 0;
 };
 
 }  // namespace hearth::http

@@ -294,7 +294,8 @@ void Dispatcher::end_all_without_worker(const std::vector<uint64_t>& numbers,
 
 // ---- From workers ------------------------------------------------------------------------------
 
-void Dispatcher::on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer) {
+void Dispatcher::on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer,
+                           int64_t read_us) {
   LiveRequest* request = table_.find(number);
   // Answers to a request that has ended here are late, not wrong.
   if (request == nullptr || request->model != model ||
@@ -302,14 +303,14 @@ void Dispatcher::on_answer(const std::string& model, uint64_t number, const ipc:
     return;
   }
   if (answer.is_delta) {
-    on_delta(*request, answer);
+    on_delta(*request, answer, read_us);
   } else {
     on_event(*request, answer.json);
   }
 }
 
 // The text is passed on as it came. Only the header is read, for the log.
-void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
+void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer, int64_t read_us) {
   Result<ipc::DeltaHeader> header = ipc::decode_delta_header(answer.payload);
   if (header && request.log == nullptr) header = Error::internal("delta of no generate request");
   const Result<bool> wanted =
@@ -320,7 +321,7 @@ void Dispatcher::on_delta(LiveRequest& request, const ipc::Answer& answer) {
     return end_error(request, ipc::ErrorEvent{Error::internal(wanted.error().message), 0});
   }
   if (!*wanted) return;
-  note_times(request, *header);
+  note_times(request, *header, read_us);
   counters_.output_tokens += header->num_tokens;
   send(request,
        {.number = request.number,

@@ -119,7 +119,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   /// Of each model that has or had requests; nothing about workers.
   http::ModelTraffics traffic() const;
 
-  void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer) override;
+  void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer,
+                 int64_t read_us) override;
   void on_model_ready(const std::string& model) override;
   void on_model_stopped(const std::string& model) override;
   void on_model_lost(const std::string& model, const std::string& how) override;
@@ -136,8 +137,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void place(LiveRequest& request, const ModelFile& file);
   void forward(LiveRequest& request, Worker& worker);
   void on_encoded(uint64_t number, uint64_t encoding, std::string json);
-  void on_delta(LiveRequest& request, const ipc::Answer& answer);
-  void note_times(LiveRequest& request, const ipc::DeltaHeader& header);
+  void on_delta(LiveRequest& request, const ipc::Answer& answer, int64_t read_us);
+  void note_times(LiveRequest& request, const ipc::DeltaHeader& header, int64_t now_us);
   void on_event(LiveRequest& request, std::string_view json);
   void on_sample_done(LiveRequest& request, ipc::SampleDoneEvent done, std::string_view json);
   void send_once(LiveRequest& request, std::string TokenLog::*event, std::string_view json);

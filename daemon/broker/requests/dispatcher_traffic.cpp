@@ -6,8 +6,7 @@
 
 namespace hearth::broker {
 
-void Dispatcher::note_times(LiveRequest& request, const ipc::DeltaHeader& header) {
-  const int64_t now_us = clock_.now_us();
+void Dispatcher::note_times(LiveRequest& request, const ipc::DeltaHeader& header, int64_t now_us) {
   const bool first = request.first_delta_us == 0;
   if (first) request.first_delta_us = now_us;
   if (header.num_tokens == 0) return;  // the end of a text, which belongs to no token

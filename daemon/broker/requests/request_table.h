@@ -38,32 +38,31 @@ struct LiveRequest {
     kForwarded,  ///< a worker has it
   };
 
-  uint64_t number = 0;  ///< the broker's, never reused
-  PeerId peer;          ///< the connection that made the request
-  std::string id;       ///< as the client wrote it
-  uint32_t owner = 0;   ///< uid
-  std::string named;    ///< the role or model that it named
-  std::string model;    ///< the model with that name; changed by move_to_model()
-  ModelUse use;         ///< of that model
-  size_t bytes = 0;     ///< of the message; counted until the end
-  int64_t received_us = 0;
-
+  // What each token needs comes first.
+  std::string model;  ///< the model that it names; changed by move_to_model()
   State state = State::kWaiting;
+  int32_t deaths = 0;           ///< of its workers that it may have caused
   bool muted = false;           ///< no client reads it; only the worker's end is awaited
+  bool left = false;            ///< detached: its connection is gone, and it continues
   bool cancelling = false;      ///< the worker was asked to cancel it
   bool ends_reasoning = false;  ///< as its client asked; any worker of it learns that
-  uint64_t encoding = 0;        ///< number of the encoding in progress on the side thread; 0: none
-  bool left = false;            ///< detached: its connection is gone, and it continues
-  int32_t resumed = 0;          ///< worker deaths while it ran
-  int32_t deaths = 0;           ///< of these, deaths that it may have caused
-  bool went_on = false;         ///< a token has arrived since the last of these
-
-  // Answers sent to the client.
-  TokenLog* log = nullptr;  ///< of a generate request, until its end; null: of any other
-  int32_t prompt_tokens = 0;
-  int64_t first_delta_us = 0;             ///< 0: none yet
+  bool went_on = false;         ///< a token has arrived since the last of `deaths`
+  TokenLog* log = nullptr;      ///< of a generate request, until its end; null: of any other
   http::ModelTraffic* traffic = nullptr;  ///< the dispatcher's, of `model`; set when forwarded
+  int64_t first_delta_us = 0;             ///< 0: none yet
   std::vector<Watcher> watchers;
+  PeerId peer;          ///< the connection that made the request
+  uint64_t number = 0;  ///< the broker's, never reused
+  std::string id;       ///< as the client wrote it
+
+  uint32_t owner = 0;         ///< uid
+  int32_t resumed = 0;        ///< worker deaths while it ran
+  int32_t prompt_tokens = 0;  ///< as its worker reported
+  std::string named;          ///< the role or model that it named
+  ModelUse use;               ///< of `model`
+  size_t bytes = 0;           ///< of the message; counted until the end
+  int64_t received_us = 0;
+  uint64_t encoding = 0;  ///< number of the encoding in progress on the side thread; 0: none
 
   /// Its seed is set. Shared with the side thread that encodes it
   /// and with the log that outlives it; never copied or changed.

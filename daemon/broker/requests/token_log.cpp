@@ -12,19 +12,41 @@
 namespace hearth::broker {
 namespace {
 
-/// The first mark that a replay from token `from` includes.
-size_t first_mark(const TokenLog::Sample& sample, uint32_t from) {
-  size_t at = 0;
-  while (at < sample.marks.size()) {
-    const TokenLog::Mark& mark = sample.marks[at];
-    // A mark without tokens is the end of a text and follows all its tokens.
-    const bool wanted = mark.header.num_tokens == 0
-                            ? mark.header.first_index >= from
-                            : mark.header.first_index + mark.header.num_tokens > from;
+struct LoggedDelta {
+  ipc::DeltaHeader header;
+  std::string_view payload;   // the header, too
+  std::string_view logprobs;  // empty: none
+};
+
+/// Removes the first delta from `rest`, which has one.
+LoggedDelta take_delta(std::string_view* rest) {
+  const auto take = [&](size_t bytes) {
+    const std::string_view out = rest->substr(0, bytes);
+    rest->remove_prefix(bytes);
+    return out;
+  };
+  DeltaSizes sizes;
+  std::memcpy(&sizes, take(sizeof sizes).data(), sizeof sizes);
+  LoggedDelta out;
+  out.payload = take(sizes.payload);
+  out.logprobs = take(sizes.logprobs);
+  std::memcpy(&out.header, out.payload.data(), sizeof out.header);
+  return out;
+}
+
+/// The deltas that a replay from token `from` includes.
+std::string_view deltas_from(const TokenLog::Sample& sample, uint32_t from) {
+  std::string_view rest = sample.deltas;
+  while (!rest.empty()) {
+    std::string_view next = rest;
+    const ipc::DeltaHeader header = take_delta(&next).header;
+    // A delta without tokens is the end of a text and follows all its tokens.
+    const bool wanted = header.num_tokens == 0 ? header.first_index >= from
+                                               : header.first_index + header.num_tokens > from;
     if (wanted) break;
-    ++at;
+    rest = next;
   }
-  return at;
+  return rest;
 }
 
 }  // namespace
@@ -82,14 +104,15 @@ Result<bool> TokenLogs::add(TokenLog& log, const ipc::DeltaHeader& header,
     sample.ids.resize(sent + header.num_tokens);
     std::memcpy(sample.ids.data() + sent, delta.ids.data(), delta.ids.size());
   }
-  size_t added = delta.payload.size() - ipc::kDeltaHeaderBytes + sizeof(TokenLog::Mark);
-  sample.text.append(delta.payload, ipc::kDeltaHeaderBytes);
-  if (delta.logprobs.size() > 2) {  // "[a]" becomes "a,"
-    sample.logprobs.append(delta.logprobs, 1, delta.logprobs.size() - 2);
-    sample.logprobs += ',';
-    added += delta.logprobs.size() - 1;
-  }
-  sample.marks.push_back({header, sample.text.size(), sample.logprobs.size()});
+  const std::string_view logprobs = delta.logprobs.size() > 2 ? delta.logprobs : "";
+  const DeltaSizes sizes{.payload = narrow<uint32_t>(delta.payload.size()),
+                         .logprobs = narrow<uint32_t>(logprobs.size())};
+  const size_t added = sizeof sizes + delta.payload.size() + logprobs.size();
+  const size_t before = sample.deltas.size();
+  sample.deltas.resize(before + sizeof sizes);
+  std::memcpy(sample.deltas.data() + before, &sizes, sizeof sizes);
+  sample.deltas += delta.payload;
+  sample.deltas += logprobs;
   grow(log, added);
   return true;
 }
@@ -199,20 +222,10 @@ bool TokenLogs::drop_oldest_ended() {
 void TokenLogs::halve(TokenLog& log) {
   size_t freed = 0;
   for (TokenLog::Sample& sample : log.samples) {
-    const size_t count = (sample.marks.size() + 1) / 2;
-    if (count == 0) continue;
-    const TokenLog::Mark last = sample.marks[count - 1];
-    sample.text.erase(0, last.text_end);
-    sample.logprobs.erase(0, last.logprobs_end);
-    sample.marks.erase(sample.marks.begin(), sample.marks.begin() + count);
-    for (TokenLog::Mark& mark : sample.marks) {
-      mark.text_end -= last.text_end;
-      mark.logprobs_end -= last.logprobs_end;
-    }
-    sample.text.shrink_to_fit();
-    sample.logprobs.shrink_to_fit();
-    sample.marks.shrink_to_fit();
-    freed += last.text_end + last.logprobs_end + count * sizeof(TokenLog::Mark);
+    std::string_view rest = sample.deltas;
+    while (rest.size() * 2 > sample.deltas.size()) take_delta(&rest);
+    freed += sample.deltas.size() - rest.size();
+    sample.deltas = std::string(rest);
   }
   shrink(log, freed);
 }
@@ -228,32 +241,25 @@ void TokenLogs::drop(uint64_t number) {
 // ---- Reading -----------------------------------------------------------------------------------
 
 uint32_t replay_from(const TokenLog::Sample& sample, uint32_t from) {
-  const size_t first = first_mark(sample, from);
-  return first < sample.marks.size() ? sample.marks[first].header.first_index
-                                     : narrow<uint32_t>(sample.ids.size());
+  std::string_view rest = deltas_from(sample, from);
+  return rest.empty() ? narrow<uint32_t>(sample.ids.size()) : take_delta(&rest).header.first_index;
 }
 
 Outgoing replay_delta(const TokenLog::Sample& sample, uint32_t index, uint32_t from) {
   Outgoing out;
-  for (size_t at = first_mark(sample, from); at < sample.marks.size(); ++at) {
-    const TokenLog::Mark& mark = sample.marks[at];
-    const size_t text = at == 0 ? 0 : sample.marks[at - 1].text_end;
-    const size_t logprobs = at == 0 ? 0 : sample.marks[at - 1].logprobs_end;
-    Outgoing delta;
+  for (std::string_view rest = deltas_from(sample, from); !rest.empty();) {
+    const LoggedDelta logged = take_delta(&rest);
+    OutgoingView delta;
     delta.is_delta = true;
     delta.sample = index;
-    delta.payload.assign(reinterpret_cast<const char*>(&mark.header), sizeof mark.header);
-    delta.payload.append(sample.text, text, mark.text_end - text);
-    delta.ids.assign(reinterpret_cast<const char*>(sample.ids.data() + mark.header.first_index),
-                     mark.header.num_tokens * sizeof(int32_t));
-    if (mark.logprobs_end > logprobs) {
-      delta.logprobs = "[" + sample.logprobs.substr(logprobs, mark.logprobs_end - logprobs);
-      delta.logprobs.back() = ']';
-    }
+    delta.payload = logged.payload;
+    delta.ids = {reinterpret_cast<const char*>(sample.ids.data() + logged.header.first_index),
+                 logged.header.num_tokens * sizeof(int32_t)};
+    delta.logprobs = logged.logprobs;
     if (out.is_delta) {
       merge_deltas(&out, delta);
     } else {
-      out = std::move(delta);
+      out = Outgoing(delta);
     }
   }
   return out;

@@ -26,28 +26,31 @@
 
 namespace hearth::broker {
 
+/// Before each delta in a log.
+struct DeltaSizes {
+  uint32_t payload = 0;   ///< bytes of the DeltaHeader and what follows it
+  uint32_t logprobs = 0;  ///< bytes of their JSON list; 0: none
+};
+
 /// What one request was answered. Events other than deltas are kept as JSON.
 struct TokenLog {
-  /// A delta, located by its end in the sample's text and logprobs.
-  struct Mark {
-    ipc::DeltaHeader header;
-    size_t text_end = 0;
-    size_t logprobs_end = 0;
-  };
   struct Sample {
-    std::vector<int32_t> ids;    ///< all tokens sent, in order
+    std::vector<int32_t> ids;  ///< all tokens sent, in order
+    /// The deltas to send again, each a DeltaSizes with its payload and log probabilities, in one
+    /// buffer: a token adds to as few places in memory as possible. The bound may drop the
+    /// beginning.
+    std::string deltas;
     int64_t last_tokens_us = 0;  ///< when the last of them arrived; 0: none has
     bool tail_sent = false;     ///< the delta without tokens that ends a text was sent; at most one
     std::string finish_reason;  ///< of its sample_done, once sent
     std::string done;           ///< its sample_done
-    // To send again. The bound may drop the beginning.
-    std::vector<Mark> marks;
-    std::string text;      ///< or its encoded parts, if a delta has any
-    std::string logprobs;  ///< members of the JSON list, each followed by a comma
   };
 
-  uint64_t number = 0;
+  // What each token changes comes first.
+  size_t bytes = 0;
+  std::vector<Sample> samples;
   uint32_t owner = 0;
+  uint64_t number = 0;
   std::string id;
   std::string model;        ///< its file's name
   std::string fingerprint;  ///< of that file, when the request last went to a worker; "": never
@@ -55,10 +58,8 @@ struct TokenLog {
   std::vector<int32_t> prefix;                         ///< of a fork: the tokens after its prompt
   std::string started;
   std::string prompt_logprobs;
-  std::vector<Sample> samples;
   std::string last;  ///< done or error; empty while it runs
   int64_t ended_us = 0;
-  size_t bytes = 0;
 
   bool live() const { return last.empty(); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }

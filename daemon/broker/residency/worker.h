@@ -35,8 +35,9 @@ class WorkerListener {
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
-  /// The worker of `model` answers request `number`.
-  virtual void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer) = 0;
+  /// The worker of `model` answers request `number`. `read_us`: when the answer was read.
+  virtual void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer,
+                         int64_t read_us) = 0;
 };
 
 /// Receives the engine updates of watched workers, on the io thread.

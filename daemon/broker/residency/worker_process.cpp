@@ -151,10 +151,11 @@ void WorkerProcess::on_broken(const std::string& why) {
 
 void WorkerProcess::on_answers(std::string_view answers) {
   const std::shared_ptr<bool> alive = alive_;
+  const int64_t read_us = clock_.now_us();
   while (!answers.empty() && *alive) {
     const Result<ipc::NumberedAnswer> next = ipc::take_answer(&answers);
     if (!next) return on_broken(next.error().message);
-    receivers_.answers.on_answer(setup_.model, next->number, next->answer);
+    receivers_.answers.on_answer(setup_.model, next->number, next->answer, read_us);
   }
 }
 

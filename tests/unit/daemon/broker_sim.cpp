@@ -79,7 +79,7 @@ void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
   const std::string json = ipc::encode_event(event);
   ipc::Answer out;
   out.json = json;
-  sim_.dispatcher.on_answer(model_, number, out);
+  sim_.dispatcher.on_answer(model_, number, out, sim_.clock.now_us());
 }
 
 // True if the request has ended.
@@ -105,7 +105,7 @@ bool FakeWorker::serve(uint64_t number, Live& live) {
     out.is_delta = true;
     out.payload = payload;
     out.ids = encoded;
-    sim_.dispatcher.on_answer(model_, number, out);
+    sim_.dispatcher.on_answer(model_, number, out, sim_.clock.now_us());
     live.sent += static_cast<uint32_t>(ids.size());
     return false;
   }

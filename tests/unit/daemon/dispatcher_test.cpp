@@ -26,7 +26,7 @@ struct OneForwarded {
   void event(const std::string& json, const std::string& model = "a") {
     ipc::Answer answer;
     answer.json = json;
-    sim.dispatcher.on_answer(model, number, answer);
+    sim.dispatcher.on_answer(model, number, answer, sim.clock.now_us());
   }
   SimAnswer& met() { return sim.answer(kAsks.peer, "r"); }
   size_t live() const { return sim.dispatcher.requests().size(); }
@@ -95,7 +95,7 @@ TEST_CASE("waits for tokens are counted per model and sample, and requests that 
     delta.is_delta = true;
     delta.payload = payload;
     if (num_tokens > 0) delta.ids = ids;
-    one.sim.dispatcher.on_answer("a", one.number, delta);
+    one.sim.dispatcher.on_answer("a", one.number, delta, one.sim.clock.now_us());
   };
   const auto bucket_of = [](const http::Durations& durations) {
     return std::ranges::find(durations.counts, uint64_t{1}) - durations.counts.begin();
@@ -142,7 +142,7 @@ TEST_CASE("a delta that does not follow ends its request") {
     delta.is_delta = true;
     delta.payload = payload;
     delta.ids = ids;
-    one.sim.dispatcher.on_answer("a", one.number, delta);
+    one.sim.dispatcher.on_answer("a", one.number, delta, one.sim.clock.now_us());
     REQUIRE(one.met().error() != nullptr);
     CHECK(one.met().error()->code == ErrorCode::kInternal);
     CHECK(one.met().ids.empty());

@@ -276,6 +276,7 @@ class Fixture {
  private:
   void turn() {
     io_.restart();
+    server_->tick();
     if (io_.poll() == 0) io_.run_one_for(std::chrono::milliseconds(1));
   }
 

@@ -182,7 +182,7 @@ TEST_CASE("bounds: ended logs go first, then beginnings, never another owner's l
   limits.attach_bytes_per_owner = 0;
   logs.set_limits(limits);
   add(logs, live, delta(0, 3000, "x", {3000}));
-  CHECK(live.samples[0].marks.empty());
+  CHECK(live.samples[0].deltas.empty());
 }
 
 TEST_CASE("deltas extend the log of their sample, from which a request is resumed") {
@@ -209,12 +209,12 @@ TEST_CASE("a gap, an overlap, or a wrong count or sample is an error and changes
     CHECK_FALSE(try_add(logs, log, wrong).ok());
   }
   CHECK(log.num_tokens() == 0);
-  CHECK(log.samples[0].text.empty());
+  CHECK(log.samples[0].deltas.empty());
   CHECK(logs.bytes() == bytes);
   add(logs, log, delta(0, 0, "a", {5}));
   CHECK_FALSE(try_add(logs, log, delta(0, 0, "a", {5})).ok());
   CHECK(log.num_tokens() == 1);
-  CHECK(log.samples[0].text == "a");
+  CHECK(read(log.samples[0], 0).text == "a");
 }
 
 TEST_CASE("the end of a text is sent once; a resumed worker's second one is dropped") {
