@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages=(
   libc6-dev libstdc++-12-dev libboost1.81-dev libboost-context1.81-dev libzmq3-dev cppzmq-dev libsqlite3-dev
   doctest-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev
-  libutf8proc-dev libcurl4-openssl-dev libedit-dev libpcre2-dev libsodium-dev)
+  libutf8proc-dev libcurl4-openssl-dev libedit-dev libpcre2-dev libsodium-dev libssl-dev)
 
 root=$(realpath -m "${1:-build/aarch64-sysroot}")
 if [[ -f $root/.complete ]]; then exit 0; fi

@@ -8,7 +8,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config ccache
   libboost1.81-dev libzmq3-dev cppzmq-dev libsqlite3-dev doctest-dev nlohmann-json3-dev
-  libtomlplusplus-dev libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev libsodium-dev
+  libtomlplusplus-dev libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev libsodium-dev libssl-dev
   libutf8proc-dev libcurl4-openssl-dev libedit-dev)
 test_packages=(python3-zmq python3-jinja2 libboost-context1.81-dev libpcre2-dev clang-format)
 monitor_packages=(libimgui-dev libstb-dev libglfw3-dev libgl-dev libegl-dev libgl1-mesa-dri fonts-dejavu-core

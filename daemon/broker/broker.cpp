@@ -118,6 +118,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);
+  dispatcher_.owners().configure(config.owners);
   dispatcher_.set_side_thread(side_, {&responses_.thread(), &batches_.thread()});
   reports_.set_kept(responses_, batches_);
   dispatcher_.on_done([this](uint32_t owner, const std::string& id, const ipc::DoneEvent& done) {
@@ -526,6 +527,7 @@ void Broker::reload() {
     }
     admission_.set_limits(config_.limits);
     dispatcher_.set_limits(config_.limits);
+    dispatcher_.owners().configure(config_.owners);
     std::map<std::string, std::string> roles;
     for (const std::string& role : changes.roles) {
       const auto found = config_.roles.find(role);
@@ -537,6 +539,9 @@ void Broker::reload() {
       if (const auto read = tcp_->read_clients(config_.server.tcp_clients_file); !read.ok()) {
         log_error("not_reloaded", "error=\"{}\"", read.error().message);
       }
+    }
+    if (const auto read = http_.reload(); !read.ok()) {
+      log_error("not_reloaded", "error=\"{}\"", read.error().message);
     }
     for (const std::string& role : changes.roles) dispatcher_.repoint(role);
   }

@@ -44,6 +44,9 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.socket = runtime_dir / "http.sock";
   server.listen = config.http.listen;
   server.keys_file = config.http.keys_file;
+  server.tls_certificate_file = config.http.tls_certificate_file;
+  server.tls_key_file = config.http.tls_key_file;
+  server.trusted_proxy = config.http.trusted_proxy;
   server.allowed_hosts = config.http.allowed_hosts;
   server.allowed_origins = config.http.allowed_origins;
   if (config.http.leave_out_volatile_lines) {
@@ -59,7 +62,15 @@ Result<void> HttpFront::open(boost::asio::io_context& io, const Config& config,
   server.instance = instance.substr(0, 8);
   HEARTH_ASSIGN_OR_RETURN(server.reasoning_key, reasoning_key(config.server.state_dir));
   HEARTH_ASSIGN_OR_RETURN(server_, http::HttpServer::open(io, server, *this));
+  dispatcher_.owners().set_keys(server_->key_owners());
   keep_batches(config);
+  return {};
+}
+
+Result<void> HttpFront::reload() {
+  if (!server_) return {};
+  HEARTH_TRY(server_->reload());
+  dispatcher_.owners().set_keys(server_->key_owners());
   return {};
 }
 
@@ -100,12 +111,12 @@ int HttpFront::connect_own(uint32_t uid) {
 }
 
 bool HttpFront::keeps_batches(uint32_t uid) const {
-  return batches_.enabled() && cache_.allowed(owner_name(uid), "disk") == "disk";
+  return batches_.enabled() && cache_.allowed(dispatcher_.owners().name(uid), "disk") == "disk";
 }
 
 // An owner whose prompts the configuration keeps off the disk has no answers there either.
 bool HttpFront::keeps_responses(uint32_t uid) const {
-  return responses_.enabled() && cache_.allowed(owner_name(uid), "disk") == "disk";
+  return responses_.enabled() && cache_.allowed(dispatcher_.owners().name(uid), "disk") == "disk";
 }
 
 ipc::SendOutcome HttpFront::send(uint64_t exchange, const OutgoingView& outgoing) {

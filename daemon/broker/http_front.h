@@ -39,6 +39,9 @@ class HttpFront final : public http::Backend {
   Result<void> open(boost::asio::io_context& io, const Config& config,
                     const std::filesystem::path& runtime_dir, const std::string& instance);
 
+  /// Reads keys and certificates anew; an error changes nothing.
+  Result<void> reload();
+
   /// `exchange`: the number of a peer of Door::kHttp.
   ipc::SendOutcome send(uint64_t exchange, const OutgoingView& outgoing);
   /// No response is in progress, and nothing waits to be written.

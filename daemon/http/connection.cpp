@@ -212,6 +212,7 @@ bool Connection::admit(const HttpRequest& head) {
     refusal = route(rules_, head, &route_);
     if (shows_key && refusal && refusal->status == 401) host_.wrong_key(peer_uid_);
   }
+  if (route_.owner) uid_ = *route_.owner;
   if (!head.origins.empty() && origin_allowed(head.origins, "", rules_.origins)) {
     origin_ = head.origins.front();
   }

@@ -119,7 +119,8 @@ struct Exchange {
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  /// `uid`: the owner of requests; `peer_uid`: the user whose share holds the connection's memory.
+  /// `uid`: the owner of requests that show no key; `peer_uid`: the user whose share holds the
+  /// connection's memory.
   Connection(ConnectionHost& host, Socket socket, uint64_t number, Rules rules, uint32_t uid,
              uint32_t peer_uid);
 
@@ -213,7 +214,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   const uint64_t number_;
   const Rules rules_;
-  const uint32_t uid_;
+  uint32_t uid_;  // with keys: of the current request
   const uint32_t peer_uid_;
   size_t charged_ = 0;          // bytes of an incoming request
   size_t answers_charged_ = 0;  // bytes of a long answer in out_ or writing_

@@ -39,6 +39,12 @@ bool equal_secret(std::string_view given, std::string_view secret) {
   return difference == 0;
 }
 
+bool is_key_name(std::string_view name) {
+  return name.size() <= 64 && std::ranges::all_of(name, [](char c) {
+           return is_ascii_alnum(c) || c == '.' || c == '_' || c == '-';
+         });
+}
+
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
   while (true) {
@@ -57,7 +63,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
     return Error::invalid(fmt::format("http.listen is \"{}\": {}", text, why), "http.listen");
   };
-  constexpr std::string_view kWant = "want 127.0.0.1:PORT or [::1]:PORT";
+  constexpr std::string_view kWant = "want ADDRESS:PORT, as 127.0.0.1:8080 or [::1]:8080";
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return wrong(kWant);
   Endpoint out;
@@ -76,10 +82,28 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   const int known = out.v6 ? ::inet_pton(AF_INET6, out.address.c_str(), &v6)
                            : ::inet_pton(AF_INET, out.address.c_str(), &v4);
   if (known != 1) return wrong(kWant);
-  const bool loopback = out.v6 ? IN6_IS_ADDR_LOOPBACK(&v6) : ntohl(v4.s_addr) >> 24 == 127;
-  if (!loopback) return wrong("other machines could reach it; only loopback addresses are served");
-  if (out.v6) out.address = "::1";  // in canonical form
+  out.loopback = out.v6 ? IN6_IS_ADDR_LOOPBACK(&v6) : ntohl(v4.s_addr) >> 24 == 127;
+  char text_of[INET6_ADDRSTRLEN] = {};
+  if (out.v6) out.address = ::inet_ntop(AF_INET6, &v6, text_of, sizeof text_of);
   return out;
+}
+
+std::string canonical_address(std::string_view text) {
+  const std::string address(text);
+  char out[INET6_ADDRSTRLEN] = {};
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return address;
+  if (::inet_pton(AF_INET6, address.c_str(), &v6) != 1) return "";
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return ::inet_ntop(AF_INET, &v6.s6_addr[12], out, sizeof out);
+  return ::inet_ntop(AF_INET6, &v6, out, sizeof out);
+}
+
+// FNV-1a; the upper half of the numbers, and not the last one, which stands for no user.
+uint32_t key_owner(std::string_view name) {
+  uint32_t hash = 2166136261U;
+  for (const char c : name) hash = (hash ^ byte_of(c)) * 16777619U;
+  return std::min((hash >> 1) | 0x8000'0000U, UINT32_MAX - 1);
 }
 
 HostRules HostRules::of_unix_socket(const std::vector<std::string>& more) {
@@ -91,6 +115,7 @@ HostRules HostRules::of_unix_socket(const std::vector<std::string>& more) {
 
 HostRules HostRules::of_tcp(const Endpoint& endpoint, const std::vector<std::string>& more) {
   HostRules rules;
+  rules.any_ = !endpoint.loopback && more.empty();
   std::vector<std::string> addresses = {"localhost", "127.0.0.1", "[::1]"};
   if (!endpoint.v6) addresses.push_back(endpoint.address);
   for (const std::string& address : addresses) {
@@ -102,7 +127,7 @@ HostRules HostRules::of_tcp(const Endpoint& endpoint, const std::vector<std::str
 }
 
 bool HostRules::allows(std::string_view host) const {
-  return std::find(names_.begin(), names_.end(), lower(host)) != names_.end();
+  return any_ || std::find(names_.begin(), names_.end(), lower(host)) != names_.end();
 }
 
 bool origin_allowed(const std::vector<std::string>& origins, std::string_view fetch_site,
@@ -156,7 +181,12 @@ Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
       return Error::invalid(fmt::format("{}:{}: {}", source, number, why), "http.keys_file");
     };
     if (words.size() != 3) return wrong("want NAME SCOPES KEY");
-    Key key{.name = std::string(words[0]), .secret = std::string(words[2])};
+    Key key{.name = std::string(words[0]),
+            .secret = std::string(words[2]),
+            .owner = key_owner(words[0])};
+    if (!is_key_name(key.name)) {
+      return wrong("want a name of at most 64 letters, digits, '.', '_' and '-'");
+    }
     if (key.secret.size() < kMinKeyBytes || key.secret.size() > kMaxKeyBytes ||
         !visible(key.secret)) {
       return wrong("want a key of 16 to 256 visible ASCII characters");
@@ -176,6 +206,10 @@ Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
     }
     for (const Key& other : keys.keys_) {
       if (other.name == key.name) return wrong("a key of this name stands above");
+      if (other.owner == key.owner) {
+        return wrong(fmt::format("the names {} and {} have the same number; change one", other.name,
+                                 key.name));
+      }
       if (other.secret == key.secret) return wrong("this key stands above, under another name");
     }
     keys.keys_.push_back(std::move(key));
@@ -186,15 +220,20 @@ Result<Keys> Keys::parse(std::string_view text, std::string_view source) {
   return keys;
 }
 
-Keys::Verdict Keys::check(std::string_view key, Scope scope) const {
-  Verdict verdict = Verdict::kUnknown;
+Keys::Finding Keys::check(std::string_view key, Scope scope) const {
+  Finding found;
   for (const Key& known : keys_) {  // compare all keys, for constant time
-    const bool same = equal_secret(key, known.secret);
-    if (same) {
-      verdict = known.scopes[to_underlying(scope)] ? Verdict::kAdmitted : Verdict::kOutOfScope;
-    }
+    if (!equal_secret(key, known.secret)) continue;
+    const bool may = known.scopes[to_underlying(scope)];
+    found = {may ? Verdict::kAdmitted : Verdict::kOutOfScope, known.owner};
   }
-  return verdict;
+  return found;
+}
+
+std::map<uint32_t, std::string> Keys::owners() const {
+  std::map<uint32_t, std::string> out;
+  for (const Key& key : keys_) out[key.owner] = key.name;
+  return out;
 }
 
 std::optional<std::string_view> bearer(std::string_view authorization) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,15 +14,18 @@
 
 namespace hearth::http {
 
-/// A literal loopback address and port, "127.0.0.1:8080" or "[::1]:8080".
+/// A literal address and port, "127.0.0.1:8080" or "[::1]:8080".
 struct Endpoint {
-  std::string address;  ///< without brackets
+  std::string address;  ///< without brackets, in canonical form
   bool v6 = false;
-  uint16_t port = 0;  ///< 0: the system chooses
+  bool loopback = true;  ///< no other machine reaches it
+  uint16_t port = 0;     ///< 0: the system chooses
 };
-/// kInvalidArgument if it is not a literal address with a port, or not a loopback address: only
-/// 127.0.0.0/8 and ::1 may be listened on.
+/// kInvalidArgument if it is not a literal address with a port.
 Result<Endpoint> parse_endpoint(std::string_view text);
+
+/// The address of a peer in canonical form, an IPv4 address within IPv6 as IPv4; "": neither.
+std::string canonical_address(std::string_view text);
 
 /// The host names of a listener. Names are compared whole and case-insensitively.
 class HostRules {
@@ -30,11 +34,14 @@ class HostRules {
   static HostRules of_unix_socket(const std::vector<std::string>& more);
   /// `localhost`, `127.0.0.1` (or the listener's address) and `[::1]` with the port, which may be
   /// omitted if it is 80.
+  /// An address that other machines reach has whatever names its network gives it: without `more`
+  /// all are allowed. Each request there shows a key, which a page of another site does not know.
   static HostRules of_tcp(const Endpoint& endpoint, const std::vector<std::string>& more);
 
   bool allows(std::string_view host) const;
 
  private:
+  bool any_ = false;
   std::vector<std::string> names_;
 };
 
@@ -57,8 +64,13 @@ inline constexpr std::string_view kAllowedHeaders =
 
 enum class Scope { kGenerate, kRead, kMetrics };
 
-/// Keys from a file, one per line: `NAME SCOPES KEY`. SCOPES are generate, read, metrics or all,
-/// separated by commas; KEY has 16 to 256 visible ASCII characters. `#` begins a comment line.
+/// The owner of what requests with a key make, apart from the users of this machine (whose ids are
+/// below 2^31): the same for a name after every restart.
+uint32_t key_owner(std::string_view name);
+
+/// Keys from a file, one per line: `NAME SCOPES KEY`. NAME has up to 64 letters, digits, '.', '_'
+/// and '-'; SCOPES are generate, read, metrics or all, separated by commas; KEY has 16 to 256
+/// visible ASCII characters. `#` begins a comment line.
 class Keys {
  public:
   /// kForbidden if other users may read or write the file, or if it belongs to another user;
@@ -67,14 +79,21 @@ class Keys {
   static Result<Keys> parse(std::string_view text, std::string_view source);
 
   enum class Verdict { kAdmitted, kUnknown, kOutOfScope };
+  struct Finding {
+    Verdict verdict = Verdict::kUnknown;
+    uint32_t owner = 0;  ///< of a known key
+  };
   /// The time it takes does not depend on how much of the key is correct.
-  Verdict check(std::string_view key, Scope scope) const;
+  Finding check(std::string_view key, Scope scope) const;
   size_t size() const { return keys_.size(); }
+  /// Owner and name of each key.
+  std::map<uint32_t, std::string> owners() const;
 
  private:
   struct Key {
     std::string name;
     std::string secret;
+    uint32_t owner = 0;
     bool scopes[3] = {};
   };
   std::vector<Key> keys_;

@@ -3,13 +3,20 @@
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cstring>
+#include <string_view>
 #include <utility>
+
+#include "daemon/http/guard.h"
+#include "kernels/base/numbers.h"
+#include "kernels/base/random.h"
 
 namespace hearth::http {
 namespace {
@@ -101,6 +108,56 @@ std::optional<uint32_t> tcp_peer_uid(int fd) {
   const std::optional<uint32_t> uid = ask(netlink, question);
   ::close(netlink);
   return uid;
+}
+
+namespace {
+
+// Four or eight bytes that stand for the machine; empty: not an address of IP.
+std::string_view machine_of(const sockaddr_storage& address, sockaddr_in6* v6, sockaddr_in* v4) {
+  if (address.ss_family == AF_INET) {
+    std::memcpy(v4, &address, sizeof *v4);
+    return {reinterpret_cast<const char*>(&v4->sin_addr), sizeof v4->sin_addr};
+  }
+  if (address.ss_family != AF_INET6) return {};
+  std::memcpy(v6, &address, sizeof *v6);
+  const char* const bytes = reinterpret_cast<const char*>(&v6->sin6_addr);
+  if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return {bytes + 12, 4};
+  return {bytes, 8};
+}
+
+sockaddr_storage address_of_peer(int fd) {
+  sockaddr_storage out{};
+  socklen_t size = sizeof out;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&out), &size) != 0) out.ss_family = AF_UNSPEC;
+  return out;
+}
+
+}  // namespace
+
+uint32_t network_peer_number(const sockaddr_storage& address) {
+  static const uint64_t kSalt = random_bits();
+  sockaddr_in6 v6{};
+  sockaddr_in v4{};
+  const std::string_view machine = machine_of(address, &v6, &v4);
+  const uint64_t hash = XXH3_64bits_withSeed(machine.data(), machine.size(), kSalt);
+  return 0x8000'0000U | narrow<uint32_t>(hash & 0xFFFF);
+}
+
+std::string peer_address(int fd) {
+  const sockaddr_storage address = address_of_peer(fd);
+  char text[INET6_ADDRSTRLEN] = {};
+  const auto* const at = reinterpret_cast<const sockaddr*>(&address);
+  if (::getnameinfo(at, sizeof address, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return canonical_address(text);
+}
+
+std::optional<uint32_t> network_peer_uid(int fd) {
+  const std::string address = peer_address(fd);
+  if (address.empty()) return std::nullopt;
+  if (address == "::1" || address.starts_with("127.")) return tcp_peer_uid(fd);
+  return network_peer_number(address_of_peer(fd));
 }
 
 }  // namespace hearth::http

@@ -206,7 +206,8 @@ std::optional<std::string> unescaped(std::string_view text) {
   return out;
 }
 
-std::optional<Refusal> check_key(const Rules& rules, const HttpRequest& head, Scope scope) {
+std::optional<Refusal> check_key(const Rules& rules, const HttpRequest& head, Scope scope,
+                                 Route* out) {
   if (rules.other_user) {
     return Refusal{403,
                    "this port answers the daemon's own user alone; others use keys, or the "
@@ -220,8 +221,9 @@ std::optional<Refusal> check_key(const Rules& rules, const HttpRequest& head, Sc
   if (!head.authorizations.empty()) key = bearer(head.authorizations.front());
   if (!head.api_keys.empty()) key = head.api_keys.front();
   if (!key) return Refusal{401, "want a key: Authorization: Bearer KEY, or x-api-key: KEY"};
-  switch (rules.keys->check(*key, scope)) {
-    case Keys::Verdict::kAdmitted: return std::nullopt;
+  const Keys::Finding found = rules.keys->check(*key, scope);
+  switch (found.verdict) {
+    case Keys::Verdict::kAdmitted: out->owner = found.owner; return std::nullopt;
     case Keys::Verdict::kOutOfScope: return Refusal{403, "this key is not for this path"};
     case Keys::Verdict::kUnknown: break;
   }
@@ -291,7 +293,7 @@ std::optional<Refusal> route_named(const Rules& rules, const HttpRequest& head,
     }
     return Refusal{405, "this path knows " + allow, allow};
   }
-  if (auto refusal = check_key(rules, head, found->scope)) return refusal;
+  if (auto refusal = check_key(rules, head, found->scope, out)) return refusal;
   if (method == "POST" && !may_be_json(head)) {
     return Refusal{415, "want Content-Type: application/json"};
   }
@@ -348,7 +350,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     if (known.action != Action::kModels) out->api = known.api;
     // These need no key: monitoring asks for them, and they only report whether the daemon serves.
     if (known.action != Action::kHealth && known.action != Action::kReady) {
-      if (auto refusal = check_key(rules, head, known.scope)) return refusal;
+      if (auto refusal = check_key(rules, head, known.scope, out)) return refusal;
     }
     if (query != std::string::npos && has_query(known.action)) {
       out->query = target->path.substr(query + 1);
@@ -367,7 +369,7 @@ std::optional<Refusal> route(const Rules& rules, const HttpRequest& head, Route*
     return route_named(rules, head, method, path, out);
   }
   if (!allow.empty()) return Refusal{405, "this path knows " + allow, allow};
-  if (auto refusal = check_key(rules, head, Scope::kRead); refusal && refusal->status != 403) {
+  if (auto refusal = check_key(rules, head, Scope::kRead, out); refusal && refusal->status != 403) {
     return refusal;
   }
   for (const Elsewhere& each : kElsewhere) {

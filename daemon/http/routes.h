@@ -1,6 +1,7 @@
 #pragma once
 // Maps a request's method and path to an action and checks the request's header first. Pure.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,6 +57,7 @@ struct Route {
   Api api = Api::kCompletions;  ///< also the format of errors
   std::string name;             ///< the model, request, answer, file or batch that the path names
   std::string query;  ///< after the question mark, where an address has a list's parameters
+  std::optional<uint32_t> owner{};  ///< of the key that the request shows
 };
 
 /// A status other than 200, and the reason.

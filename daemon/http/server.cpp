@@ -11,6 +11,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <functional>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +19,7 @@
 
 #include "daemon/http/connection.h"
 #include "daemon/http/peer.h"
+#include "daemon/http/tls.h"
 #include "kernels/base/log.h"
 
 namespace hearth::http {
@@ -34,6 +36,8 @@ constexpr int64_t kMaxKeyPauseMs = 10'000;
 // Connections of peers that the kernel cannot name or that no rule admits.
 constexpr size_t kStrangers = 8;
 constexpr uint32_t kNobody = UINT32_MAX;
+// Between two reports of connections that come from elsewhere than the trusted proxy.
+constexpr int64_t kStrangersEveryMs = 1'000;
 
 class Server final : public HttpServer, public ConnectionHost {
  public:
@@ -41,6 +45,7 @@ class Server final : public HttpServer, public ConnectionHost {
       : io_(io), config_(settings), backend_(broker) {}
   ~Server() override {
     for (const uint64_t listener : listeners_) backend_.accept_no_more(listener);
+    door_.reset();
     std::error_code ignored;
     if (bound_) std::filesystem::remove(config_.socket, ignored);
     for (const auto& [number, connection] : std::exchange(connections_, {})) connection->close();
@@ -66,6 +71,10 @@ class Server final : public HttpServer, public ConnectionHost {
   }
 
   void tick() override;
+  Result<void> reload() override;
+  std::map<uint32_t, std::string> key_owners() const override {
+    return keys_ ? keys_->owners() : std::map<uint32_t, std::string>();
+  }
 
   const ServerConfig& config() const override { return config_; }
   Backend& backend() override { return backend_; }
@@ -150,8 +159,11 @@ class Server final : public HttpServer, public ConnectionHost {
   }
   void accept_from(int listener, bool tcp);
   void admit(int fd, bool tcp, std::optional<uint32_t> named);
+  bool is_proxy(int fd);
   bool has_room(uint32_t peer_uid, bool other_user);
-  void serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid);
+  void begin_tls(int fd, Rules rules, uint32_t peer_uid);
+  void serve_pair(int fd, Rules rules, uint32_t uid, uint32_t peer_uid, bool counted);
+  void serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid, bool counted);
   void wake(std::vector<uint64_t> numbers);
   Result<void> listen_unix();
   Result<void> listen_tcp();
@@ -161,12 +173,15 @@ class Server final : public HttpServer, public ConnectionHost {
   Backend& backend_;
   std::optional<Endpoint> endpoint_;
   std::optional<Keys> keys_;
+  std::shared_ptr<const TlsIdentity> identity_;  // null: no TLS
+  std::unique_ptr<TlsDoor> door_;
+  int64_t told_of_strangers_ms_ = 0;
   bool bound_ = false;  // the Unix socket
   std::vector<uint64_t> listeners_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::vector<InExchange> exchanges_;                // ascending; searched once per token
   std::unordered_map<uint32_t, Peer> peers_;         // by user id
-  std::unordered_map<uint64_t, uint32_t> peers_of_;  // by connection
+  std::unordered_map<uint64_t, uint32_t> peers_of_;  // by connection, but for those of TLS
   std::string scratch_;
   uint64_t connections_made_ = 0;
   uint64_t exchanges_made_ = 0;
@@ -201,8 +216,10 @@ Result<void> Server::listen_unix() {
 
 Result<void> Server::listen_tcp() {
   HEARTH_ASSIGN_OR_RETURN(endpoint_, parse_endpoint(config_.listen));
-  if (!config_.keys_file.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(keys_, Keys::load(config_.keys_file));
+  HEARTH_TRY(reload());
+  if (identity_ != nullptr) {
+    door_ = TlsDoor::create(
+        io_, {.handshake_ms = config_.header_timeout_ms, .write_ms = config_.write_timeout_ms});
   }
   error_code error;
   const auto address = asio::ip::make_address(endpoint_->address, error);
@@ -223,15 +240,33 @@ void Server::accept_from(int listener, bool tcp) {
   // Asio does not set it. A worker started later would otherwise hold the socket open.
   ::fcntl(listener, F_SETFD, FD_CLOEXEC);
   listeners_.push_back(backend_.accept_from(
-      listener, tcp ? tcp_peer_uid : unix_peer_uid,
+      listener,
+      !tcp                  ? unix_peer_uid
+      : endpoint_->loopback ? tcp_peer_uid
+                            : network_peer_uid,
       [this, tcp](int fd, std::optional<uint32_t> uid) { admit(fd, tcp, uid); }));
 }
 
 Result<void> Server::listen() {
   if (!config_.socket.empty()) HEARTH_TRY(listen_unix());
   if (!config_.listen.empty()) HEARTH_TRY(listen_tcp());
-  log_info("http_listening", "socket={} tcp_port={} keys={}", config_.socket.string(), port(),
-           keys_ ? keys_->size() : 0);
+  log_info("http_listening", "socket={} tcp_port={} keys={} tls={}", config_.socket.string(),
+           port(), keys_ ? keys_->size() : 0, identity_ != nullptr);
+  return {};
+}
+
+Result<void> Server::reload() {
+  std::optional<Keys> keys;
+  std::shared_ptr<const TlsIdentity> identity;
+  if (!config_.keys_file.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(keys, Keys::load(config_.keys_file));
+  }
+  if (!config_.tls_certificate_file.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(identity,
+                            TlsIdentity::load(config_.tls_certificate_file, config_.tls_key_file));
+  }
+  keys_ = std::move(keys);  // in place: connections have its address
+  identity_ = std::move(identity);
   return {};
 }
 
@@ -239,15 +274,27 @@ Result<void> Server::listen() {
 void Server::admit(int fd, bool tcp, std::optional<uint32_t> named) {
   const bool other_user = tcp && !keys_ && named != std::optional<uint32_t>(::geteuid());
   const uint32_t peer_uid = named.value_or(kNobody);
+  if (tcp && !config_.trusted_proxy.empty() && !is_proxy(fd)) {
+    ::close(fd);
+    return;
+  }
   if ((!tcp && !named) || !has_room(peer_uid, other_user)) {
     constexpr std::string_view kFull =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n"
         "Connection: close\r\n\r\n";
     [[maybe_unused]] const ssize_t n =
-        ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        tcp && identity_ != nullptr
+            ? 0
+            : ::send(fd, kFull.data(), kFull.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(fd);
     return;
   }
+  Rules rules{.hosts = tcp ? HostRules::of_tcp(*endpoint_, config_.allowed_hosts)
+                           : HostRules::of_unix_socket(config_.allowed_hosts),
+              .origins = config_.allowed_origins,
+              .keys = tcp && keys_ ? &*keys_ : nullptr};
+  rules.other_user = other_user;
+  if (tcp && identity_ != nullptr) return begin_tls(fd, std::move(rules), peer_uid);
   Socket socket(io_);
   error_code error;
   if (tcp) {
@@ -261,15 +308,32 @@ void Server::admit(int fd, bool tcp, std::optional<uint32_t> named) {
     if (!socket.is_open()) ::close(fd);
     return;
   }
-  Rules rules{.hosts = tcp ? HostRules::of_tcp(*endpoint_, config_.allowed_hosts)
-                           : HostRules::of_unix_socket(config_.allowed_hosts),
-              .origins = config_.allowed_origins,
-              .keys = tcp && keys_ ? &*keys_ : nullptr};
-  rules.other_user = other_user;
-  serve(std::move(socket), std::move(rules), tcp ? ::geteuid() : *named, peer_uid);
+  serve(std::move(socket), std::move(rules), tcp ? ::geteuid() : *named, peer_uid, true);
 }
 
-void Server::serve_own(int fd, uint32_t uid) {
+bool Server::is_proxy(int fd) {
+  const std::string address = peer_address(fd);
+  if (std::ranges::count(config_.trusted_proxy, address) > 0) return true;
+  const int64_t now = now_ms();
+  if (now - told_of_strangers_ms_ >= kStrangersEveryMs) {
+    told_of_strangers_ms_ = now;
+    log_warn("http_not_a_proxy", "address={}", address);
+  }
+  return false;
+}
+
+// The peer's account has the connection from here to the end of TLS.
+void Server::begin_tls(int fd, Rules rules, uint32_t peer_uid) {
+  ++peers_[peer_uid].connections;
+  door_->begin(
+      fd, identity_,
+      [this, rules = std::move(rules), peer_uid](int pair) {
+        serve_pair(pair, rules, ::geteuid(), peer_uid, false);
+      },
+      [this, peer_uid] { --peers_[peer_uid].connections; });
+}
+
+void Server::serve_pair(int fd, Rules rules, uint32_t uid, uint32_t peer_uid, bool counted) {
   Socket socket(io_);
   error_code error;
   socket.assign(asio::generic::stream_protocol(asio::local::stream_protocol()), fd, error);
@@ -277,26 +341,33 @@ void Server::serve_own(int fd, uint32_t uid) {
     ::close(fd);
     return;
   }
+  serve(std::move(socket), std::move(rules), uid, peer_uid, counted);
+}
+
+void Server::serve_own(int fd, uint32_t uid) {
   Rules rules{.hosts = HostRules::of_unix_socket({}), .origins = {}, .keys = nullptr};
   rules.own = true;
-  serve(std::move(socket), std::move(rules), uid, uid);
+  serve_pair(fd, std::move(rules), uid, uid, true);
 }
 
 bool Server::has_room(uint32_t peer_uid, bool other_user) {
   const size_t most = config_.max_connections;
   size_t share = std::max<size_t>(most / 2, 1);
   if (other_user || peer_uid == kNobody) share = std::min(share, kStrangers);
-  return connections_.size() < most && peers_[peer_uid].connections < share;
+  const bool full = connections_.size() >= most || (door_ != nullptr && door_->size() >= most);
+  return !full && peers_[peer_uid].connections < share;
 }
 
-void Server::serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid) {
+void Server::serve(Socket socket, Rules rules, uint32_t uid, uint32_t peer_uid, bool counted) {
   error_code ignored;
   socket.non_blocking(true, ignored);
   const uint64_t number = ++connections_made_;
   auto connection = std::make_shared<Connection>(*this, std::move(socket), number, std::move(rules),
                                                  uid, peer_uid);
-  ++peers_[peer_uid].connections;
-  peers_of_.emplace(number, peer_uid);
+  if (counted) {
+    ++peers_[peer_uid].connections;
+    peers_of_.emplace(number, peer_uid);
+  }
   connections_.emplace(number, connection);
   connection->start();
 }
@@ -320,6 +391,7 @@ void Server::tick() {
     if (connection->is_late(now)) late.push_back(connection);
   }
   for (const auto& connection : late) connection->check_deadlines(now);
+  if (door_ != nullptr) door_->tick(now);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,9 +32,12 @@
 namespace hearth::http {
 
 struct ServerConfig {
-  std::filesystem::path socket;     ///< of the Unix listener; "": none
-  std::string listen;               ///< "127.0.0.1:8080"; "": no TCP
-  std::filesystem::path keys_file;  ///< keys for TCP; "": only this process's user
+  std::filesystem::path socket;                ///< of the Unix listener; "": none
+  std::string listen;                          ///< "127.0.0.1:8080"; "": no TCP
+  std::filesystem::path keys_file;             ///< keys for TCP; "": only this process's user
+  std::filesystem::path tls_certificate_file;  ///< of TCP (tls.h); "": no TLS
+  std::filesystem::path tls_key_file;
+  std::vector<std::string> trusted_proxy;  ///< the only addresses that TCP serves; empty: all
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;
   std::vector<std::string> volatile_lines;  ///< patterns of lines that system prompts lose
@@ -143,6 +147,11 @@ class HttpServer {
   virtual bool idle() const = 0;
   /// Ends connections whose deadline has passed; called some ten times a second.
   virtual void tick() = 0;
+  /// Reads the files of keys, certificate and key anew, for the requests and connections that
+  /// follow. An error changes nothing.
+  virtual Result<void> reload() = 0;
+  /// The owners of requests other than users of this machine: those of keys, and their names.
+  virtual std::map<uint32_t, std::string> key_owners() const = 0;
 };
 
 }  // namespace hearth::http

@@ -22,6 +22,7 @@ libfmt-dev=#include <fmt/
 libspdlog-dev=#include <spdlog/
 libxxhash-dev=#include <xxhash.h>
 libsodium-dev=#include <sodium.h>
+libssl-dev=#include <openssl/
 libutf8proc-dev=#include <utf8proc.h>
 libsystemd-dev=libsystemd
 libcurl4-openssl-dev=#include <curl/curl.h>

@@ -6,6 +6,7 @@
 
 #include "daemon/http/guard.h"
 #include "daemon/http/requests/volatile_lines.h"
+#include "daemon/http/tls.h"
 #include "ipc/wire/curve.h"
 
 namespace hearth::broker {
@@ -40,9 +41,33 @@ Result<void> check_http(const HttpConfig& http) {
     return invalid("http.volatile_lines", pattern,
                    "want part of a line of at least four characters, with * for what changes");
   }
+  for (const std::string& address : http.trusted_proxy) {
+    if (!address.empty() && http::canonical_address(address) == address) continue;
+    return invalid("http.trusted_proxy", address, "want literal addresses, such as \"192.0.2.1\"");
+  }
   if (http.listen.empty()) return {};
-  HEARTH_TRY(http::parse_endpoint(http.listen));
+  HEARTH_ASSIGN_OR_RETURN(const http::Endpoint endpoint, http::parse_endpoint(http.listen));
   if (!http.keys_file.empty()) HEARTH_TRY(http::Keys::load(http.keys_file));
+  const bool certificate = !http.tls_certificate_file.empty();
+  if (certificate != !http.tls_key_file.empty()) {
+    return Error::invalid("http: want both tls_certificate_file and tls_key_file, or neither",
+                          "http.tls_certificate_file");
+  }
+  if (certificate) {
+    HEARTH_TRY(http::TlsIdentity::load(http.tls_certificate_file, http.tls_key_file));
+  }
+  if (endpoint.loopback) return {};
+  if (http.keys_file.empty()) {
+    return invalid("http.listen", http.listen,
+                   "other machines reach it; want http.keys_file, too, so that each request shows "
+                   "a key");
+  }
+  if (!certificate && http.trusted_proxy.empty()) {
+    return invalid("http.listen", http.listen,
+                   "other machines reach it, and keys would cross the network in the open; want "
+                   "http.tls_certificate_file and http.tls_key_file, or http.trusted_proxy with "
+                   "the addresses of the proxy that speaks TLS");
+  }
   return {};
 }
 

@@ -240,25 +240,47 @@ class SectionReader {
   std::optional<Error> error_;
 };
 
-Result<void> read_models(const toml::table& root, std::string_view source, Config* config) {
-  const toml::node* node = root.get("models");
+/// Reads each section [KIND.NAME] with `read(section, name)`.
+template <class Read>
+Result<void> read_named(const toml::table& root, std::string_view source, const std::string& kind,
+                        Config* config, Read read) {
+  const toml::node* node = root.get(kind);
   if (node == nullptr) return {};
-  const toml::table* models = node->as_table();
-  if (models == nullptr) {
-    return Error::invalid(where(source, *node) + "models: want a section [models.NAME]", "models");
+  const toml::table* sections = node->as_table();
+  if (sections == nullptr) {
+    return Error::invalid(
+        fmt::format("{}{}: want a section [{}.NAME]", where(source, *node), kind, kind), kind);
   }
-  for (auto&& [name, settings] : *models) {
-    const std::string model(name.str());
-    SectionReader section(*models, source, "models." + model, &config->sources);
-    visit_model(section, &config->models[model]);
+  for (auto&& [name, settings] : *sections) {
+    const std::string of(name.str());
+    SectionReader section(*sections, source, kind + "." + of, &config->sources);
+    read(section, of);
     HEARTH_TRY(section.finish());
   }
   return {};
 }
 
+bool is_owner(std::string_view name) {
+  return name.starts_with("uid:") || name.starts_with("key:");
+}
+
+Result<void> read_owners(const toml::table& root, std::string_view source, Config* config) {
+  HEARTH_TRY(read_named(root, source, "owners", config, [&](SectionReader& in, const auto& name) {
+    visit_owner(in, &config->owners[name]);
+  }));
+  for (const auto& [name, settings] : config->owners) {
+    if (is_owner(name)) continue;
+    return Error::invalid(
+        fmt::format("{}: owners.\"{}\": want \"uid:NUMBER\" or \"key:NAME\"", source, name),
+        "owners");
+  }
+  return {};
+}
+
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server", "http",         "limits",   "residency", "worker",
-                                    "cache",  "cache_owners", "sampling", "roles",     "models"};
+  constexpr std::array kSections = {"server", "http",   "limits",       "residency",
+                                    "worker", "cache",  "cache_owners", "sampling",
+                                    "roles",  "models", "owners"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error::invalid(where(source, node) + fmt::format("unknown section or key {}; known: {}",
@@ -288,10 +310,10 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   HEARTH_TRY(cache_owners.finish());
   for (const auto& [owner, tier] : config->cache.owners) {
     const bool known = tier == "off" || tier == "memory" || tier == "disk";
-    if (known && owner.starts_with("uid:")) continue;
+    if (known && is_owner(owner)) continue;
     return Error::invalid(
-        fmt::format("{}: cache_owners.\"{}\" is \"{}\", want \"uid:NUMBER\" with off, "
-                    "memory or disk",
+        fmt::format("{}: cache_owners.\"{}\" is \"{}\", want \"uid:NUMBER\" or \"key:NAME\" "
+                    "with off, memory or disk",
                     source, owner, tier),
         "cache_owners");
   }
@@ -301,7 +323,10 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   SectionReader roles(root, source, "roles", &config->sources);
   visit_roles(roles, &config->roles);
   HEARTH_TRY(roles.finish());
-  return read_models(root, source, config);
+  HEARTH_TRY(read_owners(root, source, config));
+  return read_named(root, source, "models", config, [&](SectionReader& in, const auto& name) {
+    visit_model(in, &config->models[name]);
+  });
 }
 
 // The only function that handles toml++'s exceptions.

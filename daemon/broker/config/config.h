@@ -75,8 +75,9 @@ struct WorkerConfig : ipc::EngineSettings {
 /// Prefix caching: the storage tier each owner may use, and the disk space of all databases.
 struct CacheConfig {
   std::string tier = "disk";  ///< off, memory, disk: the highest tier a request may use
-  int64_t disk_bytes = int64_t{32} << 30;     ///< beyond it, unopened databases are dropped
-  std::map<std::string, std::string> owners;  ///< "uid:1000" -> off, memory, disk: overrides tier
+  int64_t disk_bytes = int64_t{32} << 30;  ///< beyond it, unopened databases are dropped
+  /// "uid:1000" or "key:NAME" -> off, memory, disk: overrides tier.
+  std::map<std::string, std::string> owners;
   /// The tier granted to a request of `owner` for `wanted`: the lower of the two.
   const std::string& allowed(const std::string& owner, const std::string& wanted) const {
     const auto found = owners.find(owner);
@@ -89,8 +90,11 @@ struct CacheConfig {
 /// The HTTP front door: $RUNTIME/http.sock, and TCP if configured.
 struct HttpConfig {
   bool enabled = true;
-  std::string listen;                        ///< "127.0.0.1:8080", loopback only; "": no TCP
-  std::filesystem::path keys_file;           ///< keys for TCP; "": only the daemon's own user
+  std::string listen;                          ///< "127.0.0.1:8080"; "": no TCP
+  std::filesystem::path keys_file;             ///< keys for TCP; "": only the daemon's own user
+  std::filesystem::path tls_certificate_file;  ///< "": no TLS
+  std::filesystem::path tls_key_file;
+  std::vector<std::string> trusted_proxy;    ///< addresses that alone may connect; empty: all
   std::vector<std::string> allowed_hosts;    ///< in addition to localhost and the address
   std::vector<std::string> allowed_origins;  ///< of web pages in a browser; none by default
   /// System prompts lose the lines that match `volatile_lines` (daemon/http/requests).
@@ -127,6 +131,13 @@ struct ModelConfig {
   std::optional<int64_t> keep_alive_ms;  ///< overrides residency's
 };
 
+/// What is different for one owner of requests.
+struct OwnerConfig {
+  // Override the limits per owner (LimitsConfig).
+  std::optional<int64_t> max_requests{}, max_queued_bytes{}, max_output_tokens{};
+  std::optional<std::string> priority{};  ///< the highest class of its requests
+};
+
 struct Config {
   ServerConfig server;
   HttpConfig http;
@@ -137,6 +148,7 @@ struct Config {
   SamplingConfig sampling;
   std::map<std::string, std::string> roles;   ///< role -> model name
   std::map<std::string, ModelConfig> models;  ///< by name
+  std::map<std::string, OwnerConfig> owners;  ///< by "uid:1000" or "key:NAME"
   /// "section.key" -> source of its value: "/etc/hearth/hearth.toml:12", "environment HEARTH_LOG",
   /// "--set ..."; absent: the default.
   std::map<std::string, std::string> sources;

@@ -135,6 +135,10 @@ std::vector<Setting> list_settings(const Config& config) {
     SectionLister section("models." + name, config, &out);
     visit_model(section, &model);
   }
+  for (auto& [name, owner] : copy.owners) {
+    SectionLister section("owners." + name, config, &out);
+    visit_owner(section, &owner);
+  }
   return out;
 }
 

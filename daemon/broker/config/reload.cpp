@@ -30,7 +30,7 @@ bool is_reloadable(std::string_view key) {
   if (key == "residency.memory_bytes") return false;
   // Workers receive theirs at start.
   for (const std::string_view section :
-       {"residency.", "worker.", "sampling.", "roles.", "models."}) {
+       {"residency.", "worker.", "sampling.", "roles.", "models.", "owners."}) {
     if (key.starts_with(section)) return true;
   }
   return std::ranges::count(kReloadable, key) > 0;
@@ -80,6 +80,7 @@ ConfigChanges take_over(const Config& next, Config* running) {
   running->sampling = next.sampling;
   running->roles = next.roles;
   running->models = next.models;
+  running->owners = next.owners;
   for (const auto& [key, source] : next.sources) {
     if (is_reloadable(key)) running->sources[key] = source;
   }

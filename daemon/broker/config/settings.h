@@ -52,6 +52,9 @@ void visit_http(Section& in, HttpConfig* http) {
   in.boolean("enabled", &http->enabled);
   in.text("listen", &http->listen);
   in.path("keys_file", &http->keys_file);
+  in.path("tls_certificate_file", &http->tls_certificate_file);
+  in.path("tls_key_file", &http->tls_key_file);
+  in.texts("trusted_proxy", &http->trusted_proxy);
   in.texts("allowed_hosts", &http->allowed_hosts);
   in.texts("allowed_origins", &http->allowed_origins);
   in.boolean("leave_out_volatile_lines", &http->leave_out_volatile_lines);
@@ -148,6 +151,14 @@ template <class Section>
 void visit_model(Section& in, ModelConfig* model) {
   visit_worker_or_model(in, model);
   in.integer("keep_alive_ms", 0, 7 * kMaxMs, &model->keep_alive_ms);
+}
+
+template <class Section>
+void visit_owner(Section& in, OwnerConfig* owner) {
+  in.integer("max_requests", 1, 1 << 20, &owner->max_requests);
+  in.integer("max_queued_bytes", 1024, int64_t{1} << 40, &owner->max_queued_bytes);
+  in.integer("max_output_tokens", 0, int64_t{1} << 40, &owner->max_output_tokens);
+  in.choice("priority", {"interactive", "normal", "batch"}, &owner->priority);
 }
 
 }  // namespace hearth::broker

@@ -130,7 +130,7 @@ ipc::PsReply Reports::ps(const Caller& caller) const {
   dispatcher_.requests().for_each([&](const LiveRequest& request) {
     if (!may_touch(caller, request.owner)) return;
     reply.requests.push_back({.id = request.id,
-                              .owner = owner_name(request.owner),
+                              .owner = dispatcher_.owners().name(request.owner),
                               .model = request.model,
                               .state = request_state(request),
                               .priority = request.is_generate() ? request.generate().priority : "",
@@ -155,7 +155,7 @@ std::vector<HubRequest> Reports::hub_requests() const {
     ipc::WatchedRequest& row = each.row;
     row.number = request.number;
     row.id = request.id;
-    row.owner = owner_name(request.owner);
+    row.owner = dispatcher_.owners().name(request.owner);
     row.model = request.model;
     row.priority = request.generate().priority;
     row.state = request_state(request);

@@ -9,7 +9,12 @@
 
 namespace hearth::broker {
 
-Result<void> Admission::admit(const Load& load, const Demand& demand) const {
+Result<void> Admission::admit(const Load& load, const Demand& demand,
+                              const OwnerConfig* own) const {
+  static const OwnerConfig kUsual;
+  if (own == nullptr) own = &kUsual;
+  const int64_t max_requests = own->max_requests.value_or(limits_.max_requests_per_owner);
+  const int64_t max_bytes = own->max_queued_bytes.value_or(limits_.max_queued_bytes_per_owner);
   if (draining_) {
     return Error::unavailable("the daemon is stopping and takes no new requests");
   }
@@ -21,19 +26,19 @@ Result<void> Admission::admit(const Load& load, const Demand& demand) const {
     return Error::busy(
         fmt::format("{} requests are live, limit {}", load.live, limits_.max_requests));
   }
-  if (std::cmp_greater_equal(load.owner_live, limits_.max_requests_per_owner)) {
-    return Error::busy(fmt::format("you have {} live requests, limit {}", load.owner_live,
-                                   limits_.max_requests_per_owner));
+  if (std::cmp_greater_equal(load.owner_live, max_requests)) {
+    return Error::busy(
+        fmt::format("you have {} live requests, limit {}", load.owner_live, max_requests));
   }
   if (std::cmp_greater(load.queued_bytes + demand.bytes, limits_.max_queued_bytes)) {
     return Error::busy(fmt::format("requests of {} bytes are held, limit {}", load.queued_bytes,
                                    limits_.max_queued_bytes));
   }
-  if (std::cmp_greater(load.owner_bytes + demand.bytes, limits_.max_queued_bytes_per_owner)) {
-    return Error::busy(fmt::format("your live requests hold {} bytes, limit {}", load.owner_bytes,
-                                   limits_.max_queued_bytes_per_owner));
+  if (std::cmp_greater(load.owner_bytes + demand.bytes, max_bytes)) {
+    return Error::busy(
+        fmt::format("your live requests hold {} bytes, limit {}", load.owner_bytes, max_bytes));
   }
-  const int64_t most = limits_.max_output_tokens_per_owner;
+  const int64_t most = own->max_output_tokens.value_or(limits_.max_output_tokens_per_owner);
   if (most > 0 && demand.tokens > most) {
     // Not kBusy, because retrying would not help.
     return Error::too_large(

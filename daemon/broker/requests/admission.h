@@ -30,8 +30,9 @@ class Admission {
   explicit Admission(const LimitsConfig& limits) : limits_(limits) {}
 
   /// kUnavailable while draining, kTooLarge over max_message_bytes, kBusy over the other bounds;
-  /// each names the bound and the number met.
-  Result<void> admit(const Load& load, const Demand& demand) const;
+  /// each names the bound and the number met. `own`: the caller's limits, where they differ.
+  Result<void> admit(const Load& load, const Demand& demand,
+                     const OwnerConfig* own = nullptr) const;
   /// Replaces the limits, for requests that arrive later.
   void set_limits(const LimitsConfig& limits) { limits_ = limits; }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "daemon/broker/requests/owners.h"
 #include "ipc/text/utf8.h"
 
 namespace hearth::broker {

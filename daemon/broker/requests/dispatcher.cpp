@@ -72,7 +72,7 @@ Result<void> Dispatcher::admit(const Caller& caller, size_t bytes, int64_t token
     load.queued_bytes += thread->bytes();
     load.owner_bytes += thread->bytes_of(caller.uid);
   }
-  return admission_.admit(load, {.bytes = bytes, .tokens = tokens});
+  return admission_.admit(load, {.bytes = bytes, .tokens = tokens}, owners_.find(caller.uid));
 }
 
 void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::ComputeRequest request,
@@ -99,7 +99,8 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
     // Chosen by the broker rather than a worker, so that a resumed request continues the same text.
     if (!generate->seed) generate->seed = random_seed();
-    generate->cache = cache_.allowed(owner_name(caller.uid), generate->cache);
+    generate->cache = cache_.allowed(owners_.name(caller.uid), generate->cache);
+    owners_.bound_priority(caller.uid, generate);
   }
   live.request = std::make_shared<const ipc::ComputeRequest>(std::move(request));
   live.fork_of = origin.of;
@@ -135,7 +136,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
   }
   ipc::WorkerEnvelope envelope;
   envelope.id = request.number;
-  envelope.owner = owner_name(request.owner);
+  envelope.owner = owners_.name(request.owner);
   envelope.received_ms_ago = (clock_.now_us() - request.received_us) / 1000;
   if (request.log != nullptr) {
     envelope.resume = request.log->resume();

@@ -12,6 +12,7 @@
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/requests/admission.h"
+#include "daemon/broker/requests/owners.h"
 #include "daemon/broker/requests/request_table.h"
 #include "daemon/broker/requests/session.h"
 #include "daemon/broker/requests/token_log.h"
@@ -75,6 +76,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
     threads_ = std::move(stores);
     threads_.push_back(&side);
   }
+  Owners& owners() { return owners_; }
+  const Owners& owners() const { return owners_; }
   /// The storage tiers that requests may use.
   void set_cache(const CacheConfig& cache) { cache_ = cache; }
 
@@ -184,6 +187,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   http::ModelTraffics traffic_;  // of models that were sent requests; entries stay
   OnDone on_done_;
   RequestObserver* observer_ = nullptr;
+  Owners owners_;
   CacheConfig cache_;
   std::set<PeerId> gone_;  // connections found closed since the last tick
 };

@@ -22,8 +22,6 @@ int64_t groups_changed_ns() {
 
 }  // namespace
 
-std::string owner_name(uint32_t uid) { return fmt::format("uid:{}", uid); }
-
 Result<Rights> Rights::create(const std::string& admin_group, uint32_t daemon_uid) {
   Rights rights;
   rights.admin_group_ = admin_group;

@@ -26,9 +26,6 @@ inline bool may_touch(const Caller& caller, uint32_t owner) {
   return caller.is_admin || caller.uid == owner;
 }
 
-/// "uid:1000"
-std::string owner_name(uint32_t uid);
-
 class Rights {
  public:
   /// Administrators: root, the daemon's own user, and the members of `admin_group` ("": none).

@@ -330,9 +330,20 @@ TEST_CASE("every setting is listed with its source, and reads back unchanged") {
   REQUIRE(
       apply_toml("[limits]\nmax_requests = 9\n[worker]\nwaiting_served_ratio = 2\n"
                  "[roles]\ndefault = \"a \\\"b\\\"\"\n[models.\"a-1.5B.Q8_0\"]\nkeep_alive_ms = 5\n"
-                 "[cache]\ntier = \"memory\"\n[cache_owners]\n\"uid:7\" = \"off\"\n",
+                 "[cache]\ntier = \"memory\"\n[cache_owners]\n\"uid:7\" = \"off\"\n"
+                 "\"key:ada\" = \"disk\"\n[owners.\"key:ada\"]\nmax_requests = 3\n"
+                 "priority = \"batch\"\n",
                  "/etc/f.toml", &config)
           .ok());
+  CHECK(config.cache.allowed("key:ada", "disk") == "disk");
+  CHECK(config.owners.at("key:ada").max_requests == 3);
+  for (const char* wrong :
+       {"[owners.ada]\n", "[owners]\nada = 1\n", "owners = 1\n",
+        "[owners.\"uid:1\"]\npriority = \"high\"\n", "[owners.\"uid:1\"]\nmax_requests = 0\n",
+        "[owners.\"uid:1\"]\ncache = \"off\"\n"}) {
+    Config other;
+    CHECK_FALSE_MESSAGE(apply_toml(wrong, "f", &other).ok(), wrong);
+  }
   CHECK(config.cache.allowed("uid:7", "disk") == "off");
   CHECK(config.cache.allowed("uid:8", "disk") == "memory");
   CHECK(config.cache.allowed("uid:8", "off") == "off");
@@ -348,6 +359,8 @@ TEST_CASE("every setting is listed with its source, and reads back unchanged") {
   CHECK(by_key["limits.max_requests"].source == "/etc/f.toml:2");
   CHECK(by_key["worker.waiting_served_ratio"].value == "2.0");
   CHECK(by_key["worker.kv_type"].value == "\"f32\"");
+  CHECK(by_key["owners.\"key:ada\".priority"].value == "\"batch\"");
+  CHECK(by_key["owners.\"key:ada\".priority"].source == "/etc/f.toml:16");
   CHECK(by_key["worker.kv_type"].source == "--set worker.kv_type=f32");
   CHECK(by_key["worker.block_size"].source == "default");
   CHECK(by_key["server.log_level"].value == "\"info\"");
@@ -421,6 +434,48 @@ TEST_CASE("whatever hearthd refuses at start, --check refuses") {
   CHECK(check("http.allowed_origins=[\"http://localhost:3000\"]").ok());
 }
 
+TEST_CASE("the files of TLS and the addresses of proxies are read") {
+  Config config;
+  REQUIRE(apply_toml("[http]\ntls_certificate_file = \"/c\"\ntls_key_file = \"/ck\"\n"
+                     "trusted_proxy = [\"192.0.2.1\"]\n",
+                     "f", &config)
+              .ok());
+  CHECK(config.http.tls_certificate_file == "/c");
+  CHECK(config.http.tls_key_file == "/ck");
+  CHECK(config.http.trusted_proxy == std::vector<std::string>{"192.0.2.1"});
+  CHECK_FALSE(apply_toml("[http]\ntrusted_proxy = \"192.0.2.1\"\n", "f", &config).ok());
+}
+
+TEST_CASE("an address that other machines reach wants keys, and TLS or a proxy that speaks it") {
+  const tests::TempDir temp;
+  const std::filesystem::path keys = temp.path() / "keys";
+  std::ofstream(keys) << "me all 0123456789abcdef\n";
+  std::filesystem::permissions(keys, std::filesystem::perms(0600));
+  const auto error = [&](const auto& change) {
+    Config config;
+    config.http.listen = "192.0.2.7:8443";
+    config.http.keys_file = keys;
+    change(config.http);
+    const Result<void> checked = check_config(config);
+    return checked.ok() ? std::string() : checked.error().message;
+  };
+  const auto has = [](const std::string& met, const char* part) {
+    CHECK_MESSAGE(met.find(part) != std::string::npos, met);
+  };
+  has(error([](HttpConfig& http) { http.keys_file.clear(); }), "want http.keys_file");
+  has(error([](HttpConfig&) {}), "http.trusted_proxy");
+  CHECK(error([](HttpConfig& http) { http.trusted_proxy = {"192.0.2.1", "2001:db8::1"}; }).empty());
+  for (const char* wrong : {"", "proxy.example", "192.0.2.1:80", "192.0.2.0/24", "2001:DB8::1"}) {
+    has(error([&](HttpConfig& http) { http.trusted_proxy = {wrong}; }), "want literal addresses");
+  }
+  has(error([](HttpConfig& http) { http.tls_key_file = "/k"; }), "want both");
+  has(error([](HttpConfig& http) {
+        http.tls_certificate_file = "/none";
+        http.tls_key_file = "/none";
+      }),
+      "/none: cannot be opened");
+}
+
 TEST_CASE("the manual and the shipped configuration contain every setting") {
   const auto text_of = [](const char* file) {
     std::ifstream in(std::filesystem::path(hearth::tests::source_dir()) / "packaging" / file);
@@ -430,6 +485,8 @@ TEST_CASE("the manual and the shipped configuration contain every setting") {
   REQUIRE_FALSE(manual.empty());
   CHECK(manual.find(".SH \"SECTION [models.NAME]\"\n") != std::string::npos);
   CHECK(config.find("\n# [models.") != std::string::npos);
+  CHECK(manual.find(".SH \"SECTION [owners.NAME]\"\n") != std::string::npos);
+  CHECK(config.find("\n# [owners.") != std::string::npos);
   CHECK(config.find("\n# keep_alive_ms = ") != std::string::npos);
   for (const Setting& setting : list_settings(Config())) {
     CAPTURE(setting.key);

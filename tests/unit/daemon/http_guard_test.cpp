@@ -1,12 +1,19 @@
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/core.h>
+#include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include "daemon/http/guard.h"
+#include "daemon/http/peer.h"
 #include "daemon/http/routes.h"
 
 namespace hearth::http {
@@ -36,7 +43,7 @@ TEST_CASE("a body is JSON, and one without a content type not from a browser") {
   CHECK(status([](HttpRequest& h) { h.fetch_site = "same-origin"; }) == 415);
 }
 
-TEST_CASE("only loopback addresses with a port are listened on") {
+TEST_CASE("literal addresses with a port are listened on") {
   const Result<Endpoint> v4 = parse_endpoint("127.0.0.1:8080");
   REQUIRE(v4.ok());
   CHECK(v4->address == "127.0.0.1");
@@ -50,27 +57,17 @@ TEST_CASE("only loopback addresses with a port are listened on") {
   using namespace std::string_view_literals;
   CHECK_FALSE(parse_endpoint("[::1\0x]:80"sv).ok());
   CHECK_FALSE(parse_endpoint("127.0.0.1\0.evil.test:80"sv).ok());
-  for (const char* text : {"0.0.0.0:8080",
-                           "[::]:8080",
-                           "192.168.1.7:8080",
-                           "[fe80::1]:80",
-                           "[::ffff:1.2.3.4]:80",
-                           "8.8.8.8:80",
-                           "*:8080",
-                           ":8080",
-                           "8080",
-                           "localhost:8080",
-                           "127.0.0.1",
-                           "127.0.0.1:",
-                           "127.0.0.1:65536",
-                           "127.0.0.1:-1",
-                           "127.0.0.1:80x",
-                           "[127.0.0.1]:80",
-                           "::1:80",
-                           "",
-                           "[]:1",
-                           "127.1:80",
-                           "0x7f.0.0.1:80"}) {
+  CHECK(v4->loopback);
+  CHECK(v6->loopback);
+  for (const char* text : {"0.0.0.0:8080", "[::]:8080", "192.168.1.7:8080", "[fe80::1]:80",
+                           "[::ffff:1.2.3.4]:80", "8.8.8.8:80", "[::ffff:127.0.0.1]:80"}) {
+    const Result<Endpoint> endpoint = parse_endpoint(text);
+    REQUIRE_MESSAGE(endpoint.ok(), text);
+    CHECK_FALSE(endpoint->loopback);
+  }
+  for (const char* text : {"*:8080", ":8080", "8080", "localhost:8080", "127.0.0.1",
+                           "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:80x",
+                           "[127.0.0.1]:80", "::1:80", "", "[]:1", "127.1:80", "0x7f.0.0.1:80"}) {
     const Result<Endpoint> endpoint = parse_endpoint(text);
     REQUIRE_FALSE_MESSAGE(endpoint.ok(), text);
     CHECK(endpoint.error().field == "http.listen");
@@ -185,13 +182,13 @@ Keys two_keys() {
 TEST_CASE("a key permits what its scopes name") {
   const Keys keys = two_keys();
   CHECK(keys.size() == 2);
-  CHECK(keys.check(kAll, Scope::kGenerate) == Keys::Verdict::kAdmitted);
-  CHECK(keys.check(kAll, Scope::kMetrics) == Keys::Verdict::kAdmitted);
-  CHECK(keys.check(kRead, Scope::kRead) == Keys::Verdict::kAdmitted);
-  CHECK(keys.check(kRead, Scope::kGenerate) == Keys::Verdict::kOutOfScope);
+  CHECK(keys.check(kAll, Scope::kGenerate).verdict == Keys::Verdict::kAdmitted);
+  CHECK(keys.check(kAll, Scope::kMetrics).verdict == Keys::Verdict::kAdmitted);
+  CHECK(keys.check(kRead, Scope::kRead).verdict == Keys::Verdict::kAdmitted);
+  CHECK(keys.check(kRead, Scope::kGenerate).verdict == Keys::Verdict::kOutOfScope);
   for (const char* wrong : {"", "0", "0123456789abcdef-al", "0123456789abcdef-alll",
                             "0123456789abcdef-ALL", "0123456789abcdef-all0123456789abcdef-all"}) {
-    CHECK_MESSAGE(keys.check(wrong, Scope::kRead) == Keys::Verdict::kUnknown, wrong);
+    CHECK_MESSAGE(keys.check(wrong, Scope::kRead).verdict == Keys::Verdict::kUnknown, wrong);
   }
   CHECK(bearer("Bearer abc") == "abc");
   CHECK(bearer("bearer   abc") == "abc");
@@ -199,11 +196,66 @@ TEST_CASE("a key permits what its scopes name") {
   CHECK_FALSE(bearer("Bearer").has_value());
 }
 
+TEST_CASE("each key has an owner of its own, above the users of this machine") {
+  const Keys keys = two_keys();
+  const uint32_t me = keys.check(kAll, Scope::kRead).owner;
+  const uint32_t you = keys.check(kRead, Scope::kRead).owner;
+  CHECK(keys.owners() == std::map<uint32_t, std::string>{{me, "me"}, {you, "you"}});
+  CHECK(me == key_owner("me"));
+  CHECK(me == 0xB417'1553U);  // what is kept belongs to it after every restart and update
+  for (const uint32_t owner : {me, you}) {
+    CHECK(owner >= 0x8000'0000U);
+    CHECK(owner < UINT32_MAX);
+  }
+  CHECK(keys.check("0123456789abcdef-none", Scope::kRead).owner == 0);
+}
+
+TEST_CASE("an address that other machines reach takes any Host, unless names are listed") {
+  const Endpoint endpoint = *parse_endpoint("192.0.2.7:8443");
+  const HostRules any = HostRules::of_tcp(endpoint, {});
+  for (const char* host : {"192.0.2.7:8443", "box.example", "localhost:8443", ""}) {
+    CHECK(any.allows(host));
+  }
+  const HostRules listed = HostRules::of_tcp(endpoint, {"Box.example"});
+  CHECK(listed.allows("box.example"));
+  CHECK(listed.allows("192.0.2.7:8443"));
+  CHECK_FALSE(listed.allows("other.example"));
+}
+
+TEST_CASE("a peer's machine is known by its address") {
+  CHECK(canonical_address("192.0.2.7") == "192.0.2.7");
+  CHECK(canonical_address("::ffff:192.0.2.7") == "192.0.2.7");
+  CHECK(canonical_address("2001:DB8:0::1") == "2001:db8::1");
+  for (const char* text : {"", "localhost", "192.0.2", "1.2.3.4:5", "[::1]"}) {
+    CHECK_MESSAGE(canonical_address(text).empty(), text);
+  }
+  const auto number = [](const char* text) {
+    sockaddr_storage out{};
+    sockaddr_in v4{.sin_family = AF_INET, .sin_port = 1, .sin_addr = {}, .sin_zero = {}};
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    if (::inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
+      std::memcpy(&out, &v4, sizeof v4);
+    } else {
+      REQUIRE(::inet_pton(AF_INET6, text, &v6.sin6_addr) == 1);
+      std::memcpy(&out, &v6, sizeof v6);
+    }
+    return network_peer_number(out);
+  };
+  CHECK(number("192.0.2.7") == number("::ffff:192.0.2.7"));
+  CHECK(number("2001:db8::1") == number("2001:db8::2"));  // one network of 64 bits
+  std::set<uint32_t> met;
+  for (int i = 0; i < 64; ++i) met.insert(number(fmt::format("192.0.2.{}", i).c_str()));
+  CHECK(met.size() > 32);
+  for (const uint32_t each : met) CHECK(each >= 0x8000'0000U);
+}
+
 TEST_CASE("an error in a key file names its line and does not quote it") {
   for (const char* text :
        {"", "# none\n", "me all\n", "me all 0123456789abcdef more\n", "me all short\n",
         "me some 0123456789abcdef\n", "me all 0123456789abcdef\nme read 0123456789abcdeg\n",
-        "me all 0123456789abcdef\nyou read 0123456789abcdef\n"}) {
+        "me all 0123456789abcdef\nyou read 0123456789abcdef\n", "m:e all 0123456789abcdef\n",
+        "m\xC3\xA9 all 0123456789abcdef\n"}) {
     const Result<Keys> keys = Keys::parse(text, "keys");
     REQUIRE_FALSE_MESSAGE(keys.ok(), text);
     CHECK(keys.error().message.find("0123456789") == std::string::npos);
