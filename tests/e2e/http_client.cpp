@@ -13,7 +13,10 @@
 
 namespace hearth::e2e {
 
-HttpClient::HttpClient(const Daemon& daemon, int receive_buffer) {
+HttpClient::HttpClient(const Daemon& daemon, int receive_buffer)
+    : HttpClient(daemon.runtime() / "http.sock", receive_buffer) {}
+
+HttpClient::HttpClient(const std::filesystem::path& socket, int receive_buffer) {
   fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   REQUIRE(fd_ >= 0);
   if (receive_buffer > 0) {
@@ -21,7 +24,7 @@ HttpClient::HttpClient(const Daemon& daemon, int receive_buffer) {
   }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string path = (daemon.runtime() / "http.sock").string();
+  const std::string path = socket.string();
   REQUIRE(path.size() < sizeof address.sun_path);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   REQUIRE(::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);

@@ -2,6 +2,7 @@
 // HTTP by hand, over the daemon's socket: sends any bytes and reads answers.
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ class HttpClient {
  public:
   /// http.sock of this daemon.
   explicit HttpClient(const Daemon& daemon, int receive_buffer = 0);
+  /// A Unix socket.
+  explicit HttpClient(const std::filesystem::path& socket, int receive_buffer = 0);
   /// 127.0.0.1
   explicit HttpClient(uint16_t port);
   ~HttpClient();
