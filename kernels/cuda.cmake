@@ -50,6 +50,9 @@ set(HEARTH_CUDA_KERNELS
   cuda/matmul/plain.cu
   cuda/matmul/quant_4.cu
   cuda/matmul/quant_5.cu
+  cuda/matmul/quant_iq1.cu
+  cuda/matmul/quant_iq2.cu
+  cuda/matmul/quant_iq3.cu
   cuda/matmul/quant_k_high.cu
   cuda/matmul/quant_k_low.cu
   cuda/matmul/quantize.cu

@@ -61,8 +61,8 @@ CudaMemoryUse cuda_memory_use(const OpTable& ops);
 /// Makes the table. Two rules of ops.h take a form that keeps a device busy with few rows, still
 /// batch invariant. First, a product's inputs are divided into eight parts, by the weight's shape
 /// alone; each part is its own chain, and the parts are added in ascending order. Second,
-/// attention's splits have 256 positions. For types with super-blocks (Q2_K to Q6_K, IQ4_XS) x is
-/// quantized per 256 inputs, so that the sums over a super-block, integer scales included, are
+/// attention's splits have 256 positions. For types with super-blocks (of 256 weights, as Q4_K) x
+/// is quantized per 256 inputs, so that the sums over a super-block, integer scales included, are
 /// integers; a chain has one step per super-block (kernels/cuda/matmul/super_terms.cuh). Products
 /// of f16 and bf16 weights round x to the weights' type for the tensor cores: to f16, per 64
 /// inputs, scaled by a power of two of their own so that nothing overflows; to bf16, as the sum of

@@ -45,6 +45,7 @@ enum class DType : uint8_t {
   kTQ1_0 = 34,
   kTQ2_0 = 35,
   kMXFP4 = 39,
+  kNVFP4 = 40,
 };
 
 struct DTypeInfo {

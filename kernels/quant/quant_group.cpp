@@ -22,8 +22,9 @@ struct BlockParts {
   uint8_t* body;
 
   uint8_t* plane(int b) const { return body + b * layout.plane_bytes(); }
-  uint8_t* scales() const { return body + 8 * layout.plane_bytes() + lane; }
+  uint8_t* scales() const { return body + layout.block / 32 * layout.plane_bytes() + lane; }
   uint8_t* high_scale(int b) const { return head + 32 + b / 4 * kGroupLanes + lane; }  // kOneSix
+  uint8_t* head_scale(int s) const { return head + s * kGroupLanes + lane; }           // kUe4m3
 };
 
 void put_half(uint16_t bits, uint8_t* to) { std::memcpy(to, &bits, sizeof bits); }
@@ -89,6 +90,22 @@ void put_ones_of_32(const uint8_t* qh, uint8_t* plane) {
     bits |= ((each | each >> 12) & 0xff) << 8 * i;
   }
   put_word(plane, 0, bits);
+}
+
+/// Whether a group has these types' codes in other bits than the file.
+template <DType kType>
+inline constexpr bool kSpreads = quant_index(kType) >= quant_index(DType::kTQ1_0);
+
+/// 32 codes, one per byte, in all planes that the layout has.
+template <DType kType>
+void put_apart(const uint8_t* q, uint8_t* plane) {
+  static constexpr QuantLayout kLayout = quant_layout(kType);
+  if constexpr (kLayout.nibbles) {
+    for (int j = 0; j < 4; ++j) put_word(plane, j, four(q + 4 * j) | four(q + 16 + 4 * j) << 4);
+  } else {
+    put_twos(q, 0, plane);
+    if constexpr (kLayout.ones) put_ones(q, 2, plane + 128);
+  }
 }
 
 /// Stores a block's codes in the planes of its 32-blocks. Copies bytes of the file to bytes of the
@@ -189,14 +206,37 @@ void put_scales(const BlockParts& at, const QuantCodes& codes) {
       *at.high_scale(h) =
           static_cast<uint8_t>(s[0] >> 4 | s[1] >> 4 << 2 | s[2] >> 4 << 4 | s[3] >> 4 << 6);
     }
+  } else if constexpr (kLayout.sub_scales == SubScales::kOneFour) {
+    const auto nibble = [&codes](int b) {
+      return kType == DType::kIQ1_S ? codes.scale[b] | codes.min[b] << 3 : codes.scale[b];
+    };
+    for (int p = 0; p < 4; ++p) {
+      scales[p * kGroupLanes] = joined(nibble(2 * p), nibble(2 * p + 1), 4);
+    }
+  } else if constexpr (kLayout.sub_scales == SubScales::kTwoFour) {
+    for (int b = 0; b < 8; ++b) {
+      scales[b * kGroupLanes] = joined(codes.scale[2 * b], codes.scale[2 * b + 1], 4);
+    }
+  } else if constexpr (kLayout.sub_scales == SubScales::kUe4m3) {
+    for (int s = 0; s < 4; ++s) *at.head_scale(s) = codes.scale[s];
   }
 }
 
 void get_scales(const BlockParts& at, QuantCodes& codes) {
   const uint8_t* scales = at.scales();
-  for (int b = 0; b < 8; ++b) {
+  for (int b = 0; b < at.layout.block / 32; ++b) {
     switch (at.layout.sub_scales) {
       case SubScales::kNone: return;
+      case SubScales::kUe4m3:
+        for (int s = 2 * b; s < 2 * b + 2; ++s) codes.scale[s] = *at.head_scale(s);
+        break;
+      case SubScales::kOneFour:
+        codes.scale[b] = scales[b / 2 * kGroupLanes] >> b % 2 * 4 & 15;
+        break;
+      case SubScales::kTwoFour:
+        codes.scale[2 * b] = scales[b * kGroupLanes] & 15;
+        codes.scale[2 * b + 1] = scales[b * kGroupLanes] >> 4;
+        break;
       case SubScales::kTwoSix: {
         const int low = scales[b * kGroupLanes];
         const int high = scales[128 + b / 2 * kGroupLanes] >> b % 2 * 4;
@@ -225,6 +265,23 @@ void get_scales(const BlockParts& at, QuantCodes& codes) {
   }
 }
 
+/// In a group of IQ1 the eighths are above the scales, from bit 3: one bit, or of IQ1_M two, for a
+/// part of each scale's inputs.
+void eighths_to_scales(QuantCodes& codes) {
+  for (int s = 0; s < 16; ++s) {
+    const uint8_t* q = codes.q + 16 * s;
+    codes.scale[s] = joined(codes.scale[s], q[0] >> 2 | q[8] >> 2 << 1, 3);
+  }
+}
+
+void eighths_above_levels(QuantCodes& codes, int inputs, int parts) {
+  for (int i = 0; i < 256; ++i) {
+    const int part = i % inputs * parts / inputs;
+    codes.q[i] = joined(codes.q[i], codes.scale[i / inputs] >> (3 + part) & 1, 2);
+  }
+  for (int s = 0; s < 256 / inputs; ++s) codes.scale[s] &= 7;
+}
+
 /// Calls f(block, its parts in the group) for each stored block of a lane.
 template <typename Visit>
 void for_blocks(const QuantLayout& layout, int64_t cols, int lane, uint8_t* group,
@@ -247,13 +304,24 @@ void place_row_of(const std::byte* row, int64_t cols, int lane, uint8_t* group) 
   const int64_t block_bytes = info(kType).block_bytes;
   for_blocks(kLayout, cols, lane, group, [&](int64_t n, const BlockParts& at) {
     const uint8_t* block = stored + n * block_bytes;
-    put_codes<kType>(at, block);
+    if constexpr (kSpreads<kType>) {
+      QuantCodes codes = take_apart(kType, reinterpret_cast<const std::byte*>(block));
+      for (int b = 0; b < kLayout.block / 32; ++b) {
+        put_apart<kType>(codes.q + 32 * b, at.plane(b) + lane * 4);
+      }
+      if constexpr (kType != DType::kNVFP4) put_half(codes.d, at.head + 2 * lane);
+      if constexpr (kType == DType::kIQ1_M) eighths_to_scales(codes);
+      put_scales<kType>(at, codes);
+      return;
+    } else {
+      put_codes<kType>(at, block);
+    }
     if constexpr (kType == DType::kMXFP4) {
       at.head[lane] = block[0];
     } else if constexpr (kLayout.block == 32) {  // d comes first, followed by m
       std::memcpy(at.head + 2 * lane, block, 2);
       if constexpr (kLayout.has_min) std::memcpy(at.head + 32 + 2 * lane, block + 2, 2);
-    } else {
+    } else if constexpr (!kSpreads<kType>) {
       QuantCodes codes;  // without its codes
       take_scales_apart(kType, reinterpret_cast<const std::byte*>(block), &codes);
       put_half(codes.d, at.head + 2 * lane);
@@ -285,12 +353,14 @@ void lane_values(DType type, const std::byte* group, int64_t cols, int lane, flo
                QuantCodes codes{};
                if (type == DType::kMXFP4) {
                  codes.d = at.head[lane];
-               } else {
+               } else if (type != DType::kNVFP4) {
                  codes.d = get_half(at.head + 2 * lane);
-                 if (layout.has_min) codes.dmin = get_half(at.head + 32 + 2 * lane);
+                 if (layout.stores_min()) codes.dmin = get_half(at.head + 32 + 2 * lane);
                }
                for (int b = 0; b < layout.block / 32; ++b) get_codes(at, b, codes.q + 32 * b);
                get_scales(at, codes);
+               if (type == DType::kIQ1_S) eighths_above_levels(codes, 32, 1);
+               if (type == DType::kIQ1_M) eighths_above_levels(codes, 16, 2);
                dequantize_codes(type, codes, out + n * layout.block);
              });
 }

@@ -100,6 +100,13 @@ WeightCheck::WeightCheck(const GgufFile& file) : file_(file) {
     Field kind = Field::kHalf;
     uint64_t offset = 0;  // in the block
     switch (*tensor.dtype) {
+      case DType::kNVFP4: continue;  // every byte is a finite scale
+      case DType::kIQ1_M:
+        kind = Field::kSpreadHalf;
+        offset = offsetof(stored::IQ1_M, scales);
+        break;
+      case DType::kTQ1_0: offset = offsetof(stored::TQ1_0, d); break;
+      case DType::kTQ2_0: offset = offsetof(stored::TQ2_0, d); break;
       case DType::kF32: kind = Field::kF32; break;
       case DType::kF16: kind = Field::kHalf; break;
       case DType::kBF16: kind = Field::kBF16; break;
@@ -129,6 +136,7 @@ WeightCheck::WeightCheck(const GgufFile& file) : file_(file) {
 
 uint64_t WeightCheck::width(Field kind) {
   switch (kind) {
+    case Field::kSpreadHalf: return 8;
     case Field::kF32:
     case Field::kTwoHalves: return 4;
     case Field::kHalf:
@@ -144,6 +152,16 @@ bool WeightCheck::any_suspect(Field kind, const std::byte* first, uint64_t count
     case Field::kHalf: return any_not_finite<uint16_t>(first, count, stride, kHalfFormat);
     case Field::kBF16: return any_not_finite<uint16_t>(first, count, stride, kBF16Format);
     case Field::kTwoHalves: return any_not_finite<uint32_t>(first, count, stride, kHalfFormat);
+    case Field::kSpreadHalf:
+      // The exponent is three bits of the last scale's top four, and two of the one before.
+      for (uint64_t i = 0; i < count; ++i) {
+        const std::byte* scales = first + i * stride;
+        if ((scales[7] & std::byte{0x70}) == std::byte{0x70} &&
+            (scales[5] & std::byte{0xc0}) == std::byte{0xc0}) {
+          return true;
+        }
+      }
+      return false;
     case Field::kE8M0:
       for (uint64_t i = 0; i < count; ++i) {
         if (std::to_integer<uint8_t>(first[i * stride]) >= kLargeE8M0) return true;

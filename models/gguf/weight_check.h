@@ -28,7 +28,7 @@ class WeightCheck {
   Result<void> finish() const;
 
  private:
-  enum class Field : uint8_t { kF32, kHalf, kTwoHalves, kBF16, kE8M0 };
+  enum class Field : uint8_t { kF32, kHalf, kTwoHalves, kSpreadHalf, kBF16, kE8M0 };
   /// The fields of one tensor that show whether its values are finite.
   struct Fields {
     size_t tensor = 0;

@@ -4,6 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/quant/blocks.h"
+#include "kernels/quant/quant_layout.h"
 
 namespace hearth::models {
 namespace {
@@ -123,6 +124,10 @@ void iq4_xs(const QuantCodes& codes, std::byte* to) {
 }
 
 }  // namespace
+
+bool is_written(DType type) {
+  return kernels::quant_index(type) < kernels::quant_index(DType::kTQ1_0);
+}
 
 void put_together(DType type, const QuantCodes& codes, std::byte* block) {
   switch (type) {

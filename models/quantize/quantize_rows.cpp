@@ -217,7 +217,7 @@ QuantCodes codes_of(DType type, std::span<const float> values) {
 Result<std::vector<std::byte>> quantize_rows(DType type, std::span<const float> values,
                                              int64_t cols) {
   const kernels::DTypeInfo& type_info = kernels::info(type);
-  if (!type_info.usable_as_weight) {
+  if (!type_info.usable_as_weight || !is_written(type)) {
     return Error::unsupported(fmt::format("no encoder for type {}", type_info.name));
   }
   if (cols <= 0 || cols % type_info.block_elements != 0 || values.size() % cols != 0) {

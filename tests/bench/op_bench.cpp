@@ -139,7 +139,7 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
     const double peak = info(dtype).block_elements > 1 ? bench.ceilings.int8_ops_per_s
                                                        : bench.ceilings.f32_ops_per_s;
     bench.report(fmt::format("matmul {} {}x{} rows {}", info(dtype).name, cols, rows, tokens),
-                 seconds, static_cast<double>(bytes),
+                 seconds, static_cast<double>(copies[0]->bytes),
                  2.0 * tokens * static_cast<double>(rows * cols), peak);
   }
 }
@@ -184,10 +184,12 @@ void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_
                bench.ceilings.f32_ops_per_s);
 }
 
-constexpr DType kTypes[] = {DType::kQ8_0,   DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0,
-                            DType::kQ5_1,   DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K,
-                            DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,  DType::kQ6_K,
-                            DType::kIQ4_XS, DType::kF16,    DType::kBF16,  DType::kF32};
+constexpr DType kTypes[] = {
+    DType::kQ8_0,    DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0,    DType::kQ5_1,  DType::kIQ4_NL,
+    DType::kMXFP4,   DType::kQ2_K,   DType::kQ3_K,  DType::kQ4_K,    DType::kQ5_K,  DType::kQ6_K,
+    DType::kIQ4_XS,  DType::kTQ1_0,  DType::kTQ2_0, DType::kNVFP4,   DType::kIQ1_S, DType::kIQ1_M,
+    DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S, DType::kF16,
+    DType::kBF16,    DType::kF32};
 
 int run(const CpuOptions& options, std::string_view only, bool smoke) {
   auto ops = cpu_ops(options);

@@ -76,6 +76,7 @@ TEST_CASE("matmul: types, shapes and tails") {
     const int64_t block = kernels::info(type).block_elements;
     const std::vector<int64_t> all_cols = block == 1    ? std::vector<int64_t>{1, 7, 64, 257, 521}
                                           : block == 32 ? std::vector<int64_t>{32, 544, 2336}
+                                          : block == 64 ? std::vector<int64_t>{64, 576, 2368}
                                                         : std::vector<int64_t>{256, 2560};
     for (const int64_t cols : all_cols) {
       // tests/op has more such cases for the shim; one shape in every order is enough.
@@ -151,8 +152,9 @@ TEST_CASE("matmul: a row's value does not depend on the other rows") {
   HEARTH_CUDA_TABLE(ops);
   // Inputs where every part has values, and the last chunk or share is partly filled where
   // possible.
-  const std::vector<DType> some = {DType::kF16,  DType::kBF16, DType::kF32,  DType::kQ8_0,
-                                   DType::kQ5_1, DType::kQ4_K, DType::kQ6_K, DType::kIQ4_XS};
+  const std::vector<DType> some = {DType::kF16,   DType::kBF16,  DType::kF32,     DType::kQ8_0,
+                                   DType::kQ5_1,  DType::kQ4_K,  DType::kQ6_K,    DType::kIQ4_XS,
+                                   DType::kNVFP4, DType::kIQ2_S, DType::kIQ3_XXS, DType::kTQ2_0};
 #if defined(HEARTH_CUDA_SHIM)
   const bool large = full_counts();
 #else
@@ -164,7 +166,8 @@ TEST_CASE("matmul: a row's value does not depend on the other rows") {
             : std::vector<int32_t>{1, 8, 9, 16, 33};
   for (const DType type : large ? weight_types() : some) {
     const int64_t outputs = large ? 1000 : 45;
-    const int64_t cols = kernels::info(type).block_elements == 256 ? 2560 : 2336;
+    const int64_t block = kernels::info(type).block_elements;
+    const int64_t cols = block == 256 ? 2560 : block == 64 ? 2368 : 2336;
     const std::vector<float> all = run(ops, {{type}, {outputs}, cols, large ? 260 : 70});
     for (const int32_t rows : counts) {
       CAPTURE(rows);

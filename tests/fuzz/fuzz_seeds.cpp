@@ -14,6 +14,7 @@
 #include "ipc/wire/codec.h"
 #include "ipc/wire/worker_codec.h"
 #include "ipc/wire/worker_pipe.h"
+#include "kernels/quant/quant_layout.h"
 #include "tests/fuzz/seeds.h"
 #include "tests/split_model.h"
 #include "tests/unit/models/bpe_vocab.h"
@@ -117,6 +118,14 @@ void gguf(Folder out) {
   out.add(RawGguf(1, 0).tensor("a", {8}, 77, 64).data(64).bytes());
   out.add(RawGguf(1, 0).tensor("a", {0}, 0, 0).data(64).bytes());
   out.add(RawGguf(1, 0).tensor("", {1}, 0, 0).data(64).bytes());
+  for (const kernels::DType type : kernels::kQuantTypes) {  // one block, and a byte less
+    const kernels::DTypeInfo& info = kernels::info(type);
+    RawGguf block(1, 0);
+    block.tensor("a", {static_cast<uint64_t>(info.block_elements)}, static_cast<uint32_t>(type), 0);
+    RawGguf less = block;
+    out.add(block.data(static_cast<size_t>(info.block_bytes)).bytes());
+    out.add(less.data(static_cast<size_t>(info.block_bytes) - 1).bytes());
+  }
 }
 
 /// Noise with many low numbers, and with the byte that triggers rare choices.

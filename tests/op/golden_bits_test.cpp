@@ -168,21 +168,26 @@ struct TypeBits {
   uint64_t bits;
 };
 constexpr TypeBits kMatmulBits[] = {
-    {DType::kF32, 0x7299df44cfbb83ef},    {DType::kF16, 0xdf24c18e802dc344},
-    {DType::kBF16, 0x2151f7ff5b441a84},   {DType::kQ8_0, 0x31d4849a7bad3df0},
-    {DType::kQ4_0, 0x4bd78851120bdf09},   {DType::kQ4_1, 0x9eeedc889ee733db},
-    {DType::kQ5_0, 0x617f279f603a9881},   {DType::kQ5_1, 0x31bc4cadfb16c983},
-    {DType::kIQ4_NL, 0x5e63ea294522fd85}, {DType::kMXFP4, 0xee88e21ee4aac02c},
-    {DType::kQ2_K, 0x0d76f5506744757b},   {DType::kQ3_K, 0x5aca8bcef993c81e},
-    {DType::kQ4_K, 0x42302796efc305af},   {DType::kQ5_K, 0x03820e410ef67314},
-    {DType::kQ6_K, 0x6351431d10e04dd9},   {DType::kIQ4_XS, 0x5c18822f33cfe65f},
+    {DType::kF32, 0x7299df44cfbb83ef},     {DType::kF16, 0xdf24c18e802dc344},
+    {DType::kBF16, 0x2151f7ff5b441a84},    {DType::kQ8_0, 0x31d4849a7bad3df0},
+    {DType::kQ4_0, 0x4bd78851120bdf09},    {DType::kQ4_1, 0x9eeedc889ee733db},
+    {DType::kQ5_0, 0x617f279f603a9881},    {DType::kQ5_1, 0x31bc4cadfb16c983},
+    {DType::kIQ4_NL, 0x5e63ea294522fd85},  {DType::kMXFP4, 0xee88e21ee4aac02c},
+    {DType::kQ2_K, 0x0d76f5506744757b},    {DType::kQ3_K, 0x5aca8bcef993c81e},
+    {DType::kQ4_K, 0x42302796efc305af},    {DType::kQ5_K, 0x03820e410ef67314},
+    {DType::kQ6_K, 0x6351431d10e04dd9},    {DType::kIQ4_XS, 0x5c18822f33cfe65f},
+    {DType::kTQ1_0, 0xbbaf34bb730e5ebb},   {DType::kTQ2_0, 0x4ed7456f2029b4ef},
+    {DType::kNVFP4, 0xc57a9b22709b4f26},   {DType::kIQ2_XXS, 0xe7a60548d214b412},
+    {DType::kIQ2_XS, 0x9a7c2f26f5b3ab9c},  {DType::kIQ2_S, 0xa2702a2e41e7f0c3},
+    {DType::kIQ3_XXS, 0xd6cc0548075468f9}, {DType::kIQ3_S, 0x9907747ffd4f5ad0},
+    {DType::kIQ1_S, 0x604fd8d400640658},   {DType::kIQ1_M, 0xb616e6cf67b610fa},
 };
 constexpr TypeBits kAttentionBits[] = {{DType::kF32, 0x0aa8dea8cef13315},
                                        {DType::kF16, 0x25804664b46378c4},
                                        {DType::kBF16, 0x2d504ccbff6a3863},
                                        {DType::kQ8_0, 0xec9c5de652ff4a9b}};
 constexpr uint64_t kRowBits = 0x38f8d791e66148cf;
-constexpr uint64_t kInputBits = 0x1c209c1e29d3e8e9;
+constexpr uint64_t kInputBits = 0x4f540edc0d38a355;
 
 TEST_CASE("variants with one numerics_id have the recorded bits, whatever CPU they are built for") {
   // The input: other values here would come from another standard library, not from an op.

@@ -105,8 +105,9 @@ TEST_CASE("products with weights packed late have the same bits") {
   Random random(seed_or(71));
   for (const Late& ops : pairs()) {
     CAPTURE(ops.late.device.variant);
-    for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K,
-                             DType::kQ6_K, DType::kIQ4_XS}) {
+    for (const DType type :
+         {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K,
+          DType::kIQ4_XS, DType::kNVFP4, DType::kIQ2_XXS, DType::kIQ1_M}) {
       CAPTURE(info(type).name);
       // Of two types, with an incomplete last group; the second has a partner in Q8_0 blocks.
       const std::vector<Kept> tensors{Kept(random_tensor(1, type, 168, 512)),

@@ -91,10 +91,13 @@ Matrix bound_of(const Case& c, const NamedTable& table, Matrix& x, const Matrix*
 }
 
 constexpr DType kPlainTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr DType kBlockTypes[] = {DType::kQ8_0, DType::kQ4_0,   DType::kQ4_1, DType::kQ5_0,
-                                 DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4};
+constexpr DType kBlockTypes[] = {DType::kQ8_0, DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0,
+                                 DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4, DType::kNVFP4};
 constexpr DType kSuperTypes[] = {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
                                  DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS};
+constexpr DType kLowBitTypes[] = {DType::kTQ1_0,  DType::kTQ2_0, DType::kIQ2_XXS,
+                                  DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS,
+                                  DType::kIQ3_S,  DType::kIQ1_S, DType::kIQ1_M};
 
 std::vector<Case> cases_of(DType dtype) {
   std::vector<Case> all;
@@ -182,6 +185,12 @@ TEST_CASE("matmul: blocks of 256, every variant against the reference") {
   }
 }
 
+TEST_CASE("matmul: low-bit blocks of 256, every variant against the reference") {
+  for (const DType dtype : kLowBitTypes) {
+    check_cases(cases_of(dtype));
+  }
+}
+
 TEST_CASE("matmul: joined tensors of different types") {
   check_against_reference(
       {{{DType::kQ8_0, 20}, {DType::kF16, 33}, {DType::kF32, 5}}, 128, 14, true, 1, 1},
@@ -227,18 +236,23 @@ TEST_CASE("matmul: a row has the same bits alone, in a batch and on any number o
 }
 
 TEST_CASE("matmul: blocks of 32, a row has the same bits alone and in a batch") {
-  for (const DType dtype : kBlockTypes) check_row_alone(dtype, full_counts() ? 2080 : 416, 12);
+  for (const DType dtype : kBlockTypes) {
+    const int64_t odd = info(dtype).block_elements == 64 ? 32 : 0;
+    check_row_alone(dtype, odd + (full_counts() ? 2080 : 416), 12);
+  }
 }
 
 TEST_CASE("matmul: blocks of 256, a row has the same bits alone and in a batch") {
   for (const DType dtype : kSuperTypes) check_row_alone(dtype, full_counts() ? 2048 : 512, 12);
+  for (const DType dtype : kLowBitTypes) check_row_alone(dtype, full_counts() ? 2048 : 512, 12);
 }
 
 TEST_CASE("matmul: any bytes can be computed with: infinite and NaN scales, every code") {
   // Bytes of a hostile file. All variants must give the same.
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                            DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
-                            DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS}) {
+  std::vector<DType> types(std::begin(kBlockTypes), std::end(kBlockTypes));
+  types.insert(types.end(), std::begin(kSuperTypes), std::end(kSuperTypes));
+  types.insert(types.end(), std::begin(kLowBitTypes), std::end(kLowBitTypes));
+  for (const DType dtype : types) {
     Random random(seed_or(13));
     const Case c{.joined = {{dtype, 48}}, .cols = 1024, .tokens = 40};
     Tensor tensor = random_tensor(1, dtype, 48, 1024);

@@ -96,22 +96,42 @@ std::vector<size_t> half_fields(DType type) {
     case DType::kQ2_K: return {80, 82};
     case DType::kQ3_K: return {108};
     case DType::kQ6_K: return {208};
-    case DType::kMXFP4: return {};
+    case DType::kMXFP4:
+    case DType::kNVFP4:
+    case DType::kIQ1_M: return {};
+    case DType::kTQ1_0: return {52};
+    case DType::kTQ2_0: return {64};
     default: return {0};
+  }
+}
+
+/// The largest code times the largest integer scale, in units of d.
+int largest_code_of(DType type) {
+  switch (type) {
+    case DType::kIQ4_NL: return 127;
+    case DType::kQ2_K: return 3 * 15;
+    case DType::kQ3_K: return 4 * 32;
+    case DType::kQ4_K: return 15 * 63;
+    case DType::kQ5_K: return 31 * 63;
+    case DType::kQ6_K: return 32 * 128;
+    case DType::kIQ4_XS: return 127 * 32;
+    case DType::kTQ1_0:
+    case DType::kTQ2_0: return 2;
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S: return 43 * 31 / 8;
+    case DType::kIQ3_XXS: return 62 * 31 / 4;
+    case DType::kIQ3_S: return 15 * 31;
+    case DType::kIQ1_S:
+    case DType::kIQ1_M: return 15 * 9 / 8;
+    default: return 16;
   }
 }
 
 /// Random codes and integer scales, with d such that values are about in [-1, 1].
 void fill_blocks(Random& random, Tensor& tensor) {
   const auto block_bytes = static_cast<size_t>(info(tensor.dtype).block_bytes);
-  const int largest_code = tensor.dtype == DType::kIQ4_NL   ? 127
-                           : tensor.dtype == DType::kQ2_K   ? 3 * 15
-                           : tensor.dtype == DType::kQ3_K   ? 4 * 32
-                           : tensor.dtype == DType::kQ4_K   ? 15 * 63
-                           : tensor.dtype == DType::kQ5_K   ? 31 * 63
-                           : tensor.dtype == DType::kQ6_K   ? 32 * 128
-                           : tensor.dtype == DType::kIQ4_XS ? 127 * 32
-                                                            : 16;
+  const int largest_code = largest_code_of(tensor.dtype);
   for (size_t at = 0; at < tensor.bytes.size(); at += block_bytes) {
     for (size_t i = 0; i < block_bytes; ++i) {
       tensor.bytes[at + i] = static_cast<std::byte>(random.below(256));
@@ -119,9 +139,23 @@ void fill_blocks(Random& random, Tensor& tensor) {
     if (tensor.dtype == DType::kMXFP4) {
       tensor.bytes[at] = static_cast<std::byte>(120 + random.below(6));
     }
+    if (tensor.dtype == DType::kNVFP4) {
+      for (size_t i = 0; i < 4; ++i) {
+        tensor.bytes[at + i] = static_cast<std::byte>(random.below(0x30));  // below 1/2
+      }
+    }
+    if (tensor.dtype == DType::kIQ1_M) {
+      const uint16_t half =
+          f16_from_f32(random.uniform(0.2f, 1.0f) / static_cast<float>(largest_code));
+      for (size_t i = 0; i < 4; ++i) {  // four bits of it in the high byte of each scale
+        std::byte& byte = tensor.bytes[at + 49 + 2 * i];
+        byte = (byte & std::byte{15}) | static_cast<std::byte>((half >> 4 * i & 15) << 4);
+      }
+    }
     for (const size_t field : half_fields(tensor.dtype)) {
       const float sign = random.below(8) == 0 ? -1.0f : 1.0f;
-      const float size = field == 0 || field == 80 || field > 100 ? 1.0f / largest_code : 0.02f;
+      const bool first = field != 2 && field != 82;
+      const float size = first ? 1.0f / static_cast<float>(largest_code) : 0.02f;
       const uint16_t half = f16_from_f32(random.uniform(0.2f, 1.0f) * size * sign);
       std::memcpy(tensor.bytes.data() + at + field, &half, 2);
     }

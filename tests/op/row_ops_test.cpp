@@ -34,9 +34,12 @@ const std::vector<int64_t> kWidths = {1, 7, 8, 15, 16, 17, 64, 100, 172, 2048};
 
 TEST_CASE("embed: rows of every weight type, to the bit; a tied head reads the same weight") {
   for (const DType dtype :
-       {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
-        DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K, DType::kQ3_K,
-        DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS}) {
+       {DType::kF32,    DType::kF16,   DType::kBF16,    DType::kQ8_0,   DType::kQ4_0,
+        DType::kQ4_1,   DType::kQ5_0,  DType::kQ5_1,    DType::kIQ4_NL, DType::kMXFP4,
+        DType::kQ2_K,   DType::kQ3_K,  DType::kQ4_K,    DType::kQ5_K,   DType::kQ6_K,
+        DType::kIQ4_XS, DType::kTQ1_0, DType::kTQ2_0,   DType::kNVFP4,  DType::kIQ2_XXS,
+        DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S,  DType::kIQ1_S,
+        DType::kIQ1_M}) {
     const int64_t unit = std::max(32, info(dtype).block_elements);
     for (const int64_t cols : {unit, 3 * unit}) {
       const Tensor tensor = random_tensor(31, dtype, 37, cols);

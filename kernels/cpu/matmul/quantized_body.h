@@ -120,22 +120,23 @@ struct Packed {
   static constexpr bool kHasMin = kLayout.has_min;
   static constexpr bool kWide = kLayout.wide();
   static constexpr int kOffset = kLayout.offset;
+  static constexpr int kBlocks = kLayout.block / kQuantBlock;
 
   const uint8_t* head;
   const uint8_t* body;
   const uint8_t* planes;
-  int sub_block;  ///< which 32 inputs of a block of 256
+  int sub_block;  ///< which 32 inputs of a stored block
 
   HEARTH_SIMD Packed(const uint8_t* group, int64_t cols, int64_t first) {
     const int64_t block = first * kQuantBlock / kLayout.block;
     head = group + block * kLayout.head_bytes;
     body = group + kLayout.bodies_at(cols) + block * kLayout.body_bytes();
-    sub_block = kLayout.block == kQuantBlock ? 0 : static_cast<int>(first % 8);
+    sub_block = static_cast<int>(first % kBlocks);
     planes = body + sub_block * kLayout.plane_bytes();
   }
   HEARTH_SIMD void next() {
     planes += kLayout.plane_bytes();
-    if (kLayout.block == kQuantBlock || ++sub_block == 8) {
+    if (kBlocks == 1 || ++sub_block == kBlocks) {
       sub_block = 0;
       head += kLayout.head_bytes;
       body += kLayout.body_bytes();
@@ -163,21 +164,25 @@ struct Packed {
       constexpr int kTo = kLayout.nibbles ? 4 : 2;
       code = or_bytes(code, and_bytes(shift_bytes<j - kTo>(load_raw(at)), 1 << kTo));
     }
-    if constexpr (kLayout.codebook == Codebook::kIq4) code = lookup(code, kIq4Plus128);
-    if constexpr (kLayout.codebook == Codebook::kFp4) code = lookup(code, kFp4Plus16);
+    if constexpr (kType == DType::kIQ1_M) code = or_bytes(code, eighths<j>(part));
+    if constexpr (kLayout.codebook != Codebook::kNone) code = lookup(code, kValuesPlusOffset);
     return code;
   }
 
   HEARTH_SIMD void scale_and_min(int sub, int part, F* scale, F* min) const {
     const int lanes = part * kLanes;
     const auto* halves = reinterpret_cast<const uint16_t*>(head) + lanes;
-    const uint8_t* scales = body + 8 * kLayout.plane_bytes() + lanes;
+    const uint8_t* scales = body + kBlocks * kLayout.plane_bytes() + lanes;
     if constexpr (kType == DType::kMXFP4) {
       *scale = load_e8m0(head + lanes);
       return;
     }
+    if constexpr (kLayout.sub_scales == SubScales::kUe4m3) {
+      *scale = load_ue4m3(head + (2 * sub_block + sub) * 16 + lanes);
+      return;
+    }
     const F d = load_f16(halves);
-    if constexpr (kLayout.block == kQuantBlock) {
+    if constexpr (kLayout.sub_scales == SubScales::kNone) {
       *scale = d;
       if constexpr (kHasMin) *min = load_f16(halves + 16);
       return;
@@ -193,6 +198,21 @@ struct Packed {
       const I low = and_ints(shift_ints(load_u8(scales + b / 2 * 16), b % 2 * 4), 15);
       const I high = and_ints(shift_ints(load_u8(head + 32 + b / 4 * 16 + lanes), b % 4 * 2), 3);
       *scale = mul(d, to_float(minus_32(or_ints(low, high, 4))));
+    } else if constexpr (kType == DType::kIQ1_S) {
+      const I nibble = shift_ints(load_u8(scales + b / 2 * 16), b % 2 * 4);
+      *scale = mul(d, odd(and_ints(nibble, 7)));
+      // Codes are one more than levels; this and the eighths are -7/8 or -9/8.
+      const F minus = to_float(and_ints(shift_ints(nibble, 3), 1));
+      *min = mul(*scale, fma(minus, set1(-0.25f), set1(-0.875f)));
+    } else if constexpr (kLayout.sub_scales == SubScales::kOneFour) {
+      const I nibble = and_ints(shift_ints(load_u8(scales + b / 2 * 16), b % 2 * 4), 15);
+      *scale = mul(mul(d, set1(scale_unit(kType))), odd(nibble));
+    } else if constexpr (kLayout.sub_scales == SubScales::kTwoFour) {
+      const I nibble = and_ints(shift_ints(load_u8(scales + b * 16), 4 * sub), 15);
+      *scale = mul(mul(d, set1(scale_unit(kType))), odd(nibble));
+    } else if constexpr (kType == DType::kIQ1_M) {
+      const I three = and_ints(shift_ints(load_u8(scales + b * 16), 4 * sub), 7);
+      *scale = mul(mul(d, set1(scale_unit(kType))), odd(three));
     } else if constexpr (kHasMin) {  // kTwoSix: scale and min
       const I low = load_u8(scales + b * 16);
       const I high = shift_ints(load_u8(scales + 128 + b / 2 * 16), b % 2 * 4);
@@ -207,16 +227,28 @@ struct Packed {
     }
   }
 
-  static constexpr auto kIq4Plus128 = [] {
+  static constexpr auto kValuesPlusOffset = [] {
     CodeTable table{};
-    for (int i = 0; i < 16; ++i) table.values[i] = static_cast<uint8_t>(kIq4Values[i] + 128);
+    for (int i = 0; i < 16; ++i) {
+      table.values[i] = static_cast<uint8_t>(codebook_values(kLayout.codebook)[i] + kOffset);
+    }
     return table;
   }();
-  static constexpr auto kFp4Plus16 = [] {
-    CodeTable table{};
-    for (int i = 0; i < 16; ++i) table.values[i] = static_cast<uint8_t>(kFp4Values[i] + 16);
-    return table;
-  }();
+
+ private:
+  /// What is above the levels of inputs 4 j .. 4 j + 3 of IQ1_M.
+  template <int j>
+  HEARTH_SIMD B eighths(int part) const {
+    const uint8_t* scales = body + kBlocks * kLayout.plane_bytes() + part * kLanes;
+    if constexpr (j % 4 < 2) {
+      return where_set<j / 4 * 4 + 3>(load_u8(scales + sub_block * 16), 4);
+    } else {
+      const I high = load_u8(scales + 128 + sub_block / 2 * 16);
+      return where_set<j / 4 * 2>(shift_ints(high, sub_block % 2 * 4), 4);
+    }
+  }
+  /// 2 s + 1.
+  static HEARTH_SIMD F odd(I s) { return fma(to_float(s), set1(2), set1(1)); }
 };
 
 /// Prefetches a block's share of `Ahead` for kGroups groups. Lines needed later go to L2, because
@@ -418,7 +450,7 @@ constexpr void set_family(FamilyKernels* kernels) {
   if constexpr (kIndex < kNumQuantTypes) {
     constexpr DType kType = kQuantTypes[kIndex];
     if constexpr (quant_family(quant_layout(kType)) == kFamily) {
-      kernels->of[kIndex] = quant_kernels<kType>();
+      kernels->of[kIndex] = quant_kernels<packed_as(kType)>();
     }
     set_family<kFamily, kIndex + 1>(kernels);
   }

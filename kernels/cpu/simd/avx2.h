@@ -152,6 +152,10 @@ HEARTH_SIMD I shift_ints(I x, int right) { return _mm256_srl_epi32(x, _mm_cvtsi3
 HEARTH_SIMD I or_ints(I low, I high, int left) {
   return _mm256_or_si256(low, _mm256_sll_epi32(high, _mm_cvtsi32_si128(left)));
 }
+template <int kBit>
+HEARTH_SIMD B where_set(I x, char value) {
+  return and_bytes(_mm256_srai_epi32(_mm256_slli_epi32(x, 31 - kBit), 31), value);
+}
 HEARTH_SIMD I minus_32(I x) { return _mm256_sub_epi32(x, _mm256_set1_epi32(32)); }
 HEARTH_SIMD F to_float(I x) { return _mm256_cvtepi32_ps(x); }
 HEARTH_SIMD F minus_product(F a, F b) {
@@ -164,10 +168,15 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
   const I is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
   return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
 }
+HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
+  const __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m128i bits = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(127)), 7);
+  return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(128));
+}
 
 // Wide weights: |w| times x with the sign of w; pairs reach 2 * 128 * 127, which int16 holds.
 // |-128| is 128 as an unsigned byte, which is how maddubs reads it.
-constexpr int kNarrowOffset = 32;
+constexpr int kNarrowOffset = 64;
 using Sum = I;
 using Four = __m256i;
 HEARTH_SIMD Four load_four(const int8_t* block, int index) {

@@ -142,6 +142,12 @@ HEARTH_SIMD I shift_ints(I x, int right) { return _mm512_srl_epi32(x, _mm_cvtsi3
 HEARTH_SIMD I or_ints(I low, I high, int left) {
   return _mm512_or_si512(low, _mm512_sll_epi32(high, _mm_cvtsi32_si128(left)));
 }
+/// `value` in all bytes of the lanes whose bit kBit is set.
+template <int kBit>
+HEARTH_SIMD B where_set(I x, char value) {
+  const __mmask16 set = _mm512_test_epi32_mask(x, _mm512_set1_epi32(1 << kBit));
+  return _mm512_maskz_mov_epi32(set, _mm512_set1_epi8(value));
+}
 HEARTH_SIMD I minus_32(I x) { return _mm512_sub_epi32(x, _mm512_set1_epi32(32)); }
 HEARTH_SIMD F to_float(I x) { return _mm512_cvtepi32_ps(x); }
 /// -(a * b)
@@ -156,11 +162,18 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
   const __mmask16 is_small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
   return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
 }
+/// Half of kLanes numbers in E4M3 without a sign (quant_types.h), as halves that are 2^8 times
+/// less: the least as an f32 would be subnormal, and products of those are slow.
+HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
+  const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i bits = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(127)), 7);
+  return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(128));
+}
 
 // Dot products: 4 weights of each of kLanes outputs, stored as w + offset, times the same 4
 // activations. 255 * 127 * 32 is far below the limit of int32, so everything is exact. The sum
 // starts at -offset times the sum of the activations; -128 times that sum is given. Stored weights
-// that are not wide are below 64, so a sum of two unsigned-times-signed products fits in int16.
+// that are not wide are at most 129, so a sum of two unsigned-times-signed products fits in int16.
 using Sum = I;  // a running sum of integers
 using Four = __m512i;
 /// The index-th four of a block's activations.
@@ -188,7 +201,7 @@ HEARTH_SIMD B dot_operand(B stored) {
 }
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return _mm512_dpbusd_epi32(sum, w, x); }
 #else
-constexpr int kNarrowOffset = 32;
+constexpr int kNarrowOffset = 64;
 /// Wide weights, stored as w + 128: |w| times x with the sign of w; pairs reach 2 * 128 * 127,
 /// which int16 holds.
 struct SignedBytes {

@@ -150,6 +150,10 @@ HEARTH_SIMD I shift_ints(I x, int right) {  // for values that are not negative
 HEARTH_SIMD I or_ints(I low, I high, int left) {
   return vorrq_s32(low, vshlq_s32(high, vdupq_n_s32(left)));
 }
+template <int kBit>
+HEARTH_SIMD B where_set(I x, char value) {
+  return and_bytes(vreinterpretq_u8_u32(vtstq_s32(x, vdupq_n_s32(1 << kBit))), value);
+}
 HEARTH_SIMD I minus_32(I x) { return vsubq_s32(x, vdupq_n_s32(32)); }
 HEARTH_SIMD F to_float(I x) { return vcvtq_f32_s32(x); }
 HEARTH_SIMD F minus_product(F a, F b) { return vnegq_f32(vmulq_f32(a, b)); }
@@ -159,9 +163,13 @@ HEARTH_SIMD F load_e8m0(const uint8_t* p) {
   const I small = vshlq_s32(vdupq_n_s32(0x00200000), e);
   return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), small, normal));
 }
+HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
+  const uint16x4_t wide = vmovn_u32(vreinterpretq_u32_s32(and_ints(load_u8(p), 127)));
+  return vmulq_f32(widen_f16(vshl_n_u16(wide, 7)), vdupq_n_f32(128));
+}
 
 // Both factors of a product are signed bytes here. Wide weights lose their offset by one xor when
-// loaded, narrow ones when unpacked; those read as stored are below 64, so the byte is the same
+// loaded, narrow ones when unpacked; those read as stored are below 128, so the byte is the same
 // either way, and their sums start as in the other headers.
 constexpr int kNarrowOffset = 0;
 template <bool kWide>

@@ -137,6 +137,10 @@ HEARTH_SIMD I load_i8(const uint8_t* p) {
 HEARTH_SIMD I and_ints(I x, int mask) { return x & mask; }
 HEARTH_SIMD I shift_ints(I x, int right) { return x >> right; }  // for values that are not negative
 HEARTH_SIMD I or_ints(I low, I high, int left) { return low | (high << left); }
+template <int kBit>
+HEARTH_SIMD B where_set(I x, char value) {
+  return and_bytes(reinterpret_cast<B>(-(x >> kBit & 1)), value);
+}
 HEARTH_SIMD I minus_32(I x) { return x - 32; }
 HEARTH_SIMD F to_float(I x) { return __builtin_convertvector(x, F); }
 HEARTH_SIMD F minus_product(F a, F b) { return -(a * b); }
@@ -147,6 +151,9 @@ HEARTH_SIMD F minus_product(F a, F b) { return -(a * b); }
     x[i] = __builtin_bit_cast(float, bits);
   }
   return x;
+}
+HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
+  return reinterpret_cast<F>((load_u8(p) & 127) << 20) * 0x1p119f;
 }
 
 constexpr int kNarrowOffset = 128;

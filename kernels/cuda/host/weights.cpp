@@ -82,6 +82,10 @@ void put_scales(DType dtype, const QuantForm& form, const QuantCodes& codes, int
     scales[b] = static_cast<std::byte>(codes.d);
     return;
   }
+  if (dtype == DType::kNVFP4) {  // 64 inputs
+    std::memcpy(scales + 2 * b, codes.scale, 4);
+    return;
+  }
   if (form.of_32) {
     put_half(codes.d, scales + 2 * b);
     if (form.has_min) put_half(codes.dmin, scales + 16 * kGroupOutputs + 2 * b);
@@ -94,6 +98,8 @@ void put_scales(DType dtype, const QuantForm& form, const QuantCodes& codes, int
     int scale = codes.scale[s];
     if (dtype == DType::kQ2_K) scale |= codes.min[s] << 4;
     if (dtype == DType::kQ3_K || dtype == DType::kIQ4_XS) scale -= 32;
+    if (has_odd_scales(dtype)) scale = 2 * scale + 1;
+    if (packed_as(dtype) == DType::kTQ2_0) scale = 1;
     scales[s] = static_cast<std::byte>(scale);
     if (form.has_min && form.subs == 1) scales[8 + s] = static_cast<std::byte>(codes.min[s]);
   }

@@ -31,24 +31,37 @@ template <DType kType>
 __device__ void add_block(const ChunkShare<kType>& w, const uint32_t (&a)[4], int b, uint32_t b0,
                           uint32_t b1, const ColumnPair& x, float (&acc)[4]) {
   constexpr QuantForm kForm = quant_form(kType);
-  float sums[2];
-  int c[4];
+  if constexpr (kForm.subs == 2) {
+    int low[4] = {}, high[4] = {};
+    mma_s8_k16(low, a[0], a[1], b0);
+    mma_s8_k16(high, a[2], a[3], b1);
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    const int sum = x.column[j].sum[0] + x.column[j].sum[1];
-    sums[j] = static_cast<float>(sum);
-    c[j] = c[2 + j] = -kForm.offset * sum;  // instead of subtracting the offset from every code
-  }
-  mma_s8_k32(c, a, b0, b1);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float scale = scale_of<kType>(w.scales[r], b);
+    for (int i = 0; i < 4; ++i) {
+      const StoredScales& scales = w.scales[i / 2];
+      const float sum = sum_of_halves<kType>(low[i], high[i], scale_of<kType>(scales, 2 * b),
+                                             scale_of<kType>(scales, 2 * b + 1));
+      acc[i] = fmaf(sum, x.column[i % 2].d, acc[i]);
+    }
+  } else {
+    float sums[2];
+    int c[4];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      float& to = acc[2 * r + j];
-      to = fmaf(static_cast<float>(c[2 * r + j]), x.column[j].d * scale, to);
-      if constexpr (kForm.has_min) {
-        to = fmaf(x.column[j].d * sums[j], min_of<kType>(w.scales[r], b), to);
+      const int sum = x.column[j].sum[0] + x.column[j].sum[1];
+      sums[j] = static_cast<float>(sum);
+      c[j] = c[2 + j] = -kForm.offset * sum;  // instead of subtracting the offset from every code
+    }
+    mma_s8_k32(c, a, b0, b1);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float scale = scale_of<kType>(w.scales[r], b);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        float& to = acc[2 * r + j];
+        to = fmaf(static_cast<float>(c[2 * r + j]), x.column[j].d * scale, to);
+        if constexpr (kForm.has_min) {
+          to = fmaf(x.column[j].d * sums[j], min_of<kType>(w.scales[r], b), to);
+        }
       }
     }
   }

@@ -7,8 +7,9 @@
 //   heads    K types: per output d as f16, then dmin as f16 if there are mins
 //   scales   per output, 16 or 8 bytes
 //              types of 32: 8 f16 d (MXFP4: 8 bytes E8M0); Q4_1, Q5_1: after all d, 8 f16 m
+//              NVFP4: 16 bytes UE4M3
 //              Q4_K, Q5_K: 8 scales, 8 mins; Q2_K: 16 times scale low, min high
-//              Q3_K, Q6_K: 16 int8; IQ4_XS: 8 int8
+//              other types: 8 or 16 int8; TQ1_0 and TQ2_0, which have no such scales: ones
 //   planes   each (.., 32 lanes, 16 bytes): a lane loads its share in one load
 //              bytes    8 of them, one per block of 32 inputs
 //              nibbles  4: block b in [b / 2], nibble b % 2
@@ -44,7 +45,7 @@ inline constexpr int kChunkBlocks = 8;
 inline constexpr int kPlaneBytes = 512;
 
 struct QuantForm {
-  bool of_32;  ///< d is per 32 inputs, without integer scales
+  bool of_32;  ///< d is per 32 inputs or, in NVFP4, per 16, without integer scales
   int subs;    ///< scales per 32 inputs: 1 or 2
   bool has_min;
   int offset;  ///< subtracted from each code
@@ -58,6 +59,10 @@ struct QuantForm {
   }
   __host__ __device__ constexpr int first_two() const { return nibbles ? 4 : 0; }
   __host__ __device__ constexpr int first_one() const { return first_two() + (twos ? 2 : 0); }
+  /// Whether codes with an upper bit in a plane of its own are looked up.
+  __host__ __device__ constexpr bool looks_up_ones() const {
+    return ones && codebook != Codebook::kNone;
+  }
   __host__ __device__ constexpr int scales_at() const { return kGroupOutputs * head_bytes; }
   __host__ __device__ constexpr int planes_at() const {
     return kGroupOutputs * (head_bytes + scale_bytes);
@@ -71,13 +76,19 @@ constexpr QuantForm quant_form(DType type) {
   if (type == DType::kQ8_0) {
     return {true, 1, false, 0, true, false, false, false, Codebook::kNone, 0, 16};
   }
-  const QuantLayout l = quant_layout(type);
-  const bool of_32 = l.block == 32;
+  QuantLayout l = quant_layout(type);
+  if (type == DType::kIQ1_S || type == DType::kIQ1_M) {  // with the eighths above the levels
+    l.has_min = false;
+    l.ones = true;
+    l.codebook = Codebook::kIq1;
+  } else if (packed_as(type) == DType::kTQ2_0) {
+    l.codebook = Codebook::kTernary;
+  }
+  const bool of_32 = l.block < 256;
   const int offset = l.codebook == Codebook::kNone ? l.offset : 0;
   const int head = of_32 ? 0 : l.has_min ? 4 : 2;
-  const int scale = type == DType::kMXFP4 || type == DType::kIQ4_XS ? 8
-                    : of_32 && l.has_min                            ? 32
-                                                                    : 16;
+  const bool one_integer = !of_32 && !l.has_min && l.subs == 1;
+  const int scale = type == DType::kMXFP4 || one_integer ? 8 : of_32 && l.has_min ? 32 : 16;
   return {of_32,  l.subs, l.has_min,  offset, false, l.nibbles,
           l.twos, l.ones, l.codebook, head,   scale};
 }

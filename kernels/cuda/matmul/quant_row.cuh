@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(kParts* kWarp,
   constexpr int kOffset = quant_form(kType).offset;
   constexpr bool kHasMin = quant_form(kType).has_min;
   constexpr int kHalfBlocks = kChunkBlocks / 2;
+  constexpr int kSubs = quant_form(kType).subs;
   const auto lane = thread_x() % kWarp;
   const auto part = thread_x() / kWarp;
   const int output = lane % kGroupOutputs;
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kParts* kWarp,
     residual = p.residual.data[slice.out(0) * p.residual.stride + own_output];
   }
 
-  __shared__ __align__(16) int sums[kParts][kGroupOutputs][kChunkBlocks + 4];
+  __shared__ __align__(16) int sums[kParts][kGroupOutputs][kChunkBlocks * kSubs + 4];
   float acc = 0;
 #pragma unroll 1
   for (int chunk = begin; chunk < end; ++chunk) {
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kParts* kWarp,
       pairs[b] = load_as<uint4>(blocks + chunk * kChunkBlocks + 2 * b);
     }
 
-    int c[4] = {};
+    int c[kSubs][4] = {};
 #pragma unroll
     for (int b = 0; b < kChunkBlocks; ++b) {
       uint32_t a[4];
@@ -96,7 +97,12 @@ __global__ void __launch_bounds__(kParts* kWarp,
       const bool own = lane / 4 == b;
       const uint32_t b0 = own ? column.x : 0;
       const uint32_t b1 = own ? column.y : 0;
-      mma_s8_k32(c, a, b0, b1);
+      if constexpr (kSubs == 2) {
+        mma_s8_k16(c[0], a[0], a[1], b0);
+        mma_s8_k16(c[1], a[2], a[3], b1);
+      } else {
+        mma_s8_k32(c[0], a, b0, b1);
+      }
     }
 #pragma unroll
     for (int i = 1; i < kAhead; ++i) {
@@ -107,13 +113,17 @@ __global__ void __launch_bounds__(kParts* kWarp,
     __syncwarp();                                                // the sums before have been read
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      int* to = sums[part][lane / 4 + 8 * r] + lane % 4 * 2;
-      *reinterpret_cast<int2*>(to) = {c[2 * r], c[2 * r + 1]};
+      int* to = sums[part][lane / 4 + 8 * r] + lane % 4 * 2 * kSubs;
+      if constexpr (kSubs == 2) {
+        *reinterpret_cast<int4*>(to) = {c[0][2 * r], c[1][2 * r], c[0][2 * r + 1], c[1][2 * r + 1]};
+      } else {
+        *reinterpret_cast<int2*>(to) = {c[0][2 * r], c[0][2 * r + 1]};
+      }
     }
     __syncwarp();
 
     // The factors of the lane's blocks; then the chain, through the lower blocks and the upper.
-    const int* own = sums[part][output] + (upper ? kHalfBlocks : 0);
+    const int* own = sums[part][output] + (upper ? kHalfBlocks * kSubs : 0);
     float product[kHalfBlocks], scale[kHalfBlocks];
     [[maybe_unused]] float sum_of[kHalfBlocks], min[kHalfBlocks];
 #pragma unroll
@@ -122,11 +132,18 @@ __global__ void __launch_bounds__(kParts* kWarp,
       const ActivationBlock block =
           b % 2 == 0 ? activation_block(two.x, two.y) : activation_block(two.z, two.w);
       const int sum = block.sum[0] + block.sum[1];
-      product[b] = static_cast<float>(own[b] - kOffset * sum);
-      scale[b] = block.d * scale_of<kType>(scales, b);
-      if constexpr (kHasMin) {
-        sum_of[b] = block.d * static_cast<float>(sum);
-        min[b] = min_of<kType>(scales, b);
+      if constexpr (kSubs == 2) {
+        product[b] =
+            sum_of_halves<kType>(own[2 * b], own[2 * b + 1], scale_of<kType>(scales, 2 * b),
+                                 scale_of<kType>(scales, 2 * b + 1));
+        scale[b] = block.d;
+      } else {
+        product[b] = static_cast<float>(own[b] - kOffset * sum);
+        scale[b] = block.d * scale_of<kType>(scales, b);
+        if constexpr (kHasMin) {
+          sum_of[b] = block.d * static_cast<float>(sum);
+          min[b] = min_of<kType>(scales, b);
+        }
       }
     }
 #pragma unroll

@@ -21,9 +21,9 @@ __device__ inline float sum_to_float(int based) {
 /// Floats of a row and block: d, then d times the sum that a min is multiplied with.
 template <DType kType>
 inline constexpr int kRowFloats = quant_form(kType).has_min ? 2 : 1;
-/// Floats of an output and block: scale, then min.
+/// Floats of an output and block: scale, then min; or the scales of both halves.
 template <DType kType>
-inline constexpr int kScaleFloats = kRowFloats<kType>;
+inline constexpr int kScaleFloats = quant_form(kType).subs == 2 ? 2 : kRowFloats<kType>;
 
 /// One or two floats, loaded and stored at once.
 template <int kCount>
@@ -69,8 +69,13 @@ __device__ RowTerms<kType> row_terms(uint32_t d_bits, uint32_t sums) {
 template <DType kType>
 __device__ ScaleTerms<kType> scale_terms(const StoredScales& stored, int b) {
   ScaleTerms<kType> out;
-  out.at[0] = scale_of<kType>(stored, b);
-  if constexpr (quant_form(kType).has_min) out.at[1] = min_of<kType>(stored, b);
+  if constexpr (quant_form(kType).subs == 2) {
+    out.at[0] = scale_of<kType>(stored, 2 * b);
+    out.at[1] = scale_of<kType>(stored, 2 * b + 1);
+  } else {
+    out.at[0] = scale_of<kType>(stored, b);
+    if constexpr (quant_form(kType).has_min) out.at[1] = min_of<kType>(stored, b);
+  }
   return out;
 }
 
@@ -117,14 +122,26 @@ struct BlockOperand {
 template <DType kType>
 __device__ void add_products(const BlockOperand<kType>& w, uint32_t b0, uint32_t b1,
                              const RowPair<kType>& x, float (&acc)[4]) {
-  int c[4];
-  mma_s8_k32_onto(c, kSumBase, w.a, b0, b1);
+  if constexpr (quant_form(kType).subs == 2) {
+    int low[4] = {}, high[4] = {};
+    mma_s8_k16(low, w.a[0], w.a[1], b0);
+    mma_s8_k16(high, w.a[2], w.a[3], b1);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float(&row)[kRowFloats<kType>] = x.row[i % 2];
-    const float* scale = w.scale[i / 2];
-    acc[i] = fmaf(sum_to_float(c[i]), row[0] * scale[0], acc[i]);
-    if constexpr (quant_form(kType).has_min) acc[i] = fmaf(row[1], scale[1], acc[i]);
+    for (int i = 0; i < 4; ++i) {
+      const float* scale = w.scale[i / 2];
+      acc[i] =
+          fmaf(sum_of_halves<kType>(low[i], high[i], scale[0], scale[1]), x.row[i % 2][0], acc[i]);
+    }
+  } else {
+    int c[4];
+    mma_s8_k32_onto(c, kSumBase, w.a, b0, b1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float(&row)[kRowFloats<kType>] = x.row[i % 2];
+      const float* scale = w.scale[i / 2];
+      acc[i] = fmaf(sum_to_float(c[i]), row[0] * scale[0], acc[i]);
+      if constexpr (quant_form(kType).has_min) acc[i] = fmaf(row[1], scale[1], acc[i]);
+    }
   }
 }
 

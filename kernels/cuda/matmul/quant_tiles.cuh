@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kTileThreads, 3) matmul_quant_tiles_kernel(Qua
   after_previous_launch();
   constexpr int kTiles = kTileRows / 8;
   constexpr QuantForm kForm = quant_form(kType);
-  constexpr int kTogether = kForm.ones ? 1 : 2;
+  constexpr int kTogether = kForm.ones || kForm.subs == 2 ? 1 : 2;
   const RowSlice slice = slice_of(p.rows, block_x(), kTileRows);
   if (slice.num_rows == 0) return;
   const auto lane = thread_x() % kWarp;

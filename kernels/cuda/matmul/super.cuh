@@ -15,8 +15,14 @@
 
 namespace hearth::kernels {
 
+/// Blocks per multiprocessor; 0: as many as the compiler chooses. It chooses three, for which
+/// registers are short where codes with an upper bit in a plane of its own are looked up.
 template <DType kType>
-__global__ void __launch_bounds__(kParts* kWarp) matmul_super_kernel(QuantMatmul p) {
+inline constexpr int kFewBlocks = quant_form(kType).looks_up_ones() ? 2 : 0;
+
+template <DType kType>
+__global__ void __launch_bounds__(kParts* kWarp, kFewBlocks<kType>)
+    matmul_super_kernel(QuantMatmul p) {
   constexpr QuantForm kForm = quant_form(kType);
   constexpr int kChunkBytes = kForm.chunk_bytes();
   const auto lane = thread_x() % kWarp;
@@ -77,7 +83,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_super_kernel(QuantMatmul
       for (int r = 0; r < 2; ++r) {
         float& to = acc[0][2 * r + j];
         to = add_super<kType>(to, total[2 * r + j], weighed[2 * r + j], dx,
-                              super_scale(w.scales[r]), super_min(w.scales[r]));
+                              super_scale<kType>(w.scales[r]), super_min(w.scales[r]));
       }
     }
   }

@@ -106,7 +106,7 @@ struct SuperProducts {
     for_each([&](int i, float dx, int sum, const StoredScales& head) {
       int total = low_[i] - kSplitBias<kType> * sum;
       if constexpr (kTwoBytes<kType>) total += high_[i] * 256;
-      acc[i] = fmaf(static_cast<float>(total), dx * super_scale(head), acc[i]);
+      acc[i] = fmaf(static_cast<float>(total), dx * super_scale<kType>(head), acc[i]);
     });
     if constexpr (kHasMins<kType>) {
       // Of K, low bytes of sums are the first 16, high ones the rest.

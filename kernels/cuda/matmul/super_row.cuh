@@ -10,7 +10,7 @@ namespace hearth::kernels {
 
 /// Blocks per multiprocessor: three, where registers suffice.
 template <DType kType>
-inline constexpr int kRowBlocks = kType == DType::kQ3_K ? 2 : 3;
+inline constexpr int kRowBlocks = quant_form(kType).twos&& quant_form(kType).ones ? 2 : 3;
 
 /// A block of warps computes one group of 16 outputs, one warp per part; two chunks of a warp are
 /// on their way, or one where they take many registers.
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
       weighed += 32 * high;
       weighed += __shfl_xor_sync(kAllLanes, weighed, kGroupOutputs);
     }
-    acc = add_super<kType>(acc, total, weighed, __uint_as_float(lower_pair.x), super_scale(scales),
-                           super_min(scales));
+    acc = add_super<kType>(acc, total, weighed, __uint_as_float(lower_pair.x),
+                           super_scale<kType>(scales), super_min(scales));
   }
 
   __shared__ float parts[kParts][kGroupOutputs];

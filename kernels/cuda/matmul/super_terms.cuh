@@ -135,8 +135,8 @@ __device__ void add_chunk(const std::byte* scales, const SumBytes& sums, const f
                                  load_head<kType>(scales, output + 8)};
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    acc[j] = add_super<kType>(acc[j], total[j], weighed[j], dx[j % 2], super_scale(heads[j / 2]),
-                              super_min(heads[j / 2]));
+    acc[j] = add_super<kType>(acc[j], total[j], weighed[j], dx[j % 2],
+                              super_scale<kType>(heads[j / 2]), super_min(heads[j / 2]));
   }
 }
 

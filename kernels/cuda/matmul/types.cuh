@@ -5,7 +5,7 @@
 
 namespace hearth::kernels {
 
-/// Calls f<type>() for a quantized type that the CUDA table packs.
+/// Calls f<packed_as(type)>() for a quantized type that the CUDA table packs.
 template <typename F>
 void with_quant_type(DType dtype, const F& f) {
   switch (dtype) {
@@ -22,6 +22,16 @@ void with_quant_type(DType dtype, const F& f) {
     case DType::kQ5_K: return f.template operator()<DType::kQ5_K>();
     case DType::kQ6_K: return f.template operator()<DType::kQ6_K>();
     case DType::kIQ4_XS: return f.template operator()<DType::kIQ4_XS>();
+    case DType::kTQ1_0:
+    case DType::kTQ2_0: return f.template operator()<DType::kTQ2_0>();
+    case DType::kNVFP4: return f.template operator()<DType::kNVFP4>();
+    case DType::kIQ2_XXS: return f.template operator()<DType::kIQ2_XXS>();
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S: return f.template operator()<DType::kIQ2_S>();
+    case DType::kIQ3_XXS: return f.template operator()<DType::kIQ3_XXS>();
+    case DType::kIQ3_S: return f.template operator()<DType::kIQ3_S>();
+    case DType::kIQ1_S: return f.template operator()<DType::kIQ1_S>();
+    case DType::kIQ1_M: return f.template operator()<DType::kIQ1_M>();
     default: HEARTH_EXPECT(false, static_cast<int>(dtype));
   }
 }

@@ -53,8 +53,9 @@ __device__ StoredScales load_scales(const std::byte* chunk, int output) {
 }
 
 /// d and dmin of a super-block.
-__device__ inline float super_scale(const StoredScales& stored) {
-  return to_float(Half{static_cast<uint16_t>(stored.head)});
+template <DType kType>
+__device__ float super_scale(const StoredScales& stored) {
+  return to_float(Half{static_cast<uint16_t>(stored.head)}) * scale_unit(kType);
 }
 __device__ inline float super_min(const StoredScales& stored) {
   return to_float(Half{static_cast<uint16_t>(stored.head >> 16)});
@@ -97,11 +98,21 @@ __device__ float scale_of(const StoredScales& stored, int s) {
   if constexpr (kType == DType::kMXFP4) {
     const auto e = static_cast<uint32_t>(byte_of(word_of(stored.first, s / 4), s % 4));
     return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+  } else if constexpr (kType == DType::kNVFP4) {
+    const uint32_t bits = word_of(stored.first, s / 4) >> 8 * (s % 4) & 127u;
+    return __uint_as_float(bits << 20) * 0x1p119f;
   } else if constexpr (kForm.of_32) {
     return half_of(stored.first, s);
   } else {
-    return super_scale(stored) * static_cast<float>(scale_code<kType>(stored, s));
+    return super_scale<kType>(stored) * static_cast<float>(scale_code<kType>(stored, s));
   }
+}
+
+/// The products of a block whose halves have scales of their own, of types without integer scales.
+template <DType kType>
+__device__ float sum_of_halves(float low, float high, float low_scale, float high_scale) {
+  static_assert(quant_form(kType).subs == 2 && quant_form(kType).offset == 0);
+  return fmaf(high, high_scale, low * low_scale);
 }
 
 /// The term added to each product of scale s; only for types with mins.
@@ -120,7 +131,7 @@ __device__ float min_of(const StoredScales& stored, int s) {
 constexpr uint32_t table_word(Codebook book, int i) {
   uint32_t word = 0;
   for (int k = 0; k < 4; ++k) {
-    const int8_t value = book == Codebook::kIq4 ? kIq4Values[4 * i + k] : kFp4Values[4 * i + k];
+    const int8_t value = codebook_values(book)[4 * i + k];
     word |= static_cast<uint32_t>(static_cast<uint8_t>(value)) << 8 * k;
   }
   return word;
@@ -134,6 +145,7 @@ __device__ uint32_t look_up(uint32_t nibbles) {
   constexpr uint32_t kThird = table_word(kBook, 2);
   constexpr uint32_t kFourth = table_word(kBook, 3);
   const uint32_t low = __byte_perm(kFirst, kSecond, nibbles & 0x7777u);
+  if constexpr (kThird == 0 && kFourth == 0) return low;  // codes of three bits
   const uint32_t high = __byte_perm(kThird, kFourth, nibbles & 0x7777u);
   return __byte_perm(low, high, 0x3210u | (nibbles & 0x8888u) >> 1);
 }

@@ -86,6 +86,16 @@ void cuda::embed(void* state, const EmbedArgs& args) {
     case DType::kQ5_K: return run<DType::kQ5_K>(state, args, table);
     case DType::kQ6_K: return run<DType::kQ6_K>(state, args, table);
     case DType::kIQ4_XS: return run<DType::kIQ4_XS>(state, args, table);
+    case DType::kTQ1_0:
+    case DType::kTQ2_0: return run<DType::kTQ2_0>(state, args, table);
+    case DType::kNVFP4: return run<DType::kNVFP4>(state, args, table);
+    case DType::kIQ2_XXS: return run<DType::kIQ2_XXS>(state, args, table);
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S: return run<DType::kIQ2_S>(state, args, table);
+    case DType::kIQ3_XXS: return run<DType::kIQ3_XXS>(state, args, table);
+    case DType::kIQ3_S: return run<DType::kIQ3_S>(state, args, table);
+    case DType::kIQ1_S: return run<DType::kIQ1_S>(state, args, table);
+    case DType::kIQ1_M: return run<DType::kIQ1_M>(state, args, table);
     default: HEARTH_EXPECT(false, static_cast<int>(table.dtype));
   }
 }

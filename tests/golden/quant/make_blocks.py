@@ -26,12 +26,24 @@ TYPES = {
     "Q5_K": (256, 176, [0, 2]),
     "Q6_K": (256, 210, [208]),
     "IQ4_XS": (256, 136, [0]),
+    "TQ1_0": (256, 54, [52]),
+    "TQ2_0": (256, 66, [64]),
+    "NVFP4": (64, 36, []),
+    "IQ2_XXS": (256, 66, [0]),
+    "IQ2_XS": (256, 74, [0]),
+    "IQ2_S": (256, 82, [0]),
+    "IQ3_XXS": (256, 98, [0]),
+    "IQ3_S": (256, 110, [0]),
+    "IQ1_S": (256, 50, [0]),
+    "IQ1_M": (256, 56, []),
 }
 
 # f16 fields of each block: usual, of both signs, largest, least, zero; infinite last.
 HALVES = [0.0123, -0.37, 65504.0, 6e-8, 0.0, np.inf]
 # E8M0 instead.
 EXPONENTS = [120, 127, 254, 0, 1, 255]
+# UE4M3: usual, least and largest, with a bit that is ignored, and what stands for 0.
+UE4M3 = [[56, 57, 100, 23], [1, 7, 8, 126], [0, 127, 128, 255], [136, 3, 127, 40], [90, 0, 1, 2], [254, 64, 130, 6]]
 
 
 def block(rng, name, case):
@@ -44,6 +56,12 @@ def block(rng, name, case):
         data[field : field + 2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
     if name == "MXFP4":
         data[0] = EXPONENTS[case]
+    if name == "NVFP4":
+        data[:4] = UE4M3[case]
+    if name == "IQ1_M":  # d is the top four bits of each scale
+        d = int(np.float16(HALVES[case]).view(np.uint16))
+        for i in range(4):
+            data[49 + 2 * i] = data[49 + 2 * i] & 15 | (d >> 4 * i & 15) << 4
     return data
 
 

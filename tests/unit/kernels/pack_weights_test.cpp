@@ -33,7 +33,7 @@ TEST_CASE("types and shapes that cannot be packed are errors that name the tenso
   for (const OpTable& table : tables()) {
     CAPTURE(table.device.variant);
     const WeightRole m = WeightRole::kMatmul;
-    check_refused(table, {{"blk.0.x", DType::kIQ2_S, 1, 256, all.first(82)}}, m, "IQ2_S");
+    check_refused(table, {{"blk.0.x", DType::kQ8_K, 1, 256, all.first(292)}}, m, "Q8_K");
     check_refused(table, {{"blk.0.x", DType::kQ4_K, 9, 128, all.first(648)}}, m, "multiple of 256");
     check_refused(table, {{"blk.0.x", DType::kI32, 2, 2, all.first(16)}}, m, "I32");
     check_refused(table, {{"blk.0.x", DType::kQ8_0, 16, 2, all.first(34)}}, m, "multiple of 32");
