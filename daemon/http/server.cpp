@@ -152,6 +152,7 @@ class Server final : public HttpServer, public ConnectionHost {
     int wrong_keys = 0;
     int64_t key_pause_ms = 0;
     int64_t no_key_before_ms = 0;
+    HandshakeRate handshakes{};
   };
   using InExchange = std::pair<uint64_t, std::shared_ptr<Connection>>;
   std::vector<InExchange>::iterator at_or_behind(uint64_t exchange) {
@@ -324,6 +325,10 @@ bool Server::is_proxy(int fd) {
 
 // The peer's account has the connection from here to the end of TLS.
 void Server::begin_tls(int fd, Rules rules, uint32_t peer_uid) {
+  if (!peers_[peer_uid].handshakes.take(now_ms())) {
+    ::close(fd);
+    return;
+  }
   ++peers_[peer_uid].connections;
   door_->begin(
       fd, identity_,

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -365,6 +366,13 @@ void Session::close() {
 }
 
 }  // namespace
+
+bool HandshakeRate::take(int64_t now_ms) {
+  const int64_t next = std::max(paid_ms_, now_ms) + kEachMs;
+  if (next > now_ms + kAtOnce * kEachMs) return false;
+  paid_ms_ = next;
+  return true;
+}
 
 std::unique_ptr<TlsDoor> TlsDoor::create(asio::io_context& io, Deadlines deadlines) {
   return std::make_unique<Door>(io, deadlines);

@@ -25,6 +25,18 @@ class TlsIdentity {
   virtual ~TlsIdentity() = default;
 };
 
+/// Bounds the handshakes of one peer, each of which takes the loop a millisecond or so.
+class HandshakeRate {
+ public:
+  static constexpr int64_t kEachMs = 20;
+  static constexpr int64_t kAtOnce = 100;
+  /// False: too many; close the connection unserved.
+  bool take(int64_t now_ms);
+
+ private:
+  int64_t paid_ms_ = 0;  // when those so far are paid for, one each kEachMs
+};
+
 /// The connections of one listener.
 class TlsDoor {
  public:

@@ -227,6 +227,20 @@ TEST_CASE("a connection keeps the certificate with which it began") {
   CHECK(met == "hello");
 }
 
+TEST_CASE("one peer's handshakes are bounded per second") {
+  HandshakeRate rate;
+  const auto taken = [&rate](int64_t now) {
+    int count = 0;
+    while (count < 1000 && rate.take(now)) ++count;
+    return count;
+  };
+  CHECK(taken(1'000'000) == HandshakeRate::kAtOnce);
+  CHECK(taken(1'000'019) == 0);
+  CHECK(taken(1'000'020) == 1);
+  CHECK(taken(1'001'020) == 50);
+  CHECK(taken(2'000'000) == HandshakeRate::kAtOnce);
+}
+
 TEST_CASE("a certificate or key that cannot be used is named, with the reason") {
   const Fixture f;
   const std::filesystem::path& dir = f.dir.path();
