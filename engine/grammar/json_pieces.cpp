@@ -178,12 +178,12 @@ PiecePtr JsonPieces::separated(const PiecePtr& item, int32_t min, int32_t max) {
 
 Result<PiecePtr> JsonPieces::map_of(const PiecePtr& value, int32_t min, int32_t max) {
   HEARTH_ASSIGN_OR_RETURN(PiecePtr key, string_of(0, kMaxKeyChars));
-  return map_of(std::move(key), value, min, max);
-}
-
-Result<PiecePtr> JsonPieces::map_of(PiecePtr key, const PiecePtr& value, int32_t min, int32_t max) {
   HEARTH_ASSIGN_OR_RETURN(const PiecePtr entry,
                           rules_.as_rule(seq_piece({std::move(key), colon_piece(), value})));
+  return map_of_entries(entry, min, max);
+}
+
+PiecePtr JsonPieces::map_of_entries(const PiecePtr& entry, int32_t min, int32_t max) {
   return seq_piece({text_piece("{"), separated(entry, min, max), text_piece("}")});
 }
 

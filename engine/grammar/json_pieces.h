@@ -46,7 +46,8 @@ class JsonPieces {
   static PiecePtr list(const PiecePtr& item, int32_t min, int32_t max);
   static PiecePtr separated(const PiecePtr& item, int32_t min, int32_t max);
   Result<PiecePtr> map_of(const PiecePtr& value, int32_t min, int32_t max);
-  Result<PiecePtr> map_of(PiecePtr key, const PiecePtr& value, int32_t min, int32_t max);
+  /// {entry, ...}
+  static PiecePtr map_of_entries(const PiecePtr& entry, int32_t min, int32_t max);
 
  private:
   Result<PiecePtr> string_char();

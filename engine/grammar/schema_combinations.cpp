@@ -76,8 +76,8 @@ Result<void> SchemaReader::merge(Dict& to, const Dict& from, std::string_view wh
       to.set(word, value);
       continue;
     }
-    HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(*there, value));
-    if (same) continue;
+    HEARTH_ASSIGN_OR_RETURN(const bool alike, same(*there, value));
+    if (alike) continue;
     const bool maps = word == "properties" && there->is_dict() && value.is_dict();
     const bool lists =
         word == "required" && there->kind() == Kind::kList && value.kind() == Kind::kList;
@@ -86,7 +86,7 @@ Result<void> SchemaReader::merge(Dict& to, const Dict& from, std::string_view wh
       for (const auto& [name, each] : there->dict().entries()) both->set(name, each);
       for (const auto& [name, each] : value.dict().entries()) {
         if (const Value* twice = both->find(name)) {
-          HEARTH_ASSIGN_OR_RETURN(const bool equal, run_.equal(*twice, each));
+          HEARTH_ASSIGN_OR_RETURN(const bool equal, same(*twice, each));
           if (!equal) return unsupported(fmt::format("{}: one property twice", where));
         }
         both->set(name, each);
@@ -205,11 +205,26 @@ Result<bool> SchemaReader::disjoint(const Dict& a, const Dict& b) {
     return out;
   };
   const std::vector<Value> of_a = values(a), of_b = values(b);
+  const auto none_is_of = [](const std::vector<Value>& constants,
+                             const Dict& other) -> Result<bool> {
+    if (constants.empty() || other.find("type") == nullptr) return false;
+    HEARTH_ASSIGN_OR_RETURN(const auto types, types_of(other));
+    for (const Value& each : constants) {
+      for (const auto type : types) {
+        if (is_of(each, type == "integer" ? "number" : type)) return false;
+      }
+    }
+    return true;
+  };
+  for (const auto& [constants, other] : {std::pair(&of_a, &b), std::pair(&of_b, &a)}) {
+    HEARTH_ASSIGN_OR_RETURN(const bool apart, none_is_of(*constants, *other));
+    if (apart) return true;
+  }
   if (!of_a.empty() && !of_b.empty()) {
     for (const Value& x : of_a) {
       for (const Value& y : of_b) {
-        HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(x, y));
-        if (same) return false;
+        HEARTH_ASSIGN_OR_RETURN(const bool equal, same(x, y));
+        if (equal) return false;
       }
     }
     return true;
@@ -228,8 +243,8 @@ Result<bool> SchemaReader::disjoint(const Dict& a, const Dict& b) {
     bool common = false;
     for (const Value& p : vx) {
       for (const Value& q : vy) {
-        HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(p, q));
-        common = common || same;
+        HEARTH_ASSIGN_OR_RETURN(const bool equal, same(p, q));
+        common = common || equal;
       }
     }
     if (!common) return true;

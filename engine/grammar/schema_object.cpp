@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/grammar/schema_reader.h"
+#include "engine/grammar/text_automaton.h"
 #include "engine/grammar/text_length.h"
 #include "kernels/base/sizes.h"
 #include "models/template/json.h"
@@ -74,56 +75,82 @@ Result<SchemaReader::KeyPatterns> SchemaReader::key_patterns(const Dict& d, int 
   const Value* const given = d.find("patternProperties");
   if (given == nullptr) return out;
   if (!given->is_dict()) return wrong("patternProperties: want an object");
-  const Dict& patterns = given->dict();
-  if (patterns.size() == 0) return out;
-  out.value = patterns.entries().front().second;
-  std::vector<PiecePtr> keys;
-  for (const auto& [pattern, other] : patterns.entries()) {
-    // A key may match two patterns, so their values have to be alike.
-    HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(out.value, other));
-    PiecePtr key;
-    if (same) {
-      HEARTH_ASSIGN_OR_RETURN(key, plain_pattern(pattern.text()));
-    } else {
-      HEARTH_TRY(leave_out("patternProperties of different schemas"));
+  for (const auto& [pattern, value] : given->dict().entries()) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr key, plain_pattern(pattern.text()));
+    if (key == nullptr) return KeyPatterns();
+    KeyPattern* alike = nullptr;
+    for (KeyPattern& each : out) {
+      HEARTH_ASSIGN_OR_RETURN(const bool equal, same(each.value, value));
+      if (equal) alike = &each;
     }
-    if (key == nullptr) return out;
-    keys.push_back(std::move(key));
+    if (alike == nullptr) {
+      out.push_back({.key = std::move(key), .value = value, .piece = nullptr});
+    } else {
+      alike->key = any_piece({alike->key, std::move(key)});
+    }
   }
-  HEARTH_ASSIGN_OR_RETURN(PiecePtr one, schema(out.value, depth + 1));
-  HEARTH_ASSIGN_OR_RETURN(out.piece, rules_.as_rule(std::move(one)));
-  out.key = any_piece(std::move(keys));
+  // The value of a key that matches two of them would have to be of both schemas.
+  HEARTH_ASSIGN_OR_RETURN(const bool shared, share_keys(out));
+  if (shared) {
+    HEARTH_TRY(leave_out("patternProperties of different schemas that one key may match"));
+    return KeyPatterns();
+  }
+  for (KeyPattern& each : out) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr one, schema(each.value, depth + 1));
+    HEARTH_ASSIGN_OR_RETURN(each.piece, rules_.as_rule(std::move(one)));
+  }
   return out;
 }
 
-Result<bool> SchemaReader::matches_key(const KeyPatterns& patterns, std::string_view name) {
-  if (patterns.key == nullptr) return false;
-  const std::optional<bool> found = matches_text(patterns.key, name, &text_set_steps_);
-  if (!found) HEARTH_TRY(leave_out("patternProperties of this pattern next to properties"));
-  return found.value_or(false);
+/// Whether a key may match two of the patterns. Also true if that takes too much to decide.
+Result<bool> SchemaReader::share_keys(const KeyPatterns& patterns) {
+  if (patterns.size() < 2) return false;
+  std::vector<TextAutomaton> automata;
+  for (const KeyPattern& each : patterns) {
+    HEARTH_ASSIGN_OR_RETURN(TextAutomaton one, TextAutomaton::of(each.key));
+    automata.push_back(std::move(one));
+  }
+  for (size_t a = 0; a < automata.size(); ++a) {
+    for (size_t b = a + 1; b < automata.size(); ++b) {
+      if (TextAutomaton::share_text(automata[a], automata[b], &text_set_steps_).value_or(true)) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
-// Its own schema and that of the patterns.
+Result<const SchemaReader::KeyPattern*> SchemaReader::matching(const KeyPatterns& patterns,
+                                                               std::string_view name) {
+  for (const KeyPattern& each : patterns) {
+    const std::optional<bool> found = matches_text(each.key, name, &text_set_steps_);
+    if (!found) HEARTH_TRY(leave_out("patternProperties of this pattern next to properties"));
+    if (found.value_or(false)) return &each;
+  }
+  return nullptr;
+}
+
+// Its own schema and that of the pattern.
 Result<Value> SchemaReader::with_patterns(const KeyPatterns& patterns, std::string_view name,
                                           const Value& value) {
-  HEARTH_ASSIGN_OR_RETURN(const bool matches, matches_key(patterns, name));
-  if (!matches) return value;
-  HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(value, patterns.value));
+  HEARTH_ASSIGN_OR_RETURN(const KeyPattern* const pattern, matching(patterns, name));
+  if (pattern == nullptr) return value;
+  HEARTH_ASSIGN_OR_RETURN(const bool equal, same(value, pattern->value));
   const auto is_bool = [](const Value& of, int wanted) {
     return of.kind() == Kind::kBool && of.as_int() == wanted;
   };
-  if (same || is_bool(value, 0) || is_bool(patterns.value, 1)) return value;
-  if (is_bool(value, 1)) return patterns.value;
+  if (equal || is_bool(value, 0) || is_bool(pattern->value, 1)) return value;
+  if (is_bool(value, 1)) return pattern->value;
   Dict* const both = run_.arena().new_dict();
-  HEARTH_ASSIGN_OR_RETURN(const Value list, run_.list({value, patterns.value}));
+  HEARTH_ASSIGN_OR_RETURN(const Value list, run_.list({value, pattern->value}));
   both->set("allOf", list);
   return Value::of(both);
 }
 
-Result<PiecePtr> SchemaReader::pattern_key(const KeyPatterns& patterns,
+Result<PiecePtr> SchemaReader::pattern_key(const KeyPattern& pattern,
                                            std::vector<std::string> names) {
-  std::optional<PiecePtr> key = patterns.key;
-  if (!names.empty()) key = without_texts(patterns.key, std::move(names), &text_set_steps_);
+  std::optional<PiecePtr> key = pattern.key;
+  if (!names.empty()) key = without_texts(pattern.key, std::move(names), &text_set_steps_);
   if (!key) {
     HEARTH_TRY(leave_out("patternProperties of this pattern next to properties"));
     return PiecePtr();
@@ -139,16 +166,17 @@ Result<PiecePtr> SchemaReader::pattern_key(const KeyPatterns& patterns,
 
 Result<PiecePtr> SchemaReader::other_property(const KeyPatterns& patterns,
                                               const PiecePtr& other_value,
-                                              std::vector<std::string> names) {
-  PiecePtr key, value = other_value;
-  if (patterns.key != nullptr) {
-    value = patterns.piece;
-    HEARTH_ASSIGN_OR_RETURN(key, pattern_key(patterns, std::move(names)));
-  } else if (other_value != nullptr) {
-    key = other_key(std::move(names));
+                                              const std::vector<std::string>& names) {
+  std::vector<PiecePtr> ways;
+  for (const KeyPattern& each : patterns) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr key, pattern_key(each, names));
+    if (key != nullptr) ways.push_back(seq_piece({std::move(key), colon_piece(), each.piece}));
   }
-  if (key == nullptr) return PiecePtr();
-  return rules_.as_rule(seq_piece({std::move(key), colon_piece(), std::move(value)}));
+  if (patterns.empty() && other_value != nullptr) {
+    ways.push_back(seq_piece({other_key(names), colon_piece(), other_value}));
+  }
+  if (ways.empty()) return PiecePtr();
+  return rules_.as_rule(any_piece(std::move(ways)));
 }
 
 Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
@@ -163,7 +191,7 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxProperties", -1));
   if (max >= 0 && max < min) return wrong("maxProperties is below minProperties");
   HEARTH_ASSIGN_OR_RETURN(const KeyPatterns patterns, key_patterns(d, depth));
-  const bool by_pattern = patterns.key != nullptr;
+  const bool by_pattern = !patterns.empty();
   const bool plain_map = none_named && required.empty() && (by_pattern || !closed);
   // A map's names may repeat, so the only lower bound that can be promised is one.
   if (min > (plain_map ? 1 : size32(required))) {
@@ -172,8 +200,8 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   }
 
   if (plain_map && by_pattern) {
-    HEARTH_ASSIGN_OR_RETURN(PiecePtr key, pattern_key(patterns, {}));
-    if (key != nullptr) return json_.map_of(std::move(key), patterns.piece, min, max);
+    HEARTH_ASSIGN_OR_RETURN(const PiecePtr entry, other_property(patterns, nullptr, {}));
+    if (entry != nullptr) return JsonPieces::map_of_entries(entry, min, max);
   }
   PiecePtr other_value;
   if (!closed) {
@@ -211,12 +239,12 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
   }
   for (const std::string& name : required) {
     if (among(names, name)) continue;
-    HEARTH_ASSIGN_OR_RETURN(const bool matches, matches_key(patterns, name));
-    if (closed && more != nullptr && !matches) {
+    HEARTH_ASSIGN_OR_RETURN(const KeyPattern* const pattern, matching(patterns, name));
+    if (closed && more != nullptr && pattern == nullptr) {
       return wrong(fmt::format("required '{}' is not a property, and no others are allowed",
                                name.substr(0, 60)));
     }
-    PiecePtr value = matches ? patterns.piece : other_value;
+    PiecePtr value = pattern != nullptr ? pattern->piece : other_value;
     if (value == nullptr) {
       HEARTH_ASSIGN_OR_RETURN(value, json_.any_value());
     }
@@ -228,8 +256,7 @@ Result<PiecePtr> SchemaReader::object(const Dict& d, int depth) {
     most = max - size32(properties);
     if (most < 0) HEARTH_TRY(leave_out("maxProperties below the number of properties"));
   }
-  HEARTH_ASSIGN_OR_RETURN(const PiecePtr other,
-                          other_property(patterns, other_value, std::move(names)));
+  HEARTH_ASSIGN_OR_RETURN(const PiecePtr other, other_property(patterns, other_value, names));
   // From the end: the pieces that may follow from each property on, with and without a property
   // before it.
   PiecePtr after =

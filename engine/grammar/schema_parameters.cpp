@@ -80,8 +80,8 @@ Result<std::vector<SchemaParameter>> SchemaReader::parameters(std::string_view t
         return unsupported("a property's name that is empty or has <, > or quotes");
       }
       HEARTH_ASSIGN_OR_RETURN(const Value both, with_patterns(patterns, one.name, value));
-      HEARTH_ASSIGN_OR_RETURN(const bool same, run_.equal(both, value));
-      if (!same) HEARTH_TRY(leave_out("patternProperties of a parameter in this model's calls"));
+      HEARTH_ASSIGN_OR_RETURN(const bool alone, same(both, value));
+      if (!alone) HEARTH_TRY(leave_out("patternProperties of a parameter in this model's calls"));
       HEARTH_ASSIGN_OR_RETURN(one.piece,
                               one.string ? plain_string(value.dict()) : schema(value, 1));
       out.push_back(std::move(one));

@@ -21,6 +21,8 @@ using models::jinja::Kind;
 using models::jinja::Value;
 
 inline constexpr int kMaxSchemaDepth = 24;
+/// Values of a schema that are listed.
+inline constexpr int32_t kMostListed = 1024;
 
 // The keywords.
 inline constexpr std::string_view kAnnotations[] = {
@@ -126,13 +128,21 @@ class SchemaReader {
   /// The tighter of `word` and its exclusive form; only whole numbers.
   Result<Bound> bound(const Dict& d, bool lower, bool integer);
   Result<PiecePtr> number(const Dict& d, bool integer);
-  /// multipleOf of whole numbers; null: it was left out.
-  Result<PiecePtr> multiples(int64_t of, const Bound& low, const Bound& high);
-  /// uniqueItems of values that can be listed, in their order.
-  Result<PiecePtr> distinct(const Value* items, int32_t min, int32_t max);
-  /// The values of a schema that allows only some, without repetitions; none: it is not of this
-  /// kind.
-  Result<std::vector<Value>> listed(const Value* items);
+  /// multipleOf, with the bounds of `d`; null: it was left out.
+  Result<PiecePtr> multiples(double of, bool integer, const Dict& d);
+  /// uniqueItems of values that can be listed, in their order. Null: they cannot, or are too many.
+  Result<PiecePtr> distinct(const Value& items, int32_t min, int32_t max);
+  /// The values of a schema that allows only a few, all different; none: it is not of this kind.
+  Result<std::vector<Value>> listed(const Value& schema, int depth);
+  Result<std::vector<Value>> listed_of_type(const Dict& d, std::string_view type);
+  /// Appends those that `out` has not.
+  Result<void> add_new(const std::vector<Value>& values, std::vector<Value>* out);
+  /// Whether two JSON values are equal.
+  Result<bool> same(const Value& a, const Value& b);
+  Result<bool> are_apart(const std::vector<Value>& schemas);
+  /// uniqueItems of prefixItems of which no two can be equal. May lower `max` (-1: none) to leave
+  /// out items that could be.
+  Result<bool> distinct_prefix(const Dict& d, int32_t min, int32_t* max);
   Result<PiecePtr> array(const Dict& d, int depth);
 
   /// A key that is none of `names`, plain characters only.
@@ -142,22 +152,26 @@ class SchemaReader {
   PiecePtr other_rest(const std::vector<std::string>& names, size_t at, int depth);
   Result<PiecePtr> object(const Dict& d, int depth);
   static Result<std::vector<std::string>> required_names(const Dict& d);
-  /// patternProperties, whose schemas are alike.
-  struct KeyPatterns {
-    PiecePtr key;    ///< the texts that match, of single characters; null: there are none
+  /// Patterns of patternProperties whose schemas are alike.
+  struct KeyPattern {
+    PiecePtr key;    ///< the texts that match, of single characters
     Value value;     ///< the schema of their values
     PiecePtr piece;  ///< its texts
   };
+  /// No key matches two of them. Empty: there are none.
+  using KeyPatterns = std::vector<KeyPattern>;
   Result<KeyPatterns> key_patterns(const Dict& d, int depth);
-  Result<bool> matches_key(const KeyPatterns& patterns, std::string_view name);
+  Result<bool> share_keys(const KeyPatterns& patterns);
+  /// The one that a name matches; null: there is none.
+  Result<const KeyPattern*> matching(const KeyPatterns& patterns, std::string_view name);
   /// The schema of a property that is named.
   Result<Value> with_patterns(const KeyPatterns& patterns, std::string_view name,
                               const Value& value);
   /// A key that matches and is none of `names`; null: there is none.
-  Result<PiecePtr> pattern_key(const KeyPatterns& patterns, std::vector<std::string> names);
+  Result<PiecePtr> pattern_key(const KeyPattern& pattern, std::vector<std::string> names);
   /// A property that is not named; null: there is none.
   Result<PiecePtr> other_property(const KeyPatterns& patterns, const PiecePtr& other_value,
-                                  std::vector<std::string> names);
+                                  const std::vector<std::string>& names);
 
   RuleSet& rules_;
   JsonPieces json_;

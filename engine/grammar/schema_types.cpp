@@ -44,9 +44,6 @@ constexpr Format kFormats[] = {
 #undef HEARTH_DATE
 #undef HEARTH_TIME
 
-/// The greatest number whose multiples are written digit by digit: so many rules.
-constexpr double kMostMultiple = 1000;
-
 }  // namespace
 
 Result<int32_t> SchemaReader::count(const Dict& d, std::string_view word, int32_t otherwise) {
@@ -145,30 +142,25 @@ Result<SchemaReader::Bound> SchemaReader::bound(const Dict& d, bool lower, bool 
 }
 
 Result<PiecePtr> SchemaReader::number(const Dict& d, bool integer) {
-  int64_t whole = 1;
   int decimals = kMostDecimals;
   if (const Value* multiple = d.find("multipleOf")) {
     const double of = multiple->is_number() ? multiple->as_float() : 0;
     if (!(of > 0)) return wrong("multipleOf: want a number above 0");
-    int places = 1;
+    int places = 1;  // 0.1, 0.01 and so on bound the digits after the point
     for (double step = 0.1; places < kMostDecimals && step != of; step = std::pow(10, -places)) {
       ++places;
     }
-    if (std::floor(of) == of && of <= kMostMultiple) {
-      whole = std::llround(of);
-      integer = true;  // multiples of whole numbers are whole
+    if (of == 1) {
+      integer = true;
     } else if (!integer && places < kMostDecimals) {
       decimals = places;
     } else {
-      HEARTH_TRY(leave_out("this multipleOf"));
+      HEARTH_ASSIGN_OR_RETURN(PiecePtr some, multiples(of, integer, d));
+      if (some != nullptr) return some;
     }
   }
   HEARTH_ASSIGN_OR_RETURN(const Bound low, bound(d, true, integer));
   HEARTH_ASSIGN_OR_RETURN(const Bound high, bound(d, false, integer));
-  if (whole > 1) {
-    HEARTH_ASSIGN_OR_RETURN(PiecePtr some, multiples(whole, low, high));
-    if (some != nullptr) return some;
-  }
   if (!low.value && !high.value)
     return integer ? JsonPieces::any_integer() : JsonPieces::any_number(decimals);
   const int64_t a = low.value.value_or(-kMostInteger), b = high.value.value_or(kMostInteger);
@@ -201,22 +193,22 @@ Result<PiecePtr> SchemaReader::array(const Dict& d, int depth) {
     distinct_items = unique->as_int() != 0;
   }
   HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minItems", 0));
-  HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxItems", -1));
+  HEARTH_ASSIGN_OR_RETURN(int32_t max, count(d, "maxItems", -1));
   if (max >= 0 && max < min) return wrong("maxItems is below minItems");
+  const Value* const items = d.find("items");
   if (distinct_items && (max < 0 || max > 1)) {
-    PiecePtr some;
-    if (d.find("prefixItems") == nullptr) {
-      HEARTH_ASSIGN_OR_RETURN(some, distinct(d.find("items"), min, max));
+    if (d.find("prefixItems") == nullptr && items != nullptr) {
+      HEARTH_ASSIGN_OR_RETURN(PiecePtr some, distinct(*items, min, max));
+      if (some != nullptr) return some;
     }
-    if (some != nullptr) return some;
-    HEARTH_TRY(leave_out("uniqueItems of values that are not listed"));
+    HEARTH_ASSIGN_OR_RETURN(const bool apart, distinct_prefix(d, min, &max));
+    if (!apart) HEARTH_TRY(leave_out("uniqueItems of values that are not listed"));
   }
   std::vector<Value> first;
   if (const Value* prefix = d.find("prefixItems")) {
     if (prefix->kind() != Kind::kList) return wrong("prefixItems: want a list of schemas");
     first = prefix->list().items;
   }
-  const Value* const items = d.find("items");
   const bool closed = items != nullptr && items->kind() == Kind::kBool && items->as_int() == 0;
   const auto known = size32(first);
   if (closed && min > known) return wrong("minItems is above what prefixItems allow");
