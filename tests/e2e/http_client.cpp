@@ -52,7 +52,7 @@ void HttpClient::send(std::string_view bytes) {
 
 bool HttpClient::more() {
   pollfd item{.fd = fd_, .events = POLLIN, .revents = 0};
-  REQUIRE_MESSAGE(::poll(&item, 1, kPatienceMs) == 1, "no answer");
+  REQUIRE_MESSAGE(::poll(&item, 1, patience_ms_) == 1, "no answer");
   char buffer[16384];
   const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
   if (n <= 0) return false;

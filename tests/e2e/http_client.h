@@ -30,6 +30,8 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
+  /// How long it waits for more of an answer.
+  void set_patience_ms(int patience_ms) { patience_ms_ = patience_ms; }
   void send(std::string_view bytes);
   /// The next answer; nothing if the connection ends before it is complete.
   std::optional<HttpAnswer> receive();
@@ -44,6 +46,7 @@ class HttpClient {
   bool more();
 
   int fd_ = -1;
+  int patience_ms_ = kPatienceMs;
   std::string bytes_;
 };
 
