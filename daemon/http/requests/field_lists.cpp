@@ -49,7 +49,7 @@ constexpr auto kNested = std::to_array<NestedField>({
     {"reasoning.summary", "all of the reasoning is returned"},
     {"reasoning.generate_summary", "all of the reasoning is returned"},
     {"thinking.display", "all of the reasoning is returned"},
-    {"thinking.signature", "of another server or model: its thinking is left out"},
+    {"thinking.signature", "absent, or of another server or model: its thinking is left out"},
     {"input.encrypted_content", "of another model: this reasoning is left out"},
     {"redacted_thinking", "only the server that made it can read it"},
     {"parsed", "a client's library made it of the text next to it"},

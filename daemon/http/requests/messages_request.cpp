@@ -9,26 +9,24 @@ namespace {
 /// The thinking of one message, and the model that wrote it.
 struct Thinking {
   std::string text{};
-  std::string model{};  ///< fingerprint; "": not signed
+  std::string model{};  ///< fingerprint; "" without text
 };
 
+/// All thinking of this daemon's answers is signed. Other thinking is left out, as nothing shows
+/// that a model here wrote it; Anthropic's own servers refuse a block without a signature.
 void take_thinking_block(Members& block, const PromptRules& rules, Thinking* thinking) {
   std::string text = block.text("thinking").value_or("");
   const std::string signature = block.text("signature").value_or("");
-  if (!signature.empty() && !ReasoningSeal::is_ours(signature)) {
-    return block.ignore("thinking.signature");  // of another server's model
+  if (!ReasoningSeal::is_ours(signature)) return block.ignore("thinking.signature");
+  const auto model = rules.seal ? rules.seal->check(signature, text) : std::nullopt;
+  if (!model) {
+    return block.invalid("signature",
+                         "is not the one that this daemon gave this user with this text");
   }
-  if (!signature.empty()) {
-    const auto model = rules.seal ? rules.seal->check(signature, text) : std::nullopt;
-    if (!model) {
-      return block.invalid("signature",
-                           "is not the one that this daemon gave this user with this text");
-    }
-    if (!thinking->model.empty() && thinking->model != *model) {
-      return block.invalid("signature", "met thinking of two models in one message, want one");
-    }
-    thinking->model = *model;
+  if (!thinking->model.empty() && thinking->model != *model) {
+    return block.invalid("signature", "met thinking of two models in one message, want one");
   }
+  thinking->model = *model;
   thinking->text += text;
 }
 
@@ -100,7 +98,7 @@ void take_blocks(Json& blocks, const std::string& role, const std::string& path,
   message["content"] = std::move(text);
   if (!thinking.text.empty()) {
     message["reasoning_content"] = std::move(thinking.text);
-    if (!thinking.model.empty()) message[ipc::kReasoningOf] = std::move(thinking.model);
+    message[ipc::kReasoningOf] = std::move(thinking.model);
   }
   kept.write_to(message);
   messages.push_back(std::move(message));

@@ -40,7 +40,9 @@ void take_message(Members& item, Members& in, const std::string& path, Json& mes
   kept.write_to(messages.back());
 }
 
-/// Its text is in `content`, or in a seal that this daemon made (reasoning_seal.h).
+/// Its text is in `content`, or in a seal that this daemon made (reasoning_seal.h). Text without a
+/// seal is the client's own, as the content of an assistant's message is: an item has a seal only
+/// where its request asked for one, and clients send items back as they got them.
 void take_reasoning_item(Members& item, const std::string& path, const PromptRules& rules,
                          Members& in, Json& messages) {
   item.take("summary");

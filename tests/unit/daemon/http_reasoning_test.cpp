@@ -189,6 +189,34 @@ Json message(Json blocks, bool stream = false) {
   return {{"max_tokens", 9}, {"stream", stream}, {"messages", std::move(messages)}};
 }
 
+TEST_CASE("messages: thinking without a signature is left out") {
+  // Nothing shows that a model here wrote it.
+  const Json yes = {{"type", "text"}, {"text", "Yes"}};
+  const Json signed_one = {
+      {"type", "thinking"}, {"thinking", "Hm"}, {"signature", kSeal.sign("f1", "Hm")}};
+  Json bare = {{"type", "thinking"}, {"thinking", "Mine"}};
+  std::vector<Json> blocks = {bare};
+  for (const Json& none : {Json(""), Json()}) {
+    bare["signature"] = none;
+    blocks.push_back(bare);
+  }
+  for (const Json& block : blocks) {
+    CAPTURE(block.dump());
+    const Call call = parsed(Api::kMessages, message(Json::array({block, yes})));
+    CHECK(Json::parse(call.request.messages.text)[1] ==
+          Json::parse(R"({"role":"assistant","content":"Yes"})"));
+    CHECK(call.ignored == std::vector<std::string_view>{"thinking.signature"});
+    // Next to a signed block, too, in whatever order.
+    for (const Json& both : {Json::array({signed_one, block}), Json::array({block, signed_one})}) {
+      const Call two = parsed(Api::kMessages, message(both));
+      CHECK(Json::parse(two.request.messages.text)[1]["reasoning_content"] == "Hm");
+    }
+  }
+  bare["signature"] = 7;
+  CHECK(refused(Api::kMessages, message(Json::array({bare}))).field ==
+        "messages[1].content[0].signature");
+}
+
 TEST_CASE("messages: thinking is signed, and its signature is checked") {
   for (const bool stream : {false, true}) {
     CAPTURE(stream);
@@ -233,9 +261,6 @@ TEST_CASE("messages: thinking is signed, and its signature is checked") {
     rules.seal = ReasoningSeal(key_of(1), 1001);
     CHECK(refused(Api::kMessages, back(block("Hm", signature)), rules).field ==
           "messages[1].content[0].signature");
-    // Without a signature the text is the client's own.
-    CHECK(assistant(parsed(Api::kMessages, back(block("Mine", ""))))["reasoning_content"] ==
-          "Mine");
     // Another server's thinking is left out.
     const Call foreign = parsed(Api::kMessages, back(block("Hm", "ErUB")));
     CHECK(assistant(foreign) == Json::parse(R"({"role":"assistant","content":"Yes"})"));

@@ -225,7 +225,9 @@ TEST_CASE("a conversation with tool calls and results is the same from every API
       {"role":"user","content":[{"type":"tool_result","tool_use_id":"a1","content":"one"},
         {"type":"tool_result","tool_use_id":"a2","content":[{"type":"text","text":"two"}]},
         {"type":"text","text":"So?"}]}]})");
-  CHECK(Json::parse(by_messages.request.messages.text) == want);
+  Json without = want;  // thinking without a signature is left out
+  without[1].erase("reasoning_content");
+  CHECK(Json::parse(by_messages.request.messages.text) == without);
 }
 
 /// `levels` lists in an object, as the text of a call's arguments.
