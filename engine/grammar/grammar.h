@@ -100,5 +100,8 @@ Result<Grammar> compile_regex(std::string_view regex);
 /// The texts that a regular expression matches, anywhere in the text unless anchored by ^ and $.
 /// Each character goes through `encode` (the identity, or its form inside a JSON string).
 Result<PiecePtr> compile_pattern(std::string_view pattern, PiecePtr (*encode)(const CharRanges&));
+/// The texts that a regular expression of Python's matches as a whole. Refuses lazy repetitions, by
+/// which a lexer would take less, and anchors.
+Result<PiecePtr> compile_token_pattern(std::string_view pattern);
 
 }  // namespace hearth::engine

@@ -19,6 +19,7 @@ using models::jinja::first_char;
 const CharRanges kDigits = {{'0', '9'}};
 const CharRanges kWords = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CharRanges kBlanks = {{'\t', '\r'}, {' ', ' '}};
+const CharRanges kPythonBlanks = {{'\t', '\r'}, {0x1C, 0x1F}, {' ', ' '}};
 
 /// The ASCII characters outside of them; whether other characters belong to words differs between
 /// regex dialects.
@@ -32,8 +33,16 @@ CharRanges ascii_complement(const CharRanges& chars) {
 
 class PatternReader {
  public:
-  PatternReader(std::string_view text, PiecePtr (*encode)(const CharRanges&))
-      : rest_(text), whole_(text), encode_(encode) {}
+  /// `token`: as compile_token_pattern().
+  PatternReader(std::string_view text, PiecePtr (*encode)(const CharRanges&), bool token = false)
+      : rest_(text), whole_(text), encode_(encode), token_(token) {}
+
+  /// Without anchors.
+  Result<PiecePtr> run_token() {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr body, alternatives(0));
+    if (!rest_.empty()) return fail(fmt::format("'{}'", rest_.substr(0, 1)));
+    return body;
+  }
 
   /// The texts that match as a whole, anchored or not.
   Result<PiecePtr> run_whole() {
@@ -112,8 +121,8 @@ class PatternReader {
     } else {
       return one;
     }
-    // Lazy and greedy repetitions match the same texts.
-    take('?');
+    // Lazy and greedy repetitions match the same texts, but not the same tokens.
+    if (take('?') && token_) return fail("a lazy quantifier");
     if (!rest_.empty() && std::string_view("*+?{").find(rest_.front()) != std::string_view::npos) {
       return fail("a quantifier of a quantifier");
     }
@@ -171,10 +180,10 @@ class PatternReader {
     switch (c) {
       case 'd': return kDigits;
       case 'w': return kWords;
-      case 's': return kBlanks;
+      case 's': return token_ ? kPythonBlanks : kBlanks;
       case 'D': return ascii_complement(kDigits);
       case 'W': return ascii_complement(kWords);
-      case 'S': return ascii_complement(kBlanks);
+      case 'S': return ascii_complement(token_ ? kPythonBlanks : kBlanks);
       case 'n': return CharRanges{{'\n', '\n'}};
       case 'r': return CharRanges{{'\r', '\r'}};
       case 't': return CharRanges{{'\t', '\t'}};
@@ -228,6 +237,7 @@ class PatternReader {
   std::string_view rest_;
   const std::string_view whole_;
   PiecePtr (*const encode_)(const CharRanges&);
+  const bool token_;
   bool has_bar_ = false;
 };
 
@@ -235,6 +245,11 @@ class PatternReader {
 
 Result<PiecePtr> compile_pattern(std::string_view pattern, PiecePtr (*encode)(const CharRanges&)) {
   return PatternReader(pattern, encode).run();
+}
+
+Result<PiecePtr> compile_token_pattern(std::string_view pattern) {
+  const auto as_text = [](const CharRanges& chars) { return chars_piece(chars); };
+  return PatternReader(pattern, as_text, true).run_token();
 }
 
 Result<Grammar> compile_regex(std::string_view regex) {

@@ -39,6 +39,10 @@ Result<PiecePtr> SchemaReader::plain_string(const Dict& d) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minLength", 0));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxLength", -1));
   if (max >= 0 && max < min) return wrong("maxLength is below minLength");
+  if (d.find("lark") != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr text, lark_text(d, plain_chars));
+    if (text != nullptr) return text;
+  }
   const bool bounded = min > 0 || max >= 0;
   if (d.find("pattern") == nullptr && d.find("format") == nullptr) {
     if (!bounded) return PiecePtr();

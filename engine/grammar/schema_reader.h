@@ -33,7 +33,8 @@ inline constexpr std::string_view kObjectWords[] = {"properties",           "req
                                                     "maxProperties",        "patternProperties"};
 inline constexpr std::string_view kArrayWords[] = {"items", "prefixItems", "minItems", "maxItems",
                                                    "uniqueItems"};
-inline constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern", "format"};
+inline constexpr std::string_view kStringWords[] = {"minLength", "maxLength", "pattern", "format",
+                                                    "lark"};
 inline constexpr std::string_view kNumberWords[] = {"minimum", "maximum", "exclusiveMinimum",
                                                     "exclusiveMaximum", "multipleOf"};
 inline constexpr std::string_view kTypes[] = {"object",  "array",   "string", "number",
@@ -118,6 +119,8 @@ class SchemaReader {
   Result<PiecePtr> string(const Dict& d);
   /// The text of such a string, without quotes.
   Result<PiecePtr> plain_string(const Dict& d);
+  /// The texts of the grammar `lark`, without quotes; null: it was left out.
+  Result<PiecePtr> lark_text(const Dict& d, PiecePtr (*encode)(const CharRanges&));
   /// pattern or format, whichever it has, as a regular expression; none: it was left out.
   Result<std::optional<std::string_view>> regex_of(const Dict& d);
   /// Its texts of `min` to `max` characters, or of any number (-1); null: it was left out.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/grammar/lark.h"
 #include "engine/grammar/schema_reader.h"
 #include "engine/grammar/text_length.h"
 #include "kernels/base/numbers.h"
@@ -63,12 +64,29 @@ Result<PiecePtr> SchemaReader::string(const Dict& d) {
   HEARTH_ASSIGN_OR_RETURN(const int32_t min, count(d, "minLength", 0));
   HEARTH_ASSIGN_OR_RETURN(const int32_t max, count(d, "maxLength", -1));
   if (max >= 0 && max < min) return wrong("maxLength is below minLength");
+  if (d.find("lark") != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(PiecePtr inner, lark_text(d, in_json_string));
+    if (inner != nullptr) return JsonPieces::quoted(std::move(inner));
+  }
   if (d.find("pattern") == nullptr && d.find("format") == nullptr) return json_.string_of(min, max);
   HEARTH_ASSIGN_OR_RETURN(const std::optional<std::string_view> regex, regex_of(d));
   if (!regex) return json_.string_of(min, max);
   HEARTH_ASSIGN_OR_RETURN(PiecePtr inner, pattern_of(*regex, min, max, in_json_string));
   if (inner == nullptr) return json_.string_of(min, max);
   return JsonPieces::quoted(std::move(inner));
+}
+
+Result<PiecePtr> SchemaReader::lark_text(const Dict& d, PiecePtr (*encode)(const CharRanges&)) {
+  for (const std::string_view word : kStringWords) {
+    if (word == "lark" || d.find(word) == nullptr) continue;
+    HEARTH_TRY(leave_out(fmt::format("'{}' together with lark", word)));
+  }
+  const Value& source = *d.find("lark");
+  if (!source.is_string()) return wrong("lark: want a grammar as text");
+  Result<PiecePtr> out = compile_lark(source.text(), rules_, encode, &text_set_steps_);
+  if (out.ok() || relaxed_ == nullptr || out.error().code != ErrorCode::kUnsupported) return out;
+  HEARTH_TRY(leave_out("this lark grammar"));
+  return PiecePtr();
 }
 
 Result<PiecePtr> SchemaReader::plain_pattern(std::string_view regex) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "ipc/wire/codec.h"
@@ -247,6 +248,38 @@ TEST_CASE("tool calls over HTTP, in every API, whole and streamed") {
   const Json answer = Json::parse(message.body);
   CHECK(answer["stop_reason"] == "tool_use");
   CHECK(answer["content"][0]["type"] == "tool_use");
+}
+
+TEST_CASE("the input of a custom tool follows its lark grammar") {
+  const Sandbox sandbox;
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1, kTemplate);
+  const Daemon daemon(sandbox);
+  HttpClient http(daemon);
+  const auto ask = [&](const std::string& lark) {
+    const Json format = {{"type", "grammar"}, {"syntax", "lark"}, {"definition", lark}};
+    const Json tool = {{"type", "custom"}, {"name", "math"}, {"format", format}};
+    return http.ask("POST", "/v1/responses",
+                    Json{{"model", "tiny"},
+                         {"input", "the"},
+                         {"temperature", 1},
+                         {"max_output_tokens", 300},
+                         {"parallel_tool_calls", false},
+                         {"tool_choice", "required"},
+                         {"tools", Json::array({tool})}}
+                        .dump());
+  };
+  for (int i = 0; i < 4; ++i) {
+    const HttpAnswer answer = ask("start: INT (\" + \" INT)~1..3 \"\\n\"\nINT: /[0-9]{1,3}/");
+    REQUIRE_MESSAGE(answer.status == 200, answer.body);
+    const Json call = Json::parse(answer.body)["output"][0];
+    CHECK(call["type"] == "custom_tool_call");
+    CHECK(call["name"] == "math");
+    const std::string input = call["input"];
+    CHECK_MESSAGE(std::regex_match(input, std::regex("[0-9]{1,3}( \\+ [0-9]{1,3}){1,3}\n")), input);
+  }
+  const HttpAnswer refused = ask("start: \"a\"\n%declare B");
+  CHECK(refused.status == 400);
+  CHECK_MESSAGE(refused.body.find("lark, line 2: %declare") != std::string::npos, refused.body);
 }
 
 TEST_CASE("reasoning that the prompt has opened is separated from the answer") {

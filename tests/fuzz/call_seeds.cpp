@@ -36,6 +36,12 @@ void grammar_seeds(Folder out) {
        R"({"type":"integer","multipleOf":7})",
        R"({"type":"integer","multipleOf":5,"minimum":-12,"maximum":40})",
        R"({"type":"number","multipleOf":0.01,"minimum":-3,"exclusiveMaximum":12})",
+       R"({"type":"integer","multipleOf":9973,"minimum":5})",
+       R"({"prefixItems":[{"const":1},{"type":"string"}],"uniqueItems":true})",
+       R"({"patternProperties":{"^a":{"const":1},"^[^a]":{"const":true}}})",
+       R"({"lark":"start: (NAME | \"(\" start \")\")~1..3 X?\nNAME: /[a-z]+/\n)"
+       R"(%import common.INT -> X\n%ignore \" \""})",
+       R"({"type":"string","lark":"start: start \"+\"i \"a\"..\"c\" -> x | [/\\d/]"})",
        R"({"patternProperties":{"^[a-z]{1,4}$":{"type":"integer"}},"additionalProperties":false,)"
        R"("minProperties":1,"maxProperties":3})",
        R"({"properties":{"a":{"nullable":true,"type":"string"},"ab":true},"additionalProperties":{}})",

@@ -40,8 +40,8 @@ void take_anthropic_members(Members& from) {
 }
 
 /// {"type":"text"}, or {"type":"grammar","syntax":"regex","definition":"[0-9]+"}; chat's has an
-/// object around the last two. Adds a pattern, which the whole input matches, to the schema
-/// `input`.
+/// object around the last two. Adds a pattern, which the whole input matches, or a grammar of it
+/// (syntax lark) to the schema `input`.
 void take_input_format(Members& tool, Json& format, ToolWords words, Json* input) {
   if (!format.is_object()) return tool.wrong("format", format, "an object");
   Members outer(format, tool.path_of("format") + ".");
@@ -54,15 +54,19 @@ void take_input_format(Members& tool, Json& format, ToolWords words, Json* input
     std::optional<Members> own;
     if (nested) own.emplace(*holder, outer.path_of("grammar") + ".");
     Members& grammar = nested ? *own : outer;
-    if (grammar.text("syntax").value_or("") != "regex") {
-      grammar.unsupported("syntax", "only regex is supported");
+    const std::string syntax = grammar.text("syntax").value_or("");
+    if (syntax != "regex" && syntax != "lark") {
+      grammar.unsupported("syntax", "want regex or lark");
     }
-    if (const auto regex = grammar.text("definition")) {
-      const bool anchored =
-          regex->starts_with('^') && regex->ends_with('$') && !regex->ends_with("\\$");
-      (*input)["pattern"] = anchored ? *regex : fmt::format("^({})$", *regex);
-    } else {
+    const auto definition = grammar.text("definition");
+    if (!definition) {
       grammar.invalid("definition", "absent, want a string");
+    } else if (syntax == "lark") {
+      (*input)["lark"] = *definition;
+    } else {
+      const bool anchored = definition->starts_with('^') && definition->ends_with('$') &&
+                            !definition->ends_with("\\$");
+      (*input)["pattern"] = anchored ? *definition : fmt::format("^({})$", *definition);
     }
     if (nested) {
       grammar.check_unknown();

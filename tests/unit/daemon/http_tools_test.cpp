@@ -122,7 +122,7 @@ TEST_CASE("custom tools that cannot be read are refused by name") {
        "tools[0].custom.strict"},
       {Api::kResponses,
        R"({"input":"a","tools":[{"type":"custom","name":"f","format":{"type":"grammar",)"
-       R"("syntax":"lark","definition":"start: \"a\""}}]})",
+       R"("syntax":"ebnf","definition":"start: \"a\""}}]})",
        "tools[0].format.syntax"},
       {Api::kResponses,
        R"({"input":"a","tools":[{"type":"custom","name":"f","format":{"type":"json"}}]})",
@@ -475,6 +475,20 @@ TEST_CASE("custom tools are functions of one text for the model, and texts for t
       accepted(Api::kResponses, R"({"input":"Hi","tools":[{"type":"custom","name":"f","format":)"
                                 R"({"type":"grammar","syntax":"regex","definition":"^a+$"}}]})");
   CHECK(anchored.request.tools.text.find(R"("pattern":"^a+$")") != std::string::npos);
+  // Another syntax is a grammar of the text.
+  const std::string lark = R"(,"syntax":"lark","definition":"start: \"a\""})";
+  const Json bound = {{"type", "string"}, {"lark", "start: \"a\""}};
+  for (const Call& call :
+       {accepted(Api::kResponses, R"({"input":"Hi","tools":[{"type":"custom","name":"f",)"
+                                  R"("format":{"type":"grammar")" +
+                                      lark + "}]}"),
+        accepted(Api::kChat, "{" + kHi +
+                                 R"(,"tools":[{"type":"custom","custom":{"name":"f",)"
+                                 R"("format":{"type":"grammar","grammar":{"x":null)" +
+                                 lark + "}}}]}")}) {
+    const Json tools = Json::parse(call.request.tools.text);
+    CHECK(tools[0]["function"]["parameters"]["properties"]["input"] == bound);
+  }
   const Call named = accepted(Api::kChat, "{" + kHi + "," + kChatCustom +
                                               R"(,"tool_choice":{"type":"custom",)"
                                               R"("custom":{"name":"g"}}})");
