@@ -300,6 +300,19 @@ message = claude.messages.create(model="thinker", max_tokens=40, messages=hello,
                                  thinking={"type": "enabled", "budget_tokens": 8})
 assert [block.type for block in message.content][:1] == ["thinking"], message
 assert 0 < message.usage.output_tokens_details.thinking_tokens < 20, message
+# What is sent back as it came is taken; of thinking only what the daemon signed.
+def sent_back(blocks):
+    return claude.messages.with_raw_response.create(model="thinker", max_tokens=5, messages=hello + [
+        {"role": "assistant", "content": blocks}, hello[0]])
+blocks = [block.model_dump() for block in message.content]
+assert "x-hearth-ignored" not in sent_back(blocks).headers
+assert sent_back([{**blocks[0], "signature": ""}, *blocks[1:]]).headers["x-hearth-ignored"] == "thinking.signature"
+for include in ([], ["reasoning.encrypted_content"]):
+    items = client.responses.create(model="thinker", input="Hi", max_output_tokens=20, include=include).output
+    assert items[0].type == "reasoning" and bool(items[0].encrypted_content) == bool(include), items
+    again = client.responses.with_raw_response.create(model="thinker", max_output_tokens=5, store=False, input=hello + [
+        item.model_dump() for item in items] + hello)
+    assert "x-hearth-ignored" not in again.headers, again.headers
 # Ended while it streams.
 ask.update(max_tokens=600, stream=True, extra_body={"ignore_eos": True})
 told, said, ended = "", "", False

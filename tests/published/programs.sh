@@ -10,12 +10,7 @@ if [[ ${HEARTH_TEST_FULL:-} != 1 ]]; then
   exit 0
 fi
 programs=$(realpath "$1")
-model=SmolLM2-135M-Instruct.Q4_1
-file=${XDG_CACHE_HOME:-$HOME/.cache}/hearth-tests/models/$model.gguf
-if [[ ! -f $file ]]; then
-  echo "[hearth-skip] SmolLM2 is not downloaded (tests/published/fetch.sh)"
-  exit 0
-fi
+source tests/published/serve.sh
 # Programs that agree on the versions of what they need share an environment: its name, the packages, the cases of programs.py.
 environments=(
   "programs1|openai==3.57.0 langchain-openai==1.7.4 litellm==1.110.2 pydantic-ai-slim[openai]==2.68.0 llm==0.36|\
@@ -38,25 +33,7 @@ for environment in "${environments[@]}"; do
   pythons+=("$python|$cases")
 done
 tree=$PWD
-work=$(mktemp -d "${TMPDIR:-/tmp}/hearth-programs.XXXXXX")
-export HEARTH_ALLOW_ROOT=1 HOME=$work XDG_RUNTIME_DIR=$work/run XDG_DATA_HOME=$work/data XDG_STATE_HOME=$work/state
-export XDG_CONFIG_HOME=$work/config XDG_CACHE_HOME=$work/cache
-unset HEARTH_RUNTIME_DIR HEARTH_STATE_DIR HEARTH_CONFIG HEARTH_MODEL_DIRS
-mkdir -m 700 "$XDG_RUNTIME_DIR"
-"$programs/hearthd" --config /dev/null --model-dir "$(dirname "$file")" --set roles.default="$model" \
-  --set http.listen=127.0.0.1:0 --set worker.tool_form=hermes >"$work/log" 2>&1 &
-daemon=$!
-trap 'kill $daemon 2>/dev/null || true; wait; rm -rf "$work"' EXIT
-port=
-for _ in $(seq 100); do
-  port=$(grep -os 'tcp_port=[0-9]*' "$work/log" | tail -n 1 | cut -d= -f2) || true
-  if [[ -n $port ]]; then break; fi
-  sleep 0.1
-done
-if [[ -z $port ]]; then
-  cat "$work/log"
-  exit 1
-fi
+serve_smollm2 "$programs"
 cd "$work"
 failed=0
 for each in "${pythons[@]}"; do
