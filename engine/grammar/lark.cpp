@@ -110,6 +110,7 @@ class LarkCompiler {
   };
   Result<Terminal> terminal_of(const PiecePtr& text, const std::string& name) {
     HEARTH_ASSIGN_OR_RETURN(const TextAutomaton automaton, TextAutomaton::of(text));
+    *steps_ -= narrow<int64_t>(automaton.num_nodes());
     const auto after = automaton.bytes_after(steps_);
     if (!after) {
       return Error::too_large(fmt::format("lark: the terminal '{}' is too large", name));
@@ -125,6 +126,12 @@ class LarkCompiler {
     for (const LarkGrammar::Terminal& each : grammar_.terminals) {
       HEARTH_ASSIGN_OR_RETURN(Terminal one, terminal_of(each.text, each.name));
       terminals_.push_back(std::move(one));
+    }
+    unsafe_.resize(terminals_.size());
+    for (size_t x = 0; x < terminals_.size(); ++x) {
+      for (size_t y = 0; y < terminals_.size(); ++y) {
+        unsafe_[x][y] = (terminals_[x].after & terminals_[y].first).any();
+      }
     }
     return {};
   }
@@ -150,6 +157,10 @@ class LarkCompiler {
       for (uint32_t each = c; each <= same; ++each) ignored_first_.set(each);
     }
     const PiecePtr one = encode_(normalized(std::move(chars)));
+    for (size_t x = 0; x < terminals_.size(); ++x) {
+      takes_blanks_after_[x] = (terminals_[x].after & ignored_first_).any();
+      goes_on_blanks_[x] = (terminals_[x].first & ignored_after_).any();
+    }
     HEARTH_ASSIGN_OR_RETURN(blanks_, rules_.as_rule(repeat_piece(one, 0, kMostBlanks)));
     HEARTH_ASSIGN_OR_RETURN(some_blanks_, rules_.as_rule(repeat_piece(one, 1, kMostBlanks)));
     return {};
@@ -182,25 +193,22 @@ class LarkCompiler {
   /// What stands between two parts. Blanks must not be taken for a part of what is written before
   /// or after them, which is of another rule where a part is empty.
   Result<PiecePtr> between(const Ends& before, const Ends& after) const {
-    bool blanks_fit = blanks_ != nullptr;
-    const std::string *unsafe_before = nullptr, *unsafe_after = nullptr;
+    const bool fits_before =
+        before.empty ? takes_blanks_after_.none() : (takes_blanks_after_ & before.last).none();
+    const bool fits_after =
+        after.empty ? goes_on_blanks_.none() : (goes_on_blanks_ & after.first).none();
+    const bool blanks_fit = blanks_ != nullptr && fits_before && fits_after;
     for (size_t x = 0; x < terminals_.size(); ++x) {
-      const Terminal& one = terminals_[x];
-      const bool before_blanks = before.empty || before.last[x];
-      const bool after_blanks = after.empty || after.first[x];
-      if (before_blanks && (one.after & ignored_first_).any()) blanks_fit = false;
-      if (after_blanks && (ignored_after_ & one.first).any()) blanks_fit = false;
-      for (size_t y = 0; before.last[x] && y < terminals_.size(); ++y) {
-        if (!after.first[y] || (one.after & terminals_[y].first).none()) continue;
-        unsafe_before = &grammar_.terminals[x].name;
-        unsafe_after = &grammar_.terminals[y].name;
-      }
+      const Symbols unsafe = unsafe_[x] & after.first;
+      if (!before.last[x] || unsafe.none()) continue;
+      if (blanks_fit) return some_blanks_;
+      size_t y = 0;
+      while (!unsafe[y]) ++y;
+      return Error::unsupported(fmt::format(
+          "lark: {} right before {}, which may go on with it, is not supported",
+          grammar_.terminals[x].name.substr(0, 60), grammar_.terminals[y].name.substr(0, 60)));
     }
-    if (unsafe_before == nullptr) return blanks_fit ? blanks_ : nothing_piece();
-    if (blanks_fit) return some_blanks_;
-    return Error::unsupported(
-        fmt::format("lark: {} right before {}, which may go on with it, is not supported",
-                    unsafe_before->substr(0, 60), unsafe_after->substr(0, 60)));
+    return blanks_fit ? blanks_ : nothing_piece();
   }
 
   Result<PiecePtr> lowered(const LarkItem& item) {
@@ -239,6 +247,11 @@ class LarkCompiler {
 
   Result<PiecePtr> sequence(const std::vector<LarkItem>& parts) {
     std::vector<PiecePtr> out;
+    std::vector<Ends> from(parts.size() + 1);  // of this part and all after it
+    for (size_t i = parts.size(); i-- > 0;) {
+      from[i] = ends_of(parts[i]);
+      from[i].then(from[i + 1]);
+    }
     Ends before;
     for (size_t i = 0; i < parts.size(); ++i) {
       const bool repeat = parts[i].type == Type::kRepeat;
@@ -250,10 +263,8 @@ class LarkCompiler {
       }
       if (repeat && parts[i].min == 0 && before.last.none()) {
         // What separates it from the rest belongs to it: without it, the rest is the beginning.
-        Ends rest;
-        for (size_t k = i + 1; k < parts.size(); ++k) rest.then(ends_of(parts[k]));
-        if (!rest.empty) {
-          HEARTH_ASSIGN_OR_RETURN(PiecePtr after, between(once, rest));
+        if (!from[i + 1].empty) {
+          HEARTH_ASSIGN_OR_RETURN(PiecePtr after, between(once, from[i + 1]));
           LarkItem some = parts[i];
           some.min = 1;
           HEARTH_ASSIGN_OR_RETURN(PiecePtr one, repeated(some, nothing_piece()));
@@ -279,6 +290,9 @@ class LarkCompiler {
   PiecePtr (*const encode_)(const CharRanges&);
   int64_t* const steps_;
   std::vector<Terminal> terminals_;
+  std::vector<Symbols> unsafe_;  ///< terminals that could go on with each
+  Symbols takes_blanks_after_;   ///< could go on with blanks
+  Symbols goes_on_blanks_;       ///< could be taken for more of what is ignored
   TextAutomaton::Bytes ignored_first_, ignored_after_;
   PiecePtr blanks_, some_blanks_;  ///< null: nothing is ignored
   std::vector<Ends> ends_of_rules_;

@@ -72,6 +72,9 @@ struct Written {
   int32_t max = -1;
 };
 
+/// Terminals that others use many times are bounded by what they are together.
+constexpr size_t kMostTextSize = 1'000'000;
+
 class LarkReader {
  public:
   explicit LarkReader(std::string_view source) : text_(source) {}
@@ -390,6 +393,8 @@ class LarkReader {
   // ---- Names.
   Result<PiecePtr> text_of(const Written& written, int depth) {
     if (depth > kMaxGrammarDepth) return Error::too_large("lark: terminals nested too deeply");
+    size_ += 1 + written.name.size();
+    if (size_ > kMostTextSize) return Error::too_large("lark: the terminals are too large");
     std::vector<PiecePtr> parts;
     if (written.type == Written::Type::kText) return written.text;
     if (written.type == Written::Type::kName) return terminal_text(written.name, depth);
@@ -407,16 +412,18 @@ class LarkReader {
     }
     const auto known = texts_.find(name);
     if (known != texts_.end()) {
-      if (known->second != nullptr) return known->second;
+      size_ += known->second.size;
+      if (known->second.piece != nullptr) return known->second.piece;
       return Error::invalid(fmt::format("lark: the terminal '{}' contains itself", name));
     }
     const auto found = terminals_.find(name);
     if (found == terminals_.end()) {
       return Error::invalid(fmt::format("lark: no terminal '{}'", name));
     }
-    texts_.emplace(name, nullptr);
+    texts_.emplace(name, Text{});
+    const size_t before = size_;
     HEARTH_ASSIGN_OR_RETURN(PiecePtr out, text_of(found->second, depth + 1));
-    texts_[name] = out;
+    texts_[name] = {.piece = out, .size = size_ - before};
     return out;
   }
 
@@ -489,7 +496,12 @@ class LarkReader {
   size_t at_ = 0;
   std::map<std::string, Written> rules_, terminals_;
   std::vector<Written> ignored_;
-  std::map<std::string, PiecePtr> texts_;  ///< of terminals; null while it is made
+  struct Text {
+    PiecePtr piece{};  ///< null while it is made
+    size_t size = 0;
+  };
+  std::map<std::string, Text> texts_;  ///< of terminals
+  size_t size_ = 0;                    ///< of all texts, each as often as it is used
   std::map<std::string, int32_t> rule_numbers_, terminal_numbers_;
   LarkGrammar out_;
 };

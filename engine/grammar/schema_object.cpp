@@ -8,6 +8,7 @@
 #include "engine/grammar/schema_reader.h"
 #include "engine/grammar/text_automaton.h"
 #include "engine/grammar/text_length.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "models/template/json.h"
 #include "models/template/text.h"
@@ -108,6 +109,8 @@ Result<bool> SchemaReader::share_keys(const KeyPatterns& patterns) {
   std::vector<TextAutomaton> automata;
   for (const KeyPattern& each : patterns) {
     HEARTH_ASSIGN_OR_RETURN(TextAutomaton one, TextAutomaton::of(each.key));
+    text_set_steps_ -= narrow<int64_t>(one.num_nodes());
+    if (text_set_steps_ < 0) return true;
     automata.push_back(std::move(one));
   }
   for (size_t a = 0; a < automata.size(); ++a) {

@@ -18,6 +18,7 @@ class TextAutomaton {
   /// Of a piece without rules. kTooLarge over the bounds of a grammar.
   static Result<TextAutomaton> of(const PiecePtr& piece);
 
+  size_t num_nodes() const { return grammar_.num_nodes(); }
   bool matches_empty() const;
   /// Those that a text begins with.
   Bytes first_bytes() const;

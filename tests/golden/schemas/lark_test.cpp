@@ -226,6 +226,17 @@ TEST_CASE("lark: hostile grammars end soon") {
   std::string doubled = "start: T0\n";
   for (int i = 0; i < 40; ++i) doubled += fmt::format("T{}: T{} T{}\n", i, i + 1, i + 1);
   CHECK_FALSE(compile_json_schema(schema_of(doubled + "T40: \"a\"\n")).ok());
+  const size_t half = doubled.find("T28");
+  CHECK_FALSE(compile_json_schema(schema_of(doubled.substr(0, half) + "T28 \nT28: \"a\"\n")).ok());
+  std::string large = "start:", optional = "start:";
+  for (int i = 0; i < 500; ++i) {
+    large += fmt::format(" | L{}\n", i);
+    optional += fmt::format(" \"{}\"?", i);
+  }
+  for (int i = 0; i < 500; ++i) large += fmt::format("\nL{}: \"{}\"~9999 \"b\"~9999", i, i);
+  CHECK_FALSE(compile_json_schema(schema_of(large)).ok());
+  for (int i = 0; i < 12'000; ++i) optional += " \"0\"?";
+  compile_json_schema(schema_of(optional + " \"1\"")).ok();
   CHECK(compile_json_schema(schema_of("start: (((\"a\"~9999)~9999)~9999)~9999")).ok());
   CHECK_FALSE(compile_json_schema(schema_of("start: /(a|b)*a(a|b){0,3000}/")).ok());
 }
