@@ -68,7 +68,8 @@ TEST_CASE("SmolLM2: an agent's session of 20 turns computes a fifteenth of what 
   CHECK(head.computed == plain.computed);
 }
 
-// An hour on two cores. Beyond its own context the model writes nonsense; its tokens count as ever.
+// Half an hour on two busy cores. Beyond its own context the model writes nonsense; its tokens
+// count as ever.
 TEST_CASE("SmolLM2: an agent's session of full length" * doctest::skip()) {
   HEARTH_NEEDS_MODEL(kSmolLm2);
   constexpr uint32_t kContext = 49'152;
