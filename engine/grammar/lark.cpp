@@ -11,6 +11,7 @@
 #include "engine/grammar/lark_reader.h"
 #include "engine/grammar/text_automaton.h"
 #include "engine/grammar/text_length.h"
+#include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
