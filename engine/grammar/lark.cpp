@@ -95,6 +95,8 @@ class LarkCompiler {
       rule_pieces_.push_back(rule_piece(number));
       numbers.push_back(number);
     }
+    // A grammar that is refused may be left out of its schema, whose rules all need a body.
+    for (const int32_t number : numbers) rules_.set(number, nothing_piece());
     for (size_t i = 0; i < grammar_.rules.size(); ++i) {
       HEARTH_ASSIGN_OR_RETURN(PiecePtr body, lowered(grammar_.rules[i].body));
       rules_.set(numbers[i], std::move(body));

@@ -41,6 +41,7 @@ void grammar_seeds(Folder out) {
        R"({"patternProperties":{"^a":{"const":1},"^[^a]":{"const":true}}})",
        R"({"lark":"start: (NAME | \"(\" start \")\")~1..3 X?\nNAME: /[a-z]+/\n)"
        R"(%import common.INT -> X\n%ignore \" \""})",
+       R"({"lark":"start: x WORD\nx: WORD\n%import common.WORD"})",
        R"({"type":"string","lark":"start: start \"+\"i \"a\"..\"c\" -> x | [/\\d/]"})",
        R"({"patternProperties":{"^[a-z]{1,4}$":{"type":"integer"}},"additionalProperties":false,)"
        R"("minProperties":1,"maxProperties":3})",

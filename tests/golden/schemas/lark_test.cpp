@@ -205,6 +205,8 @@ TEST_CASE("lark: what is not supported is refused by name, and what is wrong wit
   CHECK_FALSE(compile_json_schema(R"({"type":"string","lark":7})").ok());
   std::vector<std::string> relaxed;
   CHECK(compile_json_schema(schema_of("start: /a*?/"), &relaxed).ok());
+  CHECK(
+      compile_json_schema(schema_of("start: x WORD\nx: WORD\n%import common.WORD"), &relaxed).ok());
   CHECK(relaxed == std::vector<std::string>{"this lark grammar"});
   CHECK_FALSE(compile_json_schema(schema_of("start: nope"), &relaxed).ok());
 }
