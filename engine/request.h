@@ -222,10 +222,11 @@ enum class DraftedBy {
   kLookup,
   kDraftModel,
   kDraftLayer,
+  kDraftHeads,
   kPrediction,  ///< Request::prediction
   kScript,      ///< measurements and tests
 };
-inline constexpr size_t kDraftedByCount = 5;
+inline constexpr size_t kDraftedByCount = 6;
 
 struct SpeculationCounts {
   static constexpr size_t kPositions = 16;

@@ -7,6 +7,7 @@
 
 #include "models/families/families.h"
 #include "models/gguf/gguf_file.h"
+#include "models/gguf/heads_keys.h"
 
 namespace hearth::models {
 namespace {
@@ -72,6 +73,11 @@ constexpr std::array kFamilies = {
 
 }  // namespace
 
+Result<void> Model::add_heads(const GgufFile& file) {
+  return Error::unsupported(fmt::format("{}: {} takes no heads for drafting",
+                                        printable(file.name()), info().architecture));
+}
+
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::OpTable& ops,
                                           const LoadProgressFn& progress,
                                           const LoadOptions& options) {
@@ -80,10 +86,18 @@ Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::O
   possible.draft_layer &= ops.recurrent != nullptr || ops.embed == nullptr;
   HEARTH_ASSIGN_OR_RETURN(const auto wanted, file.get<std::string_view>("general.architecture"));
   for (const Family& family : kFamilies) {
-    if (family.architecture == wanted) {
-      return family.load_drafting != nullptr ? family.load_drafting(file, ops, progress, possible)
-                                             : family.load(file, ops, progress);
-    }
+    if (family.architecture != wanted) continue;
+    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                            family.load_drafting != nullptr
+                                ? family.load_drafting(file, ops, progress, possible)
+                                : family.load(file, ops, progress));
+    if (options.heads != nullptr) HEARTH_TRY(model->add_heads(*options.heads));
+    return model;
+  }
+  if (wanted == kHeadsArchitecture) {
+    return Error::unsupported(fmt::format(
+        "general.architecture: \"{}\", heads that draft for a model; want the model itself",
+        printable(wanted)));
   }
   std::string known;
   for (const Family& family : kFamilies) {

@@ -60,11 +60,14 @@ struct ModelInfo {
   /// False: an encoder. It has no logits. Every token attends to the whole text, so a text is
   /// computed in one step, and the contents of the KV blocks are worthless afterwards.
   bool generates = true;
-  /// It has a layer that drafts (Model::draft), whose KV is that of one more layer in `groups`.
+  /// It drafts (Model::draft): by a layer whose KV is that of one more layer in `groups`, or by
+  /// heads, which store nothing.
   bool drafts = false;
-  uint64_t draft_weight_bytes = 0;   ///< of weight_bytes, that of the draft layer
-  int32_t draft_vocab = 0;           ///< the draft layer drafts the first so many tokens alone
-  Pooling pooling = Pooling::kNone;  ///< from the file
+  int32_t draft_heads = 0;            ///< tokens that heads draft at most; 0: no heads
+  uint64_t draft_weight_bytes = 0;    ///< of weight_bytes, that of the draft layer or the heads
+  int32_t draft_vocab = 0;            ///< tokens among which it drafts: the first ones, or
+  std::vector<int32_t> draft_tokens;  ///< these, ascending, if not empty
+  Pooling pooling = Pooling::kNone;   ///< from the file
 };
 
 /// One layer group's pool as a step sees it.
@@ -99,14 +102,20 @@ class Model {
   /// them. The model's device memory, valid until the next step.
   virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
 
-  // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp) ----
+  // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp, draft_heads.cpp) ----
+  /// Loads heads that draft from a file of their own, into the same device. Call before `reserve`,
+  /// at most once. The file and its bytes may go afterwards. Errors name the key or tensor:
+  /// kUnsupported (this model cannot have heads, tensor type), kCorrupt (malformed, or made for a
+  /// model of other sizes or of another name), kOutOfMemory.
+  virtual Result<void> add_heads(const GgufFile& file);
   /// Chooses the hidden rows that the next `draft` continues: of the last `forward`, its final rows
   /// by token row; or `own`, those that the last `draft` made. At most max_outputs of `reserve`.
   virtual void choose_draft_rows(std::span<const int32_t> rows, bool own) { (void)rows, (void)own; }
-  /// Computes the draft layer for rows of one token each, the token after the one whose hidden row
-  /// was chosen: logits of the token that follows, of the first draft_vocab tokens. Stores the
-  /// layer's K and V; changes no state, and no final row.
-  virtual void draft(const StepArgs& args) { (void)args; }
+  /// Computes the draft layer or a head for rows of one token each, the token after the one whose
+  /// hidden row was chosen: logits of the token that follows, of the first draft_vocab tokens or of
+  /// draft_tokens. `place`: drafts before it since the last `forward`. A layer stores its K and V;
+  /// no state and no final row changes.
+  virtual void draft(const StepArgs& args, int32_t place) { (void)args, (void)place; }
 };
 
 struct LoadProgress {
@@ -119,6 +128,8 @@ struct LoadOptions {
   /// Loads the file's first layer for drafting (nextn), if it has one and the device can compute
   /// it. Such a model has a state (LayerGroup::kRecurrent).
   bool draft_layer = false;
+  /// Heads to add (Model::add_heads); null: none.
+  const GgufFile* heads = nullptr;
 };
 
 /// Loads the model of a parsed GGUF file into the device of `ops`. The family is chosen by
@@ -127,5 +138,9 @@ struct LoadOptions {
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::OpTable& ops,
                                           const LoadProgressFn& progress,
                                           const LoadOptions& options = {});
+
+/// The errors of Model::add_heads for a model of the sizes that the file gives. `ops` may only
+/// measure.
+Result<void> check_heads(const GgufFile& file, const kernels::OpTable& ops);
 
 }  // namespace hearth::models

@@ -44,7 +44,8 @@ std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
   std::string scope =
       fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
                   kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
-  if (info.drafts) scope += "draft layer\n";  // its KV and its state are in the blocks
+  const bool layer = info.drafts && info.draft_heads == 0;
+  if (layer) scope += "draft layer\n";  // its KV and its state are in the blocks
   return scope;
 }
 

@@ -64,7 +64,7 @@ struct StepPlan {
   int32_t num_outputs = 0;
   int32_t num_decode_rows = 0;
   int32_t num_drafted = 0;      ///< draft rows, not counted in num_decode_rows
-  bool by_draft_layer = false;  ///< rows of the draft layer alone: no state changes
+  bool by_draft_layer = false;  ///< rows of the draft layer or of heads: no state changes
   bool empty() const { return rows.empty(); }
 };
 

@@ -9,6 +9,8 @@ namespace hearth::engine {
 namespace {
 
 constexpr double kDraftOverheadGain = 0.1;
+/// Of tokens that heads never draft: finite, as the sampler wants, and never drawn.
+constexpr float kNeverDrafted = -1e30f;
 
 bool has_penalties(const SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
@@ -26,7 +28,14 @@ SamplingParams sampling_of(const Sequence& seq) {
 }  // namespace
 
 DraftLayer::DraftLayer(ModelRunner& runner, KvCache& kv, const Clock& clock)
-    : runner_(runner), kv_(kv), clock_(clock), sampler_(runner.info().draft_vocab) {
+    : runner_(runner),
+      kv_(kv),
+      clock_(clock),
+      sampler_(runner.info().draft_tokens.empty() ? runner.info().draft_vocab
+                                                  : runner.info().vocab_size) {
+  if (!runner.info().draft_tokens.empty()) {
+    all_logits_.assign(runner.info().vocab_size, kNeverDrafted);
+  }
   plan_.by_draft_layer = true;
 }
 
@@ -40,6 +49,7 @@ std::optional<double> DraftLayer::propose_us(int32_t sequences, int32_t tokens) 
 int32_t DraftLayer::reserve(Sequence& seq, int32_t wanted, bool more_blocks) {
   const auto size = size32(seq.tokens);
   wanted = std::min(wanted, runner_.memory_plan().context_length - size);
+  if (heads()) return wanted;  // which store nothing
   if (!more_blocks) wanted = std::min(wanted, kv_.reserved_tokens(seq.blocks) - size);
   for (; wanted > 0; --wanted) {
     if (kv_.reserve(seq.blocks, size + wanted - 1, plan_.copies, wanted - 1)) return wanted;
@@ -57,7 +67,7 @@ void DraftLayer::begin(std::span<Draft* const> drafts, bool more_blocks) {
     Sequence& seq = *draft->seq;
     seq.drafted.clear();
     if (seq.hidden_step != runner_.num_steps() || active_.size() == most) continue;
-    const int32_t wanted = reserve(seq, std::min(draft->max_tokens, kMaxTokens), more_blocks);
+    const int32_t wanted = reserve(seq, std::min(draft->max_tokens, max_tokens()), more_blocks);
     if (wanted > 0) active_.push_back({draft, wanted, seq.hidden_row});
   }
   runner_.make_copies(plan_.copies);
@@ -95,7 +105,7 @@ void DraftLayer::run_round(int32_t round) {
     rows.count = 1;
     plan_.rows.push_back(rows);
     rows_.push_back(each.row);
-    if (!runner_.picks_tokens()) continue;
+    if (!runner_.picks_tokens() || !all_logits_.empty()) continue;
     const auto wish = device_wish(sampling_of(seq), runner_.info().draft_vocab);
     const int32_t index = rows.first + 1 - seq.request->prompt_size();
     const bool free = index >= seq.request->request.min_tokens;
@@ -104,7 +114,7 @@ void DraftLayer::run_round(int32_t round) {
     wishes_.back().draw.position = rows.first + 1;
   }
   plan_.num_tokens = plan_.num_outputs = size32(active_);
-  runner_.draft(plan_, rows_, round > 0, wishes_);
+  runner_.draft(plan_, rows_, round, wishes_);
   size_t kept = 0;
   for (size_t i = 0; i < active_.size(); ++i) {
     Active each = active_[i];
@@ -116,6 +126,15 @@ void DraftLayer::run_round(int32_t round) {
     if (size32(seq.drafted) < each.wanted) active_[kept++] = each;
   }
   active_.resize(kept);
+}
+
+// Those of the tokens that can be drafted, each at its id.
+std::span<float> DraftLayer::logits(int32_t output_row) {
+  const std::span<float> row = runner_.logits(output_row).first(runner_.info().draft_vocab);
+  if (all_logits_.empty()) return row;
+  const std::vector<int32_t>& tokens = runner_.info().draft_tokens;
+  for (size_t i = 0; i < tokens.size(); ++i) all_logits_[tokens[i]] = row[i];
+  return all_logits_;
 }
 
 // Nothing if no token can follow: at the end of the text, or if the logits are not finite.
@@ -140,11 +159,9 @@ std::optional<int32_t> DraftLayer::draw(const Sequence& seq, int32_t output_row)
   if (const auto drawn = runner_.drawn(output_row, params.seed, seq.sample, args.position)) {
     token = *drawn;
   } else {
-    const size_t vocab = runner_.info().draft_vocab;
     const kernels::BestLogits* best = runner_.best_logits(output_row);
     const Result<Sampled> sampled =
-        best != nullptr ? sampler_.sample(*best, args)
-                        : sampler_.sample(runner_.logits(output_row).first(vocab), args);
+        best != nullptr ? sampler_.sample(*best, args) : sampler_.sample(logits(output_row), args);
     if (!sampled.ok()) return std::nullopt;
     token = sampled->token;
   }

@@ -1,13 +1,15 @@
 #pragma once
-// The model's own layer for drafting (models/decoder/draft_layer.cpp) as a proposer. It continues
-// the final row that a sequence's last token was drawn from, and then its own rows. Its K and V are
-// in the sequence's blocks, and the target's steps have stored them for all tokens but the last: it
-// never has to catch up. It draws with the request's own sampling and noise.
+// The model's own layer for drafting (models/decoder/draft_layer.cpp), or heads that were added to
+// it (draft_heads.cpp), as a proposer. It continues the final row that a sequence's last token was
+// drawn from, and then its own rows. A layer's K and V are in the sequence's blocks, and the
+// target's steps have stored them for all tokens but the last; heads have none: it never has to
+// catch up. It draws with the request's own sampling and noise.
 //
 // A sequence that had no row in the last step gets no draft: its final row is gone.
 //
 // Owned by the engine thread.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -25,7 +27,7 @@ namespace hearth::engine {
 
 class DraftLayer final : public Proposer {
  public:
-  /// Draft tokens of a sequence at most: each is made from the draft before.
+  /// Draft tokens of a sequence at most: each takes a round.
   static constexpr int32_t kMaxTokens = 4;
 
   /// All three outlive this. `runner`: of a model that drafts.
@@ -35,9 +37,13 @@ class DraftLayer final : public Proposer {
   /// time: for measurements. The script outlives it.
   void replay(const ReplayScript* script) { script_ = script; }
 
-  DraftedBy kind() const override { return DraftedBy::kDraftLayer; }
+  DraftedBy kind() const override {
+    return heads() ? DraftedBy::kDraftHeads : DraftedBy::kDraftLayer;
+  }
   bool free() const override { return false; }
-  int32_t max_tokens() const override { return kMaxTokens; }
+  int32_t max_tokens() const override {
+    return heads() ? std::min(kMaxTokens, runner_.info().draft_heads) : kMaxTokens;
+  }
   /// `catch_up_us` of 0: other sequences need blocks, so a draft gets none beyond those held.
   void propose(std::span<Draft* const> drafts, double catch_up_us) override;
   std::optional<double> propose_us(int32_t sequences, int32_t tokens) const override;
@@ -49,10 +55,12 @@ class DraftLayer final : public Proposer {
     int32_t row;     ///< that the next round continues
   };
 
+  bool heads() const { return runner_.info().draft_heads > 0; }
   int32_t reserve(Sequence& seq, int32_t wanted, bool more_blocks);
   void begin(std::span<Draft* const> drafts, bool more_blocks);
   void run_round(int32_t round);
   std::optional<int32_t> draw(const Sequence& seq, int32_t output_row);
+  std::span<float> logits(int32_t output_row);
 
   ModelRunner& runner_;
   KvCache& kv_;
@@ -67,6 +75,7 @@ class DraftLayer final : public Proposer {
   std::vector<int32_t> rows_;
   std::vector<RowWish> wishes_;
   std::vector<int32_t> history_;
+  std::vector<float> all_logits_;  ///< of the vocabulary, if drafts are of some tokens alone
 };
 
 }  // namespace hearth::engine

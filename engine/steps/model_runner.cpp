@@ -75,12 +75,13 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
         table, batch, std::min(plan.max_outputs, plan.max_step_tokens),
         [r = runner.get()](const kernels::BatchIndex& bounds) { r->forward(bounds); });
   }
-  if (runner->info().drafts) {
-    runner->captured_drafts_ =
-        CapturedSteps(table, batch, std::min(plan.max_seqs, plan.max_step_tokens),
-                      [r = runner.get()](const kernels::BatchIndex& bounds) {
-                        r->model_->draft(r->step_args(bounds));
-                      });
+  const int32_t places = runner->info().drafts ? std::max(1, runner->info().draft_heads) : 0;
+  for (int32_t place = 0; place < places; ++place) {
+    runner->captured_drafts_.emplace_back(
+        table, batch, std::min(plan.max_seqs, plan.max_step_tokens),
+        [r = runner.get(), place](const kernels::BatchIndex& bounds) {
+          r->model_->draft(r->step_args(bounds), place);
+        });
   }
   return runner;
 }
@@ -158,14 +159,15 @@ void ModelRunner::run(const StepPlan& plan, std::span<const RowWish> wishes) {
   finish(plan);
 }
 
-void ModelRunner::draft(const StepPlan& plan, std::span<const int32_t> rows, bool own,
+void ModelRunner::draft(const StepPlan& plan, std::span<const int32_t> rows, int32_t place,
                         std::span<const RowWish> wishes) {
   HEARTH_CHECK(plan.by_draft_layer && ahead_ == nullptr);
   num_outputs_ = plan.num_outputs;
   rows_of_ahead_.clear();
   current_ = &buffers_for_step();
   filled_ = current_;
-  model_->choose_draft_rows(rows, own);
+  draft_place_ = place;
+  model_->choose_draft_rows(rows, place > 0);
   launch(plan, 0);
   ask_outputs(wishes);
   if (gaps_timed_) filled_->end_stamp = ops_.clock->stamp(ops_.state.get());
@@ -252,10 +254,16 @@ void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
   filled_->of_draft = plan.by_draft_layer;
   if (shift != 0) feed_drawn(*current_);
   if (plan.by_draft_layer) {
-    if (!captured_drafts_.run(filled_->batch)) model_->draft(step_args(filled_->batch));
+    launch_draft();
   } else if (!captured_.run(filled_->batch)) {
     forward(filled_->batch);
   }
+}
+
+void ModelRunner::launch_draft() {
+  const int32_t last = size32(captured_drafts_) - 1;
+  CapturedSteps& captured = captured_drafts_[std::min(draft_place_, last)];
+  if (!captured.run(filled_->batch)) model_->draft(step_args(filled_->batch), draft_place_);
 }
 
 void ModelRunner::feed_drawn(const StepBuffers& from) {
@@ -267,7 +275,7 @@ void ModelRunner::feed_drawn(const StepBuffers& from) {
 // A step waits for copies into blocks that it reads, and for copies into or out of blocks that it
 // writes; all other copies run alongside it.
 void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
-  if (!traffic_.busy()) return;
+  if (!traffic_.busy() || stores_nothing(plan)) return;
   bool meets = false;
   for (const BlockCopy& copy : plan.copies) {
     meets =
@@ -350,6 +358,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   host(at.counts)[1] = batch.num_seqs;
   host(at.counts)[2] = batch.num_outputs;
 
+  const size_t num_groups = stores_nothing(plan) ? 0 : plan_.groups.size();
   int32_t row = 0;
   int32_t output = 0;
   for (int32_t i = 0; i < batch.num_seqs; ++i) {
@@ -363,13 +372,13 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
       host(at.positions)[row] = position;
       host(at.seq_idx)[row] = i;
       if (position >= rows.first_output + shift) host(at.output_rows)[output++] = row;
-      for (size_t group = 0; group < plan_.groups.size(); ++group) {
+      for (size_t group = 0; group < num_groups; ++group) {
         if (plan_.groups[group].max_blocks == 0) continue;
         const int32_t block = seq.blocks.tables[group][position / plan_.block_size];
         host(at.slot_mapping[group])[row] = block * plan_.block_size + position % plan_.block_size;
       }
     }
-    for (size_t group = 0; group < plan_.groups.size(); ++group) {
+    for (size_t group = 0; group < num_groups; ++group) {
       if (plan_.groups[group].max_blocks == 0) {
         if (!plan.by_draft_layer) lay_out_state(i, rows, shift);
       } else {

@@ -41,10 +41,10 @@ class ModelRunner final : public BlockMemory {
   /// After start(), if the scheduler has reserved the next step: launches that, too, if the device
   /// can. Each row must have been started with a wish for a token.
   void start_next(const StepPlan& plan);
-  /// Computes the draft layer for the plan's rows, one of each sequence (models::Model::draft), and
-  /// waits. Row i continues row `rows[i]`: of final rows of the last step, or with `own` of the
-  /// last draft. Results are fetched as those of a step.
-  void draft(const StepPlan& plan, std::span<const int32_t> rows, bool own,
+  /// Computes the draft layer or a head for the plan's rows, one of each sequence
+  /// (models::Model::draft), and waits. Row i continues row `rows[i]`: of final rows of the last
+  /// step for `place` 0, otherwise of the draft before. Results are fetched as those of a step.
+  void draft(const StepPlan& plan, std::span<const int32_t> rows, int32_t place,
              std::span<const RowWish> wishes);
   /// Steps started so far, without drafts.
   uint64_t num_steps() const { return num_steps_; }
@@ -113,6 +113,11 @@ class ModelRunner final : public BlockMemory {
   StepBuffers& buffers_for_step();
   bool take_ahead(const StepPlan& plan);
   void launch(const StepPlan& plan, int32_t shift);
+  void launch_draft();
+  /// Whether the plan's rows store nothing: they are computed by heads.
+  bool stores_nothing(const StepPlan& plan) const {
+    return plan.by_draft_layer && info().draft_heads > 0;
+  }
   void lay_out(const StepPlan& plan, int32_t shift);
   void lay_out_state(int32_t row, const PlannedRows& rows, int32_t shift);
   void lay_out_table(size_t group, int32_t row, std::span<const int32_t> table);
@@ -142,7 +147,8 @@ class ModelRunner final : public BlockMemory {
   std::vector<models::KvPool> pools_;
   std::vector<kernels::GroupIndex> group_index_;
   kernels::BatchIndex batch_;  ///< addresses alone
-  CapturedSteps captured_, captured_drafts_;
+  CapturedSteps captured_;
+  std::vector<CapturedSteps> captured_drafts_;  ///< per place, with heads; else one
   uint64_t num_steps_ = 0;
   std::vector<int32_t> tables_;      ///< the block tables in index_ after all uploads
   kernels::HostBuffer host_logits_;  ///< if the device has memory of its own
@@ -153,6 +159,7 @@ class ModelRunner final : public BlockMemory {
   StepBuffers* ahead_ = nullptr;         ///< of the step launched ahead
   std::vector<int32_t> rows_of_ahead_;   ///< current_'s row of each output row; empty: the same
   int32_t num_outputs_ = 0;              ///< of the last plan started
+  int32_t draft_place_ = 0;              ///< of the draft being launched
   std::vector<bool> fetched_;            ///< which logits are on the host, if not all are
   bool gaps_timed_ = false;
   uint64_t last_end_stamp_ = 0;

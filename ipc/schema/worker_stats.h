@@ -10,13 +10,16 @@ namespace hearth::ipc {
 
 /// The model's own layer for drafting, in settings, requests and reports.
 inline constexpr const char* kDraftLayerName = "mtp";
+/// Heads that draft, from a file of their own, in reports.
+inline constexpr const char* kDraftHeadsName = "medusa";
 
 /// A request's own prediction of its text, in reports.
 inline constexpr const char* kPredictionName = "prediction";
 
 /// The drafted tokens of one proposer.
 struct ProposerStats {
-  std::string name;  ///< lookup, draft (a draft model), mtp (its own layer), prediction, script
+  std::string name;  ///< lookup, draft (a draft model), mtp (its own layer), medusa (heads),
+                     ///< prediction, script
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;
   bool operator==(const ProposerStats&) const = default;

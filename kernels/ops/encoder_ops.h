@@ -36,7 +36,7 @@ struct ScaleByPositionArgs {
   int32_t length;  ///< at least 1
 };
 
-/// x *= sigmoid(gate), in place. Source: Qiu et al. 2025 (Gated Attention).
+/// x *= sigmoid(gate), in place; `gate` may be `x`. Source: Qiu et al. 2025 (Gated Attention).
 struct SigmoidGateArgs {
   const BatchIndex* batch;
   TensorView x;     ///< (num_tokens, width)

@@ -58,12 +58,19 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
   out.folder_ = folder;
   HEARTH_ASSIGN_OR_RETURN(out.config_, read_json_file(folder / "config.json"));
   std::vector<fs::path> paths;
+  fs::path pickled;
   std::error_code problem;
   for (fs::directory_iterator it(folder, problem), end; !problem && it != end;
        it.increment(problem)) {
-    if (it->path().extension() == ".safetensors") paths.push_back(it->path());
+    const fs::path extension = it->path().extension();
+    if (extension == ".safetensors") paths.push_back(it->path());
+    if (extension == ".pt" || extension == ".bin" || extension == ".pth") pickled = it->path();
   }
   if (problem) return Error::io(fmt::format("{}: {}", folder.string(), problem.message()));
+  if (paths.empty() && !pickled.empty()) {
+    return Error::unsupported(
+        fmt::format("{}: a pickled file, which is a program; want .safetensors", pickled.string()));
+  }
   if (paths.empty()) {
     return Error::not_found(fmt::format("{}: no .safetensors file", folder.string()));
   }

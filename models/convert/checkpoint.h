@@ -17,7 +17,8 @@ namespace hearth::models {
 /// Immutable after open(). Spans of tensors live as long as it does.
 class Checkpoint {
  public:
-  /// Opens every *.safetensors of the folder. kNotFound: no config.json or no weights. kCorrupt:
+  /// Opens every *.safetensors of the folder. kNotFound: no config.json or no weights.
+  /// kUnsupported: pickled weights alone, which it names. kCorrupt:
   /// two files have a tensor of the same name, or a file cannot be read.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 

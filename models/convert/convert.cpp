@@ -15,11 +15,13 @@
 #include "kernels/quant/blocks.h"
 #include "models/convert/checkpoint.h"
 #include "models/convert/family_keys.h"
+#include "models/convert/heads.h"
 #include "models/convert/tensor_plan.h"
 #include "models/convert/tokenizer_keys.h"
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_writer.h"
+#include "models/gguf/heads_keys.h"
 
 namespace hearth::models {
 namespace {
@@ -168,6 +170,48 @@ std::string title_of(const std::filesystem::path& folder) {
   return printable((problem ? folder : whole).filename().string());
 }
 
+/// Writes the file with what `writer` has and these tensors.
+Result<ConvertReport> write_file(const Checkpoint& checkpoint,
+                                 const std::vector<PlannedTensor>& tensors,
+                                 const ConvertOptions& options, GgufWriter& writer,
+                                 const std::filesystem::path& out,
+                                 const WriteProgressFn& progress) {
+  ConvertReport report;
+  for (const PlannedTensor& tensor : tensors) {
+    const DType type = type_for(tensor, options);
+    writer.declare_tensor(tensor.name, tensor.dims, type);
+    ++report.num_tensors;
+    report.bytes += kernels::bytes_of(type, num_elements(tensor));
+  }
+  const std::vector<std::byte> header = writer.header();
+  HEARTH_ASSIGN_OR_RETURN(GgufOutput file,
+                          GgufOutput::create(out, header.size() + report.bytes, progress));
+  HEARTH_TRY(file.append(header));
+  TensorWriter to(checkpoint, file);
+  for (const PlannedTensor& tensor : tensors) {
+    HEARTH_TRY(to.tensor(tensor, type_for(tensor, options)));
+  }
+  HEARTH_TRY(file.finish());
+  return report;
+}
+
+Result<ConvertReport> convert_heads(const Checkpoint& checkpoint, const std::filesystem::path& out,
+                                    const ConvertOptions& options,
+                                    const WriteProgressFn& progress) {
+  HEARTH_ASSIGN_OR_RETURN(const HeadsPlan plan, plan_heads(checkpoint));
+  GgufWriter writer;
+  writer.set_string("general.architecture", kHeadsArchitecture);
+  writer.set_string("general.name", title_of(checkpoint.folder()));
+  // Every head ends in a matrix.
+  writer.set_u32("general.file_type", file_type(type_for(plan.tensors.back(), options)));
+  plan.describe(writer);
+  HEARTH_ASSIGN_OR_RETURN(ConvertReport report,
+                          write_file(checkpoint, plan.tensors, options, writer, out, progress));
+  report.architecture = kHeadsArchitecture;
+  report.num_left_out = checkpoint.num_left_out();
+  return report;
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
@@ -175,6 +219,7 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const ConvertOptions& options,
                                      const WriteProgressFn& progress) {
   HEARTH_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
+  if (has_heads(checkpoint.config())) return convert_heads(checkpoint, out, options, progress);
   HEARTH_ASSIGN_OR_RETURN(const FamilyKeys keys, family_keys(checkpoint.config()));
   HEARTH_ASSIGN_OR_RETURN(const TensorPlan plan, plan_tensors(checkpoint, keys));
   const std::vector<PlannedTensor>& tensors = plan.tensors;
@@ -194,24 +239,10 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
   if (!options.without_tokenizer) {
     HEARTH_TRY(add_tokenizer(folder, checkpoint.config(), rows, writer));
   }
-  ConvertReport report;
+  HEARTH_ASSIGN_OR_RETURN(ConvertReport report,
+                          write_file(checkpoint, tensors, options, writer, out, progress));
   report.architecture = keys.architecture;
   report.num_left_out = checkpoint.num_left_out() + plan.num_left_out;
-  for (const PlannedTensor& tensor : tensors) {
-    const DType type = type_for(tensor, options);
-    writer.declare_tensor(tensor.name, tensor.dims, type);
-    ++report.num_tensors;
-    report.bytes += kernels::bytes_of(type, num_elements(tensor));
-  }
-  const std::vector<std::byte> header = writer.header();
-  HEARTH_ASSIGN_OR_RETURN(GgufOutput file,
-                          GgufOutput::create(out, header.size() + report.bytes, progress));
-  HEARTH_TRY(file.append(header));
-  TensorWriter to(checkpoint, file);
-  for (const PlannedTensor& tensor : tensors) {
-    HEARTH_TRY(to.tensor(tensor, type_for(tensor, options)));
-  }
-  HEARTH_TRY(file.finish());
   return report;
 }
 

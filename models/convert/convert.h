@@ -1,6 +1,6 @@
 #pragma once
-// Converts a folder of published weights (safetensors, config.json, tokenizer.json) to one GGUF
-// file.
+// Converts a folder of published weights (safetensors, config.json, tokenizer.json), or of heads
+// that draft for another model (heads.h), to one GGUF file.
 
 #include <cstdint>
 #include <filesystem>
@@ -29,10 +29,9 @@ struct ConvertReport {
 };
 
 /// Writes `out` (PartFile: complete or not at all). Takes a few MiB of memory in addition to the
-/// files' pages. Errors of Checkpoint::open, family_keys, plan_tensors and add_tokenizer;
-/// kInvalidArgument names the tensor with a value that F16 cannot hold; kCorrupt one with a
-/// scale that is NaN; kCancelled if `progress`
-/// returned false.
+/// files' pages. Errors of Checkpoint::open, family_keys, plan_tensors, plan_heads and
+/// add_tokenizer; kInvalidArgument names the tensor with a value that F16 cannot hold; kCorrupt one
+/// with a scale that is NaN; kCancelled if `progress` returned false.
 Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const std::filesystem::path& out,
                                      const ConvertOptions& options,

@@ -15,7 +15,10 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return view;
   };
-  x = place(tokens, c.width);
+  const bool by_heads = c.draft_heads != HeadKind::kNone;
+  x = place(tokens + (by_heads ? 2 * int64_t{outputs} : 0), c.width);
+  if (by_heads) draft.hidden = x;
+  x.rows = tokens;
   normed = place(tokens, c.width);
   if (c.has_branch()) branch = place(tokens, c.width);
   if (c.latent.kv_rank == 0) {
@@ -80,6 +83,10 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     draft.hidden = place(tokens + 2 * int64_t{outputs}, c.width);
     draft.pair = place(tokens, 2 * int64_t{c.width});
     draft.kept = place(2 * kernels::kKeptRows, c.width);
+  }
+  if (by_heads) {
+    for (kernels::TensorView& rows : draft.rows) rows = place(outputs, c.width);
+    if (c.draft_heads == HeadKind::kChained) draft.pair = place(outputs, 2 * int64_t{c.width});
   }
   if (c.gate_in_q) {
     q = place(tokens, c.most([](const LayerSpec& layer) { return layer.q_width(); }));

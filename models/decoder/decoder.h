@@ -17,6 +17,7 @@
 #include "models/decoder/activations.h"
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/decoder_weights.h"
+#include "models/decoder/draft_heads.h"
 #include "models/model.h"
 
 namespace hearth::models {
@@ -42,7 +43,8 @@ class Decoder : public Model {
   void forward(const StepArgs& args) override;
   kernels::TensorView final_rows(const kernels::BatchIndex& batch) override;
   void choose_draft_rows(std::span<const int32_t> rows, bool own) override;
-  void draft(const StepArgs& args) override;
+  void draft(const StepArgs& args, int32_t place) override;
+  Result<void> add_heads(const GgufFile& file) override;
 
  protected:
   /// One layer of one step.
@@ -167,6 +169,14 @@ class Decoder : public Model {
   /// act().x = what the draft layer takes, of each token and the hidden row in act().draft.pair.
   void join_pairs(const kernels::BatchIndex& batch);
   kernels::TensorView draft_part(int32_t part) const;
+  kernels::TensorView chosen_draft_rows() const;
+  kernels::TensorView own_draft_rows() const;
+  void draft_by_layer(const StepArgs& args);
+  // Of heads (draft_heads.cpp).
+  void draft_by_head(const StepArgs& args, int32_t place);
+  /// The residual rows of the last block of a head, of which `chosen` are the input.
+  kernels::TensorView head_rows(const kernels::BatchIndex& batch, const DraftHeads::Head& head,
+                                const kernels::TensorView& chosen);
   /// Stores K and V of the rows of `in`.
   void store_rows(const LayerStep& s, const kernels::TensorView& in);
   void store_latent(const LayerStep& s, const kernels::TensorView& in);
@@ -181,6 +191,7 @@ class Decoder : public Model {
   ModelInfo info_;
   kernels::OpTable ops_;
   DecoderWeights weights_;
+  DraftHeads heads_;
   bool long_context_ = false;
   kernels::DeviceBuffer memory_;
   Activations act_;

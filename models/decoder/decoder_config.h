@@ -111,6 +111,9 @@ struct AltUp {
   int32_t laurel_rank = 0;
 };
 
+/// Heads that draft, added to the model (draft_heads.cpp).
+enum class HeadKind { kNone, kPlain, kChained };
+
 struct DecoderConfig {
   std::string architecture;
   int32_t context_length = 0;
@@ -118,6 +121,7 @@ struct DecoderConfig {
   int32_t num_layers = 0;
   int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn)
   bool draft_layer = false;      ///< the first of those is loaded: layers[num_layers]
+  HeadKind draft_heads = HeadKind::kNone;
   Norm norm = Norm::kRms;
   float eps = 0;
   float post_eps = 0;  ///< of the norms after a branch; load_common sets eps

@@ -92,11 +92,11 @@ Result<std::vector<WeightHandle>> pack_rows(WeightPacker& packer, const GgufTens
 /// HeadScanArgs::a of lightning attention: heads forget faster the lower their number, and layers
 /// slower the higher theirs.
 std::vector<float> lightning_decays(int32_t num_heads, int32_t layer, int32_t num_layers) {
-  constexpr double kLeast = 1e-5;
+  constexpr double kLeastSlope = 1e-5;
   const double last = std::max(num_layers - 1, 1);
   std::vector<float> out;
   for (int32_t h = 1; h <= num_heads; ++h) {
-    const double slope = std::exp2(-8.0 * h / num_heads) * (1 - layer / last + kLeast);
+    const double slope = std::exp2(-8.0 * h / num_heads) * (1 - layer / last + kLeastSlope);
     out.emplace_back(-slope);
   }
   return out;

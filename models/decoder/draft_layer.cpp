@@ -28,7 +28,8 @@ using kernels::TensorView;
 
 namespace {
 
-// Parts of act().draft.hidden.
+// Parts of act().draft.hidden. With heads, the step's rows are those of act().x, before the last
+// norm.
 constexpr int32_t kStep = 0;       ///< final rows of the last step
 constexpr int32_t kContinued = 1;  ///< the rows that were chosen
 constexpr int32_t kOwn = 2;        ///< final rows of the last draft
@@ -43,6 +44,9 @@ TensorView Decoder::draft_part(int32_t part) const {
   if (view.data != nullptr) view.data = act_.draft.hidden.row<float>(first);
   return view;
 }
+
+TensorView Decoder::chosen_draft_rows() const { return draft_part(kContinued); }
+TensorView Decoder::own_draft_rows() const { return draft_part(kOwn); }
 
 void Decoder::store_draft_kv(const StepArgs& args) {
   const BatchIndex& batch = *args.batch;
@@ -111,14 +115,20 @@ void Decoder::choose_draft_rows(std::span<const int32_t> rows, bool own) {
   ops_.copy_blocks(state(), {hidden.row<std::byte>(0), hidden.cols * 4, copy_src_, copy_dst_});
 }
 
-void Decoder::draft(const StepArgs& args) {
+void Decoder::draft(const StepArgs& args, int32_t place) {
   const BatchIndex& batch = *args.batch;
-  HEARTH_CHECK(config_.draft_layer && batch.num_tokens <= act_.out_x.rows &&
-                   batch.num_tokens == batch.num_outputs,
-               "{} tokens, {} outputs", batch.num_tokens, batch.num_outputs);
+  HEARTH_CHECK(
+      info_.drafts && batch.num_tokens <= act_.out_x.rows && batch.num_tokens == batch.num_outputs,
+      "{} tokens, {} outputs", batch.num_tokens, batch.num_outputs);
+  if (info_.draft_heads > 0) return draft_by_head(args, place);
+  draft_by_layer(args);
+}
+
+void Decoder::draft_by_layer(const StepArgs& args) {
+  const BatchIndex& batch = *args.batch;
   const DecoderWeights::Draft& w = weights_.draft;
-  const TensorView own = draft_part(kOwn);
-  norm_rows(batch, Rows::kTokens, draft_part(kContinued), w.hidden_norm, {},
+  const TensorView own = own_draft_rows();
+  norm_rows(batch, Rows::kTokens, chosen_draft_rows(), w.hidden_norm, {},
             act_.draft.pair.columns(config_.width, config_.width), nullptr);
   rotations(batch);
   join_pairs(batch);

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "kernels/quant/quant_types.h"
@@ -19,6 +18,7 @@
 #include "models/gguf/gguf_writer.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/family_model.h"
+#include "tests/golden/published_folder.h"
 #include "tests/golden/step_runner.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
@@ -39,36 +39,6 @@ json read_json(const fs::path& path) {
   return json::parse(in);
 }
 
-void write(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-/// The tensor file whose values are hashes of the tensors' names, in F32 or, if the entry has a
-/// type, whole numbers in U8.
-std::string safetensors_of(const json& recording) {
-  json header;
-  std::string data;
-  for (const json& entry : recording.at("tensors")) {
-    FamilyTensor tensor{entry.at(0), entry.at(1), entry.at(2), entry.at(3)};
-    const std::vector<float> values = family_values(tensor, recording.at("seed"));
-    const size_t begin = data.size();
-    const std::string type = entry.size() > 4 ? entry.at(4).get<std::string>() : "F32";
-    if (type == "U8") {
-      for (const float value : values) data += static_cast<char>(static_cast<uint8_t>(value));
-    } else {
-      data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    }
-    header[tensor.name] = {
-        {"dtype", type}, {"shape", entry.at(1)}, {"data_offsets", {begin, data.size()}}};
-  }
-  const std::string text = header.dump();
-  std::string out;
-  for (int shift = 0; shift < 64; shift += 8) {
-    out += static_cast<char>(static_cast<uint64_t>(text.size()) >> shift & 0xFF);
-  }
-  return out + text + data;
-}
-
 std::vector<std::string> recorded(const std::string& prefix) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(kFolder)) {
@@ -79,17 +49,6 @@ std::vector<std::string> recorded(const std::string& prefix) {
   }
   std::ranges::sort(names);
   return names;
-}
-
-void make_folder(const fs::path& folder, const json& recording) {
-  write(folder / "config.json", recording.at("config").dump());
-  write(folder / "model.safetensors", safetensors_of(recording));
-}
-
-models::GgufFile open_file(const fs::path& path) {
-  auto file = models::GgufFile::open(path);
-  REQUIRE_MESSAGE(file.ok(), file.error().message);
-  return std::move(*file);
 }
 
 /// The file with its MXFP4 as the same values in F32: products of quantized weights round their
@@ -362,30 +321,8 @@ TEST_CASE("convert: tokenizer_config.json decides whether texts begin with BOS")
 
 // ---- What is refused ----------------------------------------------------------------------------
 
-struct Refusal {
-  const char* what;
-  std::function<void(json&)> change;
-  ErrorCode code;
-  const char* names;  // is in the message
-};
-
-/// Each change makes the recording's folder one that is refused, and no file is left.
 void check_refusals(const char* recording_name, const std::vector<Refusal>& refusals) {
-  for (const Refusal& refusal : refusals) {
-    INFO(refusal.what);
-    json recording = read_json(kFolder / recording_name);
-    refusal.change(recording);
-    const TempDir dir;
-    make_folder(dir.path(), recording);
-    const auto report = models::convert_folder(dir.path(), dir.path() / "out.gguf",
-                                               {.type = {}, .without_tokenizer = true}, nullptr);
-    REQUIRE_FALSE(report.ok());
-    CHECK(report.error().code == refusal.code);
-    CHECK_MESSAGE(report.error().message.find(refusal.names) != std::string::npos,
-                  report.error().message);
-    CHECK_FALSE(fs::exists(dir.path() / "out.gguf"));
-    CHECK_FALSE(fs::exists(dir.path() / "out.gguf.part"));
-  }
+  check_refusals(read_json(kFolder / recording_name), refusals);
 }
 
 TEST_CASE("convert: unsupported models are refused by name") {

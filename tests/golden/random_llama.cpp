@@ -57,11 +57,11 @@ RandomLlama::RandomLlama(const LlamaShape& shape, uint32_t seed) : shape_(shape)
     matrix(blk + "attn_q.weight", s.width, q, s.qk_gain);
     matrix(blk + "attn_k.weight", s.width, kv, s.qk_gain);
     matrix(blk + "attn_v.weight", s.width, kv);
-    matrix(blk + "attn_output.weight", q, s.width);
+    matrix(blk + "attn_output.weight", q, s.width, s.branch_gain);
     vector(blk + "ffn_norm.weight", s.width, 1);
     matrix(blk + "ffn_gate.weight", s.width, s.ffn);
     matrix(blk + "ffn_up.weight", s.width, s.ffn);
-    matrix(blk + "ffn_down.weight", s.ffn, s.width);
+    matrix(blk + "ffn_down.weight", s.ffn, s.width, s.branch_gain);
     if (!s.biases) continue;
     for (const auto& [name, size] :
          std::initializer_list<std::pair<const char*, int64_t>>{{"attn_q.bias", q},
@@ -181,7 +181,7 @@ RandomLlama::Vector RandomLlama::attend(const Vector& q, const std::vector<Vecto
   return out;
 }
 
-std::vector<std::vector<double>> RandomLlama::forward(std::span<const int32_t> tokens) const {
+std::vector<std::vector<double>> RandomLlama::final_rows(std::span<const int32_t> tokens) const {
   const LlamaShape& s = shape_;
   const auto width = static_cast<size_t>(s.width);
   std::vector<Vector> x;
@@ -221,12 +221,23 @@ std::vector<std::vector<double>> RandomLlama::forward(std::span<const int32_t> t
       for (size_t i = 0; i < width; ++i) row[i] += added[i];
     }
   }
-  std::vector<Vector> logits;
-  for (const Vector& row : x) {
-    logits.push_back(multiply(s.tied ? "token_embd.weight" : "output.weight",
-                              normed("output_norm.weight", row)));
-  }
+  for (Vector& row : x) row = normed("output_norm.weight", row);
+  return x;
+}
+
+std::vector<std::vector<double>> RandomLlama::forward(std::span<const int32_t> tokens) const {
+  std::vector<Vector> logits = final_rows(tokens);
+  for (Vector& row : logits) row = logits_of(row);
   return logits;
+}
+
+std::vector<double> RandomLlama::logits_of(const std::vector<double>& final_row) const {
+  return multiply(shape_.tied ? "token_embd.weight" : "output.weight", final_row);
+}
+
+std::vector<double> RandomLlama::embedding(int32_t token) const {
+  const auto row = at("token_embd.weight").values.begin() + token * shape_.width;
+  return {row, row + shape_.width};
 }
 
 OwnedFile::OwnedFile(std::vector<std::byte> content) : bytes(std::move(content)) {

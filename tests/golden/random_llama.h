@@ -29,6 +29,7 @@ struct LlamaShape {
   bool biases = false;
   /// Above 1 keeps attention from being nearly uniform, which would hide mistakes.
   float qk_gain = 2.0f;
+  float branch_gain = 1.0f;  ///< of what attention and feed-forward add
   float rope_base = 10000.0f;
   float rope_factor = 1.0f;    ///< linear scaling
   bool rope_divisors = false;  ///< a rope_freqs.weight tensor
@@ -42,6 +43,10 @@ class RandomLlama {
   std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
   /// Logits after each of `tokens`.
   std::vector<std::vector<double>> forward(std::span<const int32_t> tokens) const;
+  /// The rows after the last norm, and what the head makes of one.
+  std::vector<std::vector<double>> final_rows(std::span<const int32_t> tokens) const;
+  std::vector<double> logits_of(const std::vector<double>& final_row) const;
+  std::vector<double> embedding(int32_t token) const;
   const LlamaShape& shape() const { return shape_; }
 
  private:

@@ -23,7 +23,8 @@ kernels::DeviceBuffer take(const kernels::OpTable& ops, size_t bytes, const char
 StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops,
                        kernels::DType kv_type, const Bounds& bounds)
     : ops_(ops), bounds_(bounds), lengths_(static_cast<size_t>(bounds.seqs), 0) {
-  auto loaded = models::load_model(file, ops_, nullptr, {.draft_layer = bounds.draft_layer});
+  auto loaded = models::load_model(file, ops_, nullptr,
+                                   {.draft_layer = bounds.draft_layer, .heads = bounds.heads});
   REQUIRE_MESSAGE(loaded.ok(), loaded.error().message);
   model_ = std::move(loaded).value();
   if (bounds.model_context > 0) model_->set_context_length(bounds.model_context);
@@ -41,7 +42,7 @@ StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops
 }
 
 std::vector<std::vector<float>> StepRunner::step(std::span<const Chunk> chunks) {
-  return run(chunks, false);
+  return run(chunks, {});
 }
 
 std::vector<std::vector<float>> StepRunner::draft(std::span<const Chunk> chunks,
@@ -49,7 +50,7 @@ std::vector<std::vector<float>> StepRunner::draft(std::span<const Chunk> chunks,
   const std::vector<int32_t> lengths = lengths_;
   for (const Chunk& chunk : chunks) lengths_[static_cast<size_t>(chunk.seq)] += ahead;
   model_->choose_draft_rows(rows, ahead > 0);
-  auto logits = run(chunks, true);
+  auto logits = run(chunks, ahead);
   lengths_ = lengths;
   return logits;
 }
@@ -72,7 +73,7 @@ std::vector<std::vector<float>> StepRunner::drafts_after(std::span<const int32_t
 }
 
 std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
-                                                bool by_draft_layer) {
+                                                std::optional<int32_t> place) {
   const int32_t max_blocks = (bounds_.context + kBlockSize - 1) / kBlockSize;
   // Logical block i of sequence s: interleaved and in reverse, so that a missing block table lookup
   // shows.
@@ -142,8 +143,8 @@ std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
   logits.data = logits_.data();
   logits.rows = counts[2];
   logits.cols = logits.row_stride = vocab;
-  if (by_draft_layer) {
-    model_->draft({&batch, pools_, logits});
+  if (place.has_value()) {
+    model_->draft({&batch, pools_, logits}, *place);
   } else {
     model_->forward({&batch, pools_, logits});
   }

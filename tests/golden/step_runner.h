@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ class StepRunner {
     int32_t context = 512;
     int32_t model_context = 0;  ///< if above 0, the number of threads
     bool draft_layer = false;
+    const models::GgufFile* heads = nullptr;
   };
   /// Fails the test if the model does not load.
   StepRunner(const models::GgufFile& file, const kernels::OpTable& ops, kernels::DType kv_type,
@@ -51,7 +53,8 @@ class StepRunner {
   const models::ModelInfo& info() const { return model_->info(); }
 
  private:
-  std::vector<std::vector<float>> run(std::span<const Chunk> chunks, bool by_draft_layer);
+  /// `place`: of a draft (models::Model::draft); none: the model's own step.
+  std::vector<std::vector<float>> run(std::span<const Chunk> chunks, std::optional<int32_t> place);
   kernels::OpTable ops_;
   Bounds bounds_;
   std::unique_ptr<models::Model> model_;

@@ -231,7 +231,8 @@ void FakeModel::choose_draft_rows(std::span<const int32_t> rows, bool own) {
   for (const int32_t row : rows) continued_.push_back(from.at(static_cast<size_t>(row)));
 }
 
-void FakeModel::draft(const models::StepArgs& args) {
+void FakeModel::draft(const models::StepArgs& args, int32_t place) {
+  (void)place;
   const kernels::BatchIndex& batch = *args.batch;
   const models::KvPool& pool = args.pools.front();
   const kernels::GroupIndex& index = batch.groups.front();

@@ -64,7 +64,7 @@ class FakeModel final : public models::Model {
   uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
   void forward(const models::StepArgs& args) override;
   void choose_draft_rows(std::span<const int32_t> rows, bool own) override;
-  void draft(const models::StepArgs& args) override;
+  void draft(const models::StepArgs& args, int32_t place) override;
   uint64_t num_drafts() const { return num_drafts_; }
 
   /// Called before each step, for tests that look at the batch or change the logits after it.

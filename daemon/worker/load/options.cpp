@@ -7,6 +7,8 @@
 
 #include "ipc/schema/worker_stats.h"
 #include "kernels/base/split_name.h"
+#include "models/gguf/gguf_file.h"
+#include "models/gguf/heads_keys.h"
 
 namespace hearth::worker {
 
@@ -108,18 +110,33 @@ Result<engine::SpeculationConfig> parse_speculation(const std::string& name) {
   return Error::invalid(fmt::format("--speculation {}: want lookup or off", name), "speculation");
 }
 
+namespace {
+
+/// What is wrong with a file shows when it is loaded.
+bool has_heads(const std::filesystem::path& path) {
+  const Result<models::GgufFile> file = models::GgufFile::open(path);
+  return file.ok() && models::is_heads(*file);
+}
+
+}  // namespace
+
 DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model) {
   if (setting.empty() || setting == "none" || setting == ipc::kDraftLayerName) return {};
   DraftChoice choice{setting, setting == "auto"};
   std::error_code ignored;
   if (choice.found_by_name) {
-    choice.path =
-        find_split_model(model.parent_path() / (model_stem(model.stem().string()) + "-draft.gguf"));
-    if (!std::filesystem::is_regular_file(choice.path, ignored)) return {};
+    const std::string stem = model_stem(model.stem().string());
+    for (const char* suffix : {"-medusa.gguf", "-draft.gguf"}) {
+      choice.path = find_split_model(model.parent_path() / (stem + suffix));
+      if (std::filesystem::is_regular_file(choice.path, ignored)) break;
+      choice.path.clear();
+    }
+    if (choice.path.empty()) return {};
   } else if (!choice.path.has_parent_path() && choice.path.extension() != ".gguf") {
     choice.path = find_split_model(model.parent_path() / (setting + ".gguf"));
   }
   if (std::filesystem::equivalent(choice.path, model, ignored)) return {};
+  choice.heads = has_heads(choice.path);
   return choice;
 }
 

@@ -63,13 +63,14 @@ Result<void> parse_mapping(const std::string& name);
 /// The KV type of that name; kInvalidArgument lists the valid names.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);
-/// The draft model chosen by a setting.
+/// The draft model, or the heads, chosen by a setting.
 struct DraftChoice {
   std::filesystem::path path;  ///< empty: none
   bool found_by_name = false;  ///< not requested explicitly, so it must pay off
+  bool heads = false;          ///< the file has heads (models/decoder/draft_heads.h)
 };
-/// `auto` means MODEL-draft.gguf next to MODEL.gguf, if that file, split or not, exists. A model is
-/// never its own draft.
+/// `auto` means MODEL-medusa.gguf next to MODEL.gguf, or else MODEL-draft.gguf, if that file, split
+/// or not, exists. A model is never its own draft.
 DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model);
 /// lookup, off.
 Result<engine::SpeculationConfig> parse_speculation(const std::string& name);

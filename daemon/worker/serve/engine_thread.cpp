@@ -43,6 +43,17 @@ void warn_no_draft(const std::filesystem::path& draft, const Error& error) {
            error.message);
 }
 
+/// The file of heads that was chosen, checked to have finite weights; none if it is unusable.
+std::optional<models::GgufFile> open_heads(DraftChoice* choice) {
+  if (!choice->heads) return {};
+  Result<models::GgufFile> file = models::GgufFile::open(choice->path);
+  const Result<std::string> digest = file.ok() ? computed_fingerprint(*file) : file.error();
+  if (digest.ok()) return std::move(file).value();
+  warn_no_draft(choice->path, digest.error());
+  *choice = {};
+  return {};
+}
+
 /// How the model reads texts that are not prompts.
 Result<void> read_forms(const models::GgufFile& file, const models::Tokenizer& tokenizer,
                         EngineLoaded* out) {
@@ -111,7 +122,10 @@ Result<EngineLoaded> EngineThread::load() {
   DraftChoice choice;
   if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
   file.set_fingerprint("-");  // not needed for a plan, and computing it reads the whole file
-  HEARTH_ASSIGN_OR_RETURN(const LoadPlan planned, plan(file, &choice.path, ops));
+  std::optional<models::GgufFile> heads = open_heads(&choice);
+  HEARTH_ASSIGN_OR_RETURN(const LoadPlan planned,
+                          plan(file, heads ? &*heads : nullptr, &choice.path, ops));
+  if (choice.path.empty()) heads.reset();
   messages_.post(planned);
   const kernels::OpTable device = ops;  // a copy of the engine's table, to query the memory taken
   HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(file, digest_folder()));
@@ -125,8 +139,10 @@ Result<EngineLoaded> EngineThread::load() {
     next_us = clock_.now_us() + kProgressEveryUs;
     messages_.post(done);
   };
+  models::LoadOptions with_drafts = load_options();
+  if (heads) with_drafts.heads = &*heads;
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
-                          models::load_model(file, ops, progress, load_options()));
+                          models::load_model(file, ops, progress, with_drafts));
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, tokenizer.get());
   EngineLoaded out;
   out.info = model->info();
@@ -137,20 +153,11 @@ Result<EngineLoaded> EngineThread::load() {
   out.sampling = sampling_defaults(file, options_.sampling);
   HEARTH_TRY(read_forms(file, *tokenizer_, &out));
   out.device = ops.device;
-  if (out.info.drafts) out.draft = ipc::kDraftLayerName;
-  std::unique_ptr<engine::DraftModel> draft;
-  uint64_t draft_kv_bytes = 0;
-  if (!choice.path.empty()) {
-    auto loaded = load_draft(choice.path, model->info(), ops);
-    if (loaded.ok()) {
-      draft = std::move(loaded).value();
-      out.draft = model_stem(choice.path.stem().string());
-      out.draft_weight_bytes = draft->info().weight_bytes;
-      draft_kv_bytes = draft->memory_plan().kv_bytes;
-    } else {
-      warn_no_draft(choice.path, loaded.error());
-    }
+  if (out.info.drafts) {
+    out.draft = heads ? model_stem(choice.path.stem().string()) : ipc::kDraftLayerName;
   }
+  std::unique_ptr<engine::DraftModel> draft = load_chosen_draft(choice, ops, &out);
+  uint64_t draft_kv_bytes = draft == nullptr ? 0 : draft->memory_plan().kv_bytes;
   HEARTH_ASSIGN_OR_RETURN(
       engine_,
       engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
@@ -186,6 +193,20 @@ Result<EngineLoaded> EngineThread::load() {
   return out;
 }
 
+std::unique_ptr<engine::DraftModel> EngineThread::load_chosen_draft(const DraftChoice& choice,
+                                                                    const kernels::OpTable& ops,
+                                                                    EngineLoaded* out) {
+  if (choice.path.empty() || choice.heads) return nullptr;
+  auto loaded = load_draft(choice.path, out->info, ops);
+  if (!loaded.ok()) {
+    warn_no_draft(choice.path, loaded.error());
+    return nullptr;
+  }
+  out->draft = model_stem(choice.path.stem().string());
+  out->draft_weight_bytes = (*loaded)->info().weight_bytes;
+  return std::move(loaded).value();
+}
+
 void EngineThread::restore_costs(const kernels::OpTable& device, EngineLoaded* loaded) {
   if (options_.prefix_dir.empty()) return;
   const std::string machine =
@@ -215,8 +236,8 @@ std::filesystem::path EngineThread::digest_folder() const {
 
 // Reports the memory that will be taken. On a device with its own memory it also sizes the pools,
 // and refuses a model that does not fit.
-Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesystem::path* draft,
-                                    const kernels::OpTable& ops) {
+Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, const models::GgufFile* heads,
+                                    std::filesystem::path* draft, const kernels::OpTable& ops) {
   const std::optional<uint64_t> reserved = reserved_bytes();
   PackingMeter packing;
   HEARTH_ASSIGN_OR_RETURN(
@@ -228,7 +249,12 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, std::filesyste
           nullptr, load_options()));
   LoadPlan of_draft;
   if (model->info().drafts) draft->clear();
-  if (!draft->empty()) {
+  if (heads != nullptr && !draft->empty()) {
+    if (const Result<void> added = model->add_heads(*heads); !added.ok()) {
+      warn_no_draft(*draft, added.error());
+      draft->clear();
+    }
+  } else if (!draft->empty()) {
     Result<LoadPlan> its = plan_draft(*draft, model->info(), ops, &packing);
     if (its.ok()) {
       of_draft = *its;

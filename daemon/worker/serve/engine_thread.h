@@ -92,9 +92,14 @@ class EngineThread {
   models::LoadOptions load_options() const;
   /// Restores the step costs measured by earlier workers.
   void restore_costs(const kernels::OpTable& device, EngineLoaded* loaded);
-  /// Clears `draft` if no plan can be made for that model; it is not loaded then.
-  Result<LoadPlan> plan(const models::GgufFile& file, std::filesystem::path* draft,
-                        const kernels::OpTable& ops);
+  /// `draft` is of the heads if these are not null. It is cleared if no plan can be made with it;
+  /// it is not loaded then.
+  Result<LoadPlan> plan(const models::GgufFile& file, const models::GgufFile* heads,
+                        std::filesystem::path* draft, const kernels::OpTable& ops);
+  /// The model's draft in addition to what it has itself; null if none is chosen or it is unusable.
+  std::unique_ptr<engine::DraftModel> load_chosen_draft(const DraftChoice& choice,
+                                                        const kernels::OpTable& ops,
+                                                        EngineLoaded* out);
   Result<LoadPlan> plan_draft(const std::filesystem::path& path, const models::ModelInfo& target,
                               const kernels::OpTable& ops, PackingMeter* packing) const;
   Result<std::optional<ipc::DeviceMemory>> settle(const kernels::OpTable& ops,

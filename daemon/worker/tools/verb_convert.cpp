@@ -14,6 +14,7 @@
 #include "ipc/text/shown_text.h"
 #include "models/convert/convert.h"
 #include "models/gguf/gguf_file.h"
+#include "models/gguf/heads_keys.h"
 #include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -30,6 +31,7 @@ struct ConvertVerb {
 /// Checks that this build can load the result: the shapes against the metadata, and the tokenizer.
 Result<void> check(const ConvertVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(options.out));
+  if (models::is_heads(file)) return models::check_heads(file, measuring_ops());
   HEARTH_TRY(models::load_model(file, measuring_ops(), nullptr));
   if (!options.without_tokenizer) HEARTH_TRY(models::load_tokenizer(file));
   return {};
@@ -77,7 +79,7 @@ void add_convert(Verb program) {
   const auto options = std::make_shared<ConvertVerb>();
   Verb verb = program.verb("convert", "Convert published weights (safetensors) to a model file");
   verb.option("FOLDER", options->folder,
-              "folder with config.json, tokenizer.json and *.safetensors")
+              "folder with config.json, tokenizer.json and *.safetensors; or of Medusa heads")
       .required();
   verb.option("OUT", options->out, "the .gguf file to write").required();
   verb.option("--type", options->type, "type of matrices: F32, F16, BF16; default: as stored")

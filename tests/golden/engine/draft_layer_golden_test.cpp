@@ -1,5 +1,5 @@
-// Models with a layer for drafting: the same text, log probabilities and seeds with it and without,
-// and the same drafts wherever a prefix comes from.
+// Models with a layer for drafting, or with heads: the same text, log probabilities and seeds with
+// it and without, and the same drafts wherever a prefix comes from.
 
 #include <doctest/doctest.h>
 
@@ -11,6 +11,7 @@
 #include "models/gguf/gguf_writer.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
+#include "tests/golden/random_heads.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
 #include "tests/skip.h"
@@ -283,6 +284,138 @@ TEST_CASE("draft layers: weights that are not numbers draft nothing, and change 
     EngineRun run(broken.file, table.ops, config_of(3), nullptr, {.draft_layer = true});
     check_equal(ask_together(&run, asked, 7), want);
     CHECK(run.engine().snapshot().speculation.accepted_tokens == 0);
+  }
+}
+
+// ---- Heads ------------------------------------------------------------------------------------
+
+constexpr auto kHeads = static_cast<size_t>(DraftedBy::kDraftHeads);
+
+/// Each token depends mostly on the one before it.
+LlamaShape predictable_llama() {
+  return {.name = "predictable", .vocab = kVocab, .branch_gain = 0.2f};
+}
+
+std::vector<int32_t> every_second_token() {
+  std::vector<int32_t> out;
+  for (int32_t token = 0; token < kVocab; token += 2) out.push_back(token);
+  return out;
+}
+
+/// Chained heads that are often right for that model, and others.
+std::vector<HeadsShape> drafting_heads() {
+  return {
+      {.name = "often right", .blocks = 1, .chained = true, .own_output = false, .gain = 0.05f},
+      {.name = "plain", .heads = 3, .blocks = 1},
+      {.name = "plain, the model's output", .heads = 4, .blocks = 0, .own_output = false},
+      {.name = "chained, some tokens", .chained = true, .draft_tokens = every_second_token()},
+  };
+}
+
+TEST_CASE("draft heads: the same text and log probabilities, alone, together and preempted") {
+  const NamedTable table = all_tables().back();
+  auto asked = mixed_requests();
+  for (Request& request : asked) {  // seven of them need many blocks
+    request.max_tokens = 70;
+    request.stop_ids.clear();
+  }
+  const LlamaShape shape = predictable_llama();
+  const OwnedFile owned(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
+  EngineRun plain(owned.file, table.ops, config_of(-1));
+  const auto want = ask_together(&plain, asked, 1);
+  const KvLayout layout = plain.engine().kv_layout();
+  uint64_t preemptions = 0;
+  for (const HeadsShape& heads_shape : drafting_heads()) {
+    CAPTURE(heads_shape.name);
+    const OwnedFile heads(RandomHeads(heads_shape, shape, 6).file_bytes(DType::kF32));
+    const models::LoadOptions options{.heads = &heads.file};
+    for (const int32_t width : {1, 3, 4}) {
+      for (const size_t together : {size_t{1}, size_t{7}}) {
+        CAPTURE(width);
+        CAPTURE(together);
+        EngineConfig config = config_of(width);
+        if (width == 4) config.kv_bytes = 15 * static_cast<uint64_t>(layout.block_bytes.front());
+        EngineRun run(owned.file, table.ops, config, nullptr, options);
+        CHECK(run.engine().kv_layout().identity == layout.identity);  // nothing in the blocks
+        check_equal(ask_together(&run, asked, together), want);
+        const SpeculationCounts counts = run.engine().snapshot().speculation;
+        CHECK(counts.drafted_by[kHeads] == counts.drafted_tokens);
+        CHECK(counts.drafted_tokens > 100);
+        CHECK(counts.accepted_tokens < counts.drafted_tokens);
+        if (heads_shape.name == "often right") {
+          CHECK(counts.accepted_tokens * 10 > counts.drafted_tokens);
+        }
+        preemptions += run.engine().snapshot().preemptions_total;
+      }
+    }
+  }
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("draft heads: a cached prefix, a fork and a chunked prompt get the same drafts") {
+  const NamedTable table = all_tables().back();
+  const LlamaShape shape = predictable_llama();
+  const OwnedFile owned(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
+  for (const HeadsShape& heads_shape : drafting_heads()) {
+    CAPTURE(heads_shape.name);
+    const OwnedFile heads(RandomHeads(heads_shape, shape, 6).file_bytes(DType::kF32));
+    const models::LoadOptions options{.heads = &heads.file};
+    Request request;
+    request.id = 1;
+    request.owner = request.cache_salt = "uid:1000";
+    request.prompt = random_tokens(50, kVocab, 5);
+    request.max_tokens = 40;
+    request.sampling.temperature = 0.7f;
+    request.sampling.seed = 11;
+    const auto drafted = [](EngineRun& run) {
+      const SpeculationCounts counts = run.engine().snapshot().speculation;
+      return std::pair(counts.drafted_tokens, counts.accepted_tokens);
+    };
+    EngineRun cold(owned.file, table.ops, config_of(2), nullptr, options);
+    const EngineAnswer want = cold.ask(request);
+    const auto first = drafted(cold);
+    REQUIRE(first.first > 20);
+    request.id = 2;
+    const EngineAnswer again = cold.ask(request);
+    CHECK(again.cached_tokens == 48);
+    CHECK(again.tokens == want.tokens);
+    CHECK(drafted(cold) == std::pair(2 * first.first, 2 * first.second));
+    request.n = 2;
+    EngineRun forked(owned.file, table.ops, config_of(2), nullptr, options);
+    CHECK(forked.ask(request).tokens[0] == want.tokens[0]);
+    request.n = 1;
+    for (const int32_t chunk : {1, 7, 16}) {
+      CAPTURE(chunk);
+      EngineConfig config = config_of(2);
+      config.scheduler.max_step_tokens = std::max(chunk, 3);
+      EngineRun run(owned.file, table.ops, config, nullptr, options);
+      CHECK(run.ask(request).tokens == want.tokens);
+      CHECK(drafted(run) == first);
+    }
+  }
+}
+
+TEST_CASE("draft heads: weights that are not numbers draft nothing, and change no text") {
+  const NamedTable table = all_tables().back();
+  const auto asked = mixed_requests();
+  const LlamaShape shape = predictable_llama();
+  const OwnedFile owned(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
+  EngineRun plain(owned.file, table.ops, config_of(-1));
+  const auto want = ask_together(&plain, asked, 1);
+  for (const bool chained : {false, true}) {
+    for (const char* part : {"block.0.weight", "block.0.bias", "output.weight", "pair.weight"}) {
+      CAPTURE(part);
+      RandomHeads heads({.name = "broken", .chained = chained}, shape, 6);
+      for (auto& [name, tensor] : heads.tensors()) {
+        if (!name.ends_with(part)) continue;
+        std::ranges::fill(tensor.values, std::numeric_limits<float>::quiet_NaN());
+      }
+      if (!chained && std::string(part) == "pair.weight") continue;
+      const OwnedFile broken(heads.file_bytes(DType::kF32));
+      EngineRun run(owned.file, table.ops, config_of(3), nullptr, {.heads = &broken.file});
+      check_equal(ask_together(&run, asked, 7), want);
+      CHECK(run.engine().snapshot().speculation.drafted_tokens == 0);
+    }
   }
 }
 

@@ -1,7 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <fstream>
+
 #include "daemon/worker/load/options.h"
 #include "ipc/wire/worker_codec.h"
+#include "tests/temp_dir.h"
+#include "tests/unit/models/tiny_model.h"
 
 namespace hearth::worker {
 namespace {
@@ -84,6 +88,31 @@ TEST_CASE("prefixes may be restored and computed at once; without a cache they t
         engine::RestoreOverlap::kAlways);
   engine.prefix_cache = false;
   CHECK(serve_options("/s", "/m", settings)->prefix_ram_bytes == 0);
+}
+
+TEST_CASE("the draft next to a model: heads before a draft model, and what a setting names") {
+  const tests::TempDir dir;
+  const auto model = dir.path() / "m.gguf", heads = dir.path() / "m-medusa.gguf",
+             draft = dir.path() / "m-draft.gguf";
+  REQUIRE(models::tiny_model().write(model).ok());
+  CHECK(choose_draft("auto", model).path.empty());
+  REQUIRE(models::tiny_model().write(draft).ok());
+  CHECK(choose_draft("auto", model).path == draft);
+  CHECK_FALSE(choose_draft("auto", model).heads);
+  REQUIRE(models::tiny_heads().write(heads).ok());
+  const DraftChoice found = choose_draft("auto", model);
+  CHECK(found.path == heads);
+  CHECK(found.heads);
+  CHECK(found.found_by_name);
+  CHECK_FALSE(choose_draft("m-draft", model).heads);
+  CHECK(choose_draft("m-medusa", model).heads);
+  CHECK(choose_draft(heads.string(), dir.path() / "other.gguf").heads);
+  CHECK(choose_draft("none", model).path.empty());
+  CHECK(choose_draft("mtp", model).path.empty());
+  // A damaged file is refused where it is loaded.
+  std::ofstream(heads, std::ios::binary) << "GGUF";
+  CHECK(choose_draft("auto", model).path == heads);
+  CHECK_FALSE(choose_draft("auto", model).heads);
 }
 
 TEST_CASE("a setting with an invalid value is named") {

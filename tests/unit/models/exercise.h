@@ -58,6 +58,7 @@ inline bool exercise(const Result<GgufFile>& file, std::string_view text) {
     }
     detokenizer.finish();
   }
+  (void)check_heads(file.value(), kernels::reference_ops());
   if (const auto model = load_model(file.value(), kernels::reference_ops(), nullptr)) {
     model.value()->activation_bytes(8, 1);
   }

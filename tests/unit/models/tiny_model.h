@@ -46,6 +46,28 @@ inline void add_llama_tensors(GgufWriter* w, uint64_t vocab, const std::string& 
   add_ones(w, "output_norm.weight", {kWidth}, omitted);
 }
 
+/// Chained heads for that shape with 16 tokens, which draft two of them.
+inline GgufWriter tiny_heads() {
+  constexpr uint64_t kWidth = 8;
+  GgufWriter w;
+  w.set_string("general.architecture", "medusa");
+  w.set_u32("medusa.head_count", 1);
+  w.set_u32("medusa.block_count", 1);
+  w.set_u32("medusa.embedding_length", kWidth);
+  w.set_u32("medusa.vocab_size", 16);
+  w.set_bool("medusa.chained", true);
+  w.set_i32s("medusa.draft_tokens", std::vector<int32_t>{3, 11});
+  w.set_string("medusa.target.name", "tiny");
+  add_ones(&w, "head.0.pair.weight", {2 * kWidth, kWidth});
+  for (const char* norm : {"embedding_norm", "hidden_norm", "output_norm"}) {
+    add_ones(&w, std::string("head.0.") + norm + ".weight", {kWidth});
+  }
+  add_ones(&w, "head.0.block.0.weight", {kWidth, kWidth});
+  add_ones(&w, "head.0.block.0.bias", {kWidth});
+  add_ones(&w, "head.0.output.weight", {kWidth, 2});
+  return w;
+}
+
 inline GgufWriter tiny_model() {
   const TestVocab vocab = small_vocab();
   GgufWriter w = vocab_file(vocab);

@@ -113,9 +113,20 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
   }
   HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
   const bool draft_layer = options.draft == ipc::kDraftLayerName;
+  std::filesystem::path target;
+  DraftChoice choice;
+  if (options.shape.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(target, ipc::find_model_file(options.file));
+    if (!is_shape(options.draft)) choice = choose_draft(options.draft, target);
+  }
+  std::optional<models::GgufFile> heads;
+  if (choice.heads) {
+    HEARTH_ASSIGN_OR_RETURN(heads, models::GgufFile::open(choice.path));
+  }
   HEARTH_ASSIGN_OR_RETURN(
       const BenchModel source,
-      BenchModel::find(options.file, options.shape, options.type, options.seed, {draft_layer}));
+      BenchModel::find(options.file, options.shape, options.type, options.seed,
+                       {.draft_layer = draft_layer, .heads = heads ? &*heads : nullptr}));
   const models::ModelInfo& info = source.measured().info();
   if (draft_layer && !info.drafts) {
     return Error::invalid("--draft mtp: the model has no layer for drafting", "draft");
@@ -123,14 +134,11 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
 
   Draft draft;
   std::unique_ptr<models::Tokenizer> tokenizer;
-  std::filesystem::path target, draft_path;
-  if (options.shape.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(target, ipc::find_model_file(options.file));
-  }
+  std::filesystem::path draft_path;
   if (is_shape(options.draft)) {
     HEARTH_ASSIGN_OR_RETURN(draft, random_draft(options, info.vocab_size));
   } else if (!target.empty()) {
-    draft_path = choose_draft(options.draft, target).path;
+    if (!choice.heads) draft_path = choice.path;
   } else if (options.draft != "auto" && options.draft != "none" && !draft_layer) {
     return Error::invalid("--draft: random weights want a shape's name, mtp, auto or none",
                           "draft");
@@ -178,6 +186,7 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
   report.threads = ops.device.num_threads;
   report.proposer = proposer_name(options, draft);
   if (draft_layer) report.proposer += " and mtp";
+  if (choice.heads) report.proposer += fmt::format(" and {}", heads->name());
   report.sequences = ask.sequences;
   report.tokens = ask.tokens;
   report.width = ask.width;
