@@ -296,6 +296,41 @@ TEST_CASE("drafts by lookup and by a draft model: the same text, and done report
   CHECK(answer.done->usage.drafted_tokens == 0);
 }
 
+TEST_CASE("heads next to a model are its draft: the same text; heads of another model are none") {
+  const Sandbox sandbox;
+  std::filesystem::create_directories(sandbox.models());
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1);
+  ipc::GenerateRequest loop = seeded(4, 60);
+  loop.temperature = 0;
+  ipc::GenerateRequest plain = loop, named = loop, none = loop;
+  plain.speculate = false;
+  named.draft = "tiny-medusa";
+  none.draft = "none";
+  for (const bool other : {false, true}) {
+    write_tiny_heads(sandbox.models() / "tiny-medusa.gguf", other);
+    const Daemon daemon(sandbox);
+    ipc::Client client = daemon.connect();
+    const Answer want = run(client, plain);
+    REQUIRE_MESSAGE(want.done, why(want));
+    for (const ipc::GenerateRequest& request : {loop, none}) {
+      const Answer drafted = run(client, request);
+      REQUIRE_MESSAGE(drafted.done, why(drafted));
+      CHECK(drafted.ids == want.ids);
+      for (const ipc::ProposerStats& by : drafted.done->speculation.by) {
+        CHECK((by.name == "lookup" || (by.name == "medusa" && !other && request.draft != "none")));
+      }
+    }
+    const Answer answer = run(client, named);
+    CHECK(answer.done.has_value() == !other);
+    if (other) {
+      REQUIRE(answer.error);
+      CHECK(answer.error->field == "draft");
+    } else {
+      CHECK(answer.ids == want.ids);
+    }
+  }
+}
+
 TEST_CASE("a context that is too small is an error with both sizes") {
   const Sandbox sandbox;
   const Daemon daemon(sandbox, {"worker.context_length=100"});

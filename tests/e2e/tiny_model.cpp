@@ -74,4 +74,14 @@ void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
   REQUIRE_MESSAGE(written.ok(), (written.ok() ? "" : written.error().message));
 }
 
+void write_tiny_heads(const std::filesystem::path& path, bool other_width) {
+  models::GgufWriter file;
+  file.set_string("general.architecture", "medusa");
+  file.set_u32("medusa.head_count", 2);
+  file.set_u32("medusa.block_count", 0);
+  file.set_u32("medusa.embedding_length", other_width ? kWidth + 1 : kWidth);
+  file.set_u32("medusa.vocab_size", static_cast<uint32_t>(models::small_vocab().tokens.size()));
+  REQUIRE(file.write(path).ok());
+}
+
 }  // namespace hearth::e2e

@@ -14,4 +14,7 @@ inline constexpr int32_t kTinyContext = 16384;
 void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
                       const std::string& chat_template = {}, int32_t context = kTinyContext);
 
+/// Heads for that model, or for one of another width: each drafts by the model's own output.
+void write_tiny_heads(const std::filesystem::path& path, bool other_width = false);
+
 }  // namespace hearth::e2e

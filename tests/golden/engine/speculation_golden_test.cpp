@@ -97,13 +97,15 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
   const bool pair = std::filesystem::exists(draft_path);
   const auto draft_file = models::GgufFile::open(pair ? draft_path : path);
   REQUIRE(draft_file.ok());
+  const auto heads_file = models::GgufFile::open(kRoot / "models/demo/tales-medusa.gguf");
+  REQUIRE_MESSAGE(heads_file.ok(), heads_file.error().message);
   const auto asked = requests(tests::full_counts() ? 500 : kFewPrompts);
   const NamedTable table = all_tables().back();
 
   EngineRun plain(*file, table.ops, config_for(-1));
   const Texts want = ask_all(plain, asked, 1);
-  enum class By { kLookup, kPrediction, kDraft, kReplay };
-  for (const By by : {By::kLookup, By::kPrediction, By::kDraft, By::kReplay}) {
+  enum class By { kLookup, kPrediction, kDraft, kReplay, kHeads };
+  for (const By by : {By::kLookup, By::kPrediction, By::kDraft, By::kReplay, By::kHeads}) {
     for (const size_t together : {size_t{1}, kTogether}) {
       CAPTURE(static_cast<int>(by));
       CAPTURE(together);
@@ -130,7 +132,9 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
         for (size_t i = 0; i < asked.size(); ++i) replay->know(asked[i].id, 0, want[i]);
         proposer = std::move(replay);
       }
-      EngineRun drafted(*file, table.ops, config, std::move(proposer));
+      models::LoadOptions options;
+      if (by == By::kHeads) options.heads = &*heads_file;
+      EngineRun drafted(*file, table.ops, config, std::move(proposer), options);
       drafted.engine().warm_up();
       CHECK(ask_all(drafted, with, together) == want);
       const SpeculationCounts counts = drafted.engine().snapshot().speculation;
