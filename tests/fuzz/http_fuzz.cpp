@@ -219,7 +219,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     case 6: {
       const auto keys = Keys::parse(input.rest(), "keys");
-      if (keys) HEARTH_CHECK(keys->check("", Scope::kRead) == Keys::Verdict::kUnknown);
+      if (keys) HEARTH_CHECK(keys->check("", Scope::kRead).verdict == Keys::Verdict::kUnknown);
       as_batch(input.rest());
       break;
     }
