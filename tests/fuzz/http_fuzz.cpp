@@ -239,7 +239,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         HEARTH_CHECK(nlohmann::json::parse(quoted).get<std::string>() == input.rest());
       }
       if (const auto endpoint = parse_endpoint(input.rest())) {
-        HEARTH_CHECK(endpoint->address == "::1" || endpoint->address.starts_with("127."));
+        const bool here = endpoint->address == "::1" || endpoint->address.starts_with("127.");
+        HEARTH_CHECK(endpoint->loopback == here);
+        HEARTH_CHECK(!canonical_address(endpoint->address).empty());
       }
       break;
     }
