@@ -463,7 +463,7 @@ void Broker::every_tick() {
   if (ticks_ % kSecondTicks == 0 && rights_.refresh(false)) {
     log_info("admins_changed", "group={}", config_.server.admin_group);
   }
-  if (ticks_ % kSecondTicks == 0) report_status();
+  if (systemd_.active()) report_status();
   if (ticks_ % kMemoryEveryTicks == 0) return_memory();
   if (drain_deadline_us_ != 0) check_drained();
   tick_timer_.expires_after(kTick);
