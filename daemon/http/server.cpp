@@ -67,7 +67,7 @@ class Server final : public HttpServer, public ConnectionHost {
     for (const auto& [number, connection] : connections_) {
       if (!connection->is_own() && !connection->idle()) return false;
     }
-    return true;
+    return door_ == nullptr || door_->idle();
   }
 
   void tick() override;
@@ -176,7 +176,7 @@ class Server final : public HttpServer, public ConnectionHost {
   std::optional<Keys> keys_;
   std::shared_ptr<const TlsIdentity> identity_;  // null: no TLS
   std::unique_ptr<TlsDoor> door_;
-  int64_t told_of_strangers_ms_ = 0;
+  int64_t strangers_logged_ms_ = 0;
   bool bound_ = false;  // the Unix socket
   std::vector<uint64_t> listeners_;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
@@ -316,8 +316,8 @@ bool Server::is_proxy(int fd) {
   const std::string address = peer_address(fd);
   if (std::ranges::count(config_.trusted_proxy, address) > 0) return true;
   const int64_t now = now_ms();
-  if (now - told_of_strangers_ms_ >= kStrangersEveryMs) {
-    told_of_strangers_ms_ = now;
+  if (now - strangers_logged_ms_ >= kStrangersEveryMs) {
+    strangers_logged_ms_ = now;
     log_warn("http_not_a_proxy", "address={}", address);
   }
   return false;

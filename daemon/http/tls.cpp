@@ -132,6 +132,7 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   void start(int64_t deadline_ms);
   bool is_late(int64_t now) const { return now >= deadline_ms_; }
+  bool idle() const;
   void close();
 
  private:
@@ -208,6 +209,9 @@ class Door final : public TlsDoor {
     for (const auto& session : late) session->close();
   }
   size_t size() const override { return sessions_.size(); }
+  bool idle() const override {
+    return std::ranges::all_of(sessions_, [](const auto& each) { return each.second->idle(); });
+  }
 
   void forget(uint64_t number) { sessions_.erase(number); }
   const Deadlines& deadlines() const { return deadlines_; }
@@ -333,6 +337,11 @@ void Session::say_goodbye() {
   deadline_ms_ = now_ms() + kGoodbyeMs;
   ::ERR_clear_error();
   if (::SSL_shutdown(tls_.get()) != 0 || in_ended_) close();
+}
+
+bool Session::idle() const {
+  error_code error;
+  return !inner_.is_open() || (out_.empty() && inner_.available(error) == 0);
 }
 
 // True: the operation goes on when the socket is ready, and run() is called then.

@@ -56,6 +56,8 @@ class TlsDoor {
   /// Ends connections whose deadline has passed.
   virtual void tick(int64_t now_ms) = 0;
   virtual size_t size() const = 0;
+  /// All that the server has answered was passed to the peers' sockets.
+  virtual bool idle() const = 0;
 };
 
 }  // namespace hearth::http

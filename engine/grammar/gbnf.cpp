@@ -3,10 +3,10 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
 #include <unordered_map>
 
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/notation.h"
 #include "kernels/base/sizes.h"
 #include "models/template/text.h"
 #include "models/tokenizer/text/utf8.h"
@@ -142,14 +142,10 @@ class GbnfReader {
   }
 
   Result<int32_t> number() {
-    int32_t out = 0;
-    const char* const begin = text_.data() + at_;
-    const auto read = std::from_chars(begin, text_.data() + text_.size(), out);
-    if (read.ec != std::errc() || out < 0 || out > kMaxGrammarRepeat) {
-      return fail(fmt::format("want a number of times up to {}", kMaxGrammarRepeat));
-    }
-    at_ += read.ptr - begin;
-    return out;
+    const auto found = repeat_count(text_.substr(std::min(at_, text_.size())));
+    if (!found) return fail(fmt::format("want a number of times up to {}", kMaxGrammarRepeat));
+    at_ += found->bytes;
+    return found->count;
   }
 
   Result<PiecePtr> quantified(PiecePtr one) {
@@ -195,15 +191,10 @@ class GbnfReader {
       case 'U': digits = 8; break;
       default: return fail("an unknown escape");
     }
-    uint32_t code = 0;
-    const std::string_view hex = text_.substr(std::min(at_, text_.size()), digits);
-    const auto read = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
-    if (hex.size() < digits || read.ptr != hex.data() + digits || code > 0x10FFFF ||
-        (code >= 0xD800 && code < 0xE000)) {
-      return fail("a wrong number of a character");
-    }
+    const auto code = hex_char(text_.substr(std::min(at_, text_.size())), digits);
+    if (!code) return fail("a wrong number of a character");
     at_ += digits;
-    return code;
+    return *code;
   }
 
   Result<PiecePtr> literal() {

@@ -7,11 +7,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "engine/grammar/notation.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "models/template/text.h"
@@ -292,14 +292,10 @@ class LarkReader {
     return repeated(std::move(one), min, max);
   }
   Result<int32_t> number() {
-    int32_t out = 0;
-    const char* const begin = text_.data() + at_;
-    const auto read = std::from_chars(begin, text_.data() + text_.size(), out);
-    if (read.ec != std::errc() || out < 0 || out > kMaxGrammarRepeat) {
-      return wrong(fmt::format("want a number up to {}", kMaxGrammarRepeat));
-    }
-    at_ += read.ptr - begin;
-    return out;
+    const auto found = repeat_count(text_.substr(std::min(at_, text_.size())));
+    if (!found) return wrong(fmt::format("want a number up to {}", kMaxGrammarRepeat));
+    at_ += found->bytes;
+    return found->count;
   }
 
   /// What stands between the quotes, as characters.
@@ -336,15 +332,10 @@ class LarkReader {
       case 'U': digits = 8; break;
       default: return unsupported(fmt::format("the escape \\{} in a string", c));
     }
-    uint32_t code = 0;
-    const std::string_view hex = text_.substr(std::min(at_, text_.size()), digits);
-    const auto read = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
-    if (hex.size() < digits || read.ptr != hex.data() + digits || code > 0x10FFFF ||
-        (code >= 0xD800 && code < 0xE000)) {
-      return wrong("a wrong number of a character");
-    }
+    const auto code = hex_char(text_.substr(std::min(at_, text_.size())), digits);
+    if (!code) return wrong("a wrong number of a character");
     at_ += digits;
-    return code;
+    return *code;
   }
   Result<Written> string() {
     const size_t begin = at_;

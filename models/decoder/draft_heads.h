@@ -11,9 +11,8 @@
 //   medusa.vocab_size           tokens of the model
 //   medusa.target.name          general.name of the model; may be missing
 //   medusa.chained              bool, default false: see draft_heads.cpp
-//   medusa.draft_tokens         i32 array: the tokens of the rows of head.K.output, ascending;
-//   missing:
-//                               all tokens
+//   medusa.draft_tokens         i32 array: the tokens of the rows of head.K.output, ascending
+//                               (missing: all tokens)
 //   head.K.block.I.weight       (width, width)      head.K.block.I.bias   (width)
 //   head.K.output.weight        (width, tokens)     missing: the model's own head
 //   and if chained:

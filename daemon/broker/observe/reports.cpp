@@ -115,7 +115,9 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
 ipc::ModelsReply Reports::models() const {
   directory_.rescan();
   ipc::ModelsReply reply;
-  for (const auto& [name, file] : directory_.models()) reply.models.push_back(model_entry(file));
+  for (const auto& [name, file] : directory_.models()) {
+    if (!directory_.is_heads(name)) reply.models.push_back(model_entry(file));
+  }
   for (const auto& dir : directory_.dirs()) reply.folders.push_back(dir.string());
   return reply;
 }

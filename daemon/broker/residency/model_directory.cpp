@@ -89,6 +89,12 @@ void ModelDirectory::log_news(const std::vector<ipc::HiddenModel>& hidden) {
   logged_ = std::move(now);
 }
 
+bool ModelDirectory::is_heads(std::string_view name) const {
+  constexpr std::string_view kSuffix = "-medusa";
+  return name.ends_with(kSuffix) &&
+         models_.contains(std::string(name.substr(0, name.size() - kSuffix.size())));
+}
+
 std::vector<fs::path> ModelDirectory::dirs() const {
   std::vector<fs::path> out = dirs_;
   out.insert(out.end(), others_.begin(), others_.end());

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ipc/files/model_file.h"
@@ -56,6 +57,9 @@ class ModelDirectory {
   Result<std::string> model_of_role(const std::string& role) const;
 
   const std::map<std::string, ModelFile>& models() const { return models_; }
+  /// MODEL-medusa next to MODEL has heads for drafting: a load may name it as its draft, and lists
+  /// of models leave it out.
+  bool is_heads(std::string_view name) const;
   /// The roles that point at this model.
   std::vector<std::string> roles_of(const std::string& model) const;
   /// Those that are searched, in order.

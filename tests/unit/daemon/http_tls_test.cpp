@@ -135,15 +135,20 @@ TEST_CASE("an answer that its server ends is whole at the client, and marked as 
     boost::asio::async_write(*f.inner, boost::asio::buffer(answer),
                              [&f](const auto&, size_t) { f.inner->close(); });
   };
+  CHECK(f.door->idle());
   const int fd = f.connect();
   std::string met;
   bool well = false;
+  std::unique_ptr<TlsClient> client;
+  f.run([&] { client = std::make_unique<TlsClient>(fd, f.certificate); });
+  CHECK_FALSE(f.door->idle());
   f.run([&] {
-    TlsClient client(fd, f.certificate);
-    if (client.ok()) met = client.receive_all();
-    well = client.ended_well();
+    if (client->ok()) met = client->receive_all();
+    well = client->ended_well();
+    client.reset();
   });
   CHECK(met == answer);
+  CHECK(f.door->idle());
   CHECK(well);
   CHECK(f.ended == 1);
 }

@@ -41,6 +41,18 @@ TEST_CASE("models are files of the directories, named without suffix; the first 
   CHECK(models.resolve("alpha-1.5B.Q8_0")->bytes == 7);
 }
 
+TEST_CASE("a file of heads is known by its name next to a model's, and can be a draft") {
+  TempDirs dirs;
+  dirs.put("a/zeta.gguf");
+  dirs.put("a/zeta-medusa.gguf");
+  dirs.put("a/eta-medusa.gguf");
+  ModelDirectory models({dirs.root / "a"}, {});
+  CHECK(models.is_heads("zeta-medusa"));
+  CHECK_FALSE(models.is_heads("zeta"));
+  CHECK_FALSE(models.is_heads("eta-medusa"));  // of no model here
+  CHECK(models.resolve("zeta-medusa").ok());
+}
+
 TEST_CASE("without descriptors to read the directories, the models that were there stay") {
   TempDirs dirs;
   dirs.put("a/m1.gguf");
