@@ -28,11 +28,15 @@ struct SchedulerConfig {
   int64_t aging_us = 2'000'000;  ///< a class that is passed over this long rises by one rank
 };
 
+inline constexpr int32_t kMaxRivals = 3;
+
 /// Drafting tokens and verifying several in one step. Changes speed, never text.
 struct SpeculationConfig {
   bool enabled = true;
   bool lookup = true;     ///< draft by looking up earlier text of the sequence
   int32_t max_width = 8;  ///< draft tokens verified per sequence and step, at most
+  /// Branches beside each draft token, at most: the next best tokens at its place.
+  int32_t max_rivals = 2;
   /// Verify exactly this many draft tokens, whatever they cost; 0: as many as pay. For tests and
   /// measurements.
   int32_t fixed_width = 0;

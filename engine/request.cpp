@@ -95,13 +95,13 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   return check_sampling(request.sampling, vocab_size);
 }
 
-void SpeculationCounts::add(int32_t drafted, int32_t accepted, DraftedBy by) {
-  drafted_by[to_underlying(by)] += drafted;
+void SpeculationCounts::add(const DraftSize& drafted, int32_t accepted, DraftedBy by) {
+  drafted_by[to_underlying(by)] += drafted.tokens;
   accepted_by[to_underlying(by)] += accepted;
   ++verifications;
-  drafted_tokens += drafted;
+  drafted_tokens += drafted.tokens;
   accepted_tokens += accepted;
-  for (int32_t i = 0; i < drafted; ++i) {
+  for (int32_t i = 0; i < drafted.places; ++i) {
     const size_t at = std::min<size_t>(i, kPositions - 1);
     ++drafted_at[at];
     if (i < accepted) ++accepted_at[at];

@@ -228,6 +228,12 @@ enum class DraftedBy {
 };
 inline constexpr size_t kDraftedByCount = 6;
 
+/// What one sequence drafted for one step.
+struct DraftSize {
+  int32_t tokens = 0;
+  int32_t places = 0;  ///< of them, those of the longest text that they make
+};
+
 struct SpeculationCounts {
   static constexpr size_t kPositions = 16;
   uint64_t verifications = 0;  ///< times that a sequence had draft tokens in a step
@@ -243,7 +249,7 @@ struct SpeculationCounts {
   double saved_us = 0;
 
   /// Adds the draft tokens of one sequence in one step.
-  void add(int32_t drafted, int32_t accepted, DraftedBy by);
+  void add(const DraftSize& drafted, int32_t accepted, DraftedBy by);
   double mean_accepted() const {
     return verifications == 0 ? 0 : as_double(accepted_tokens) / as_double(verifications);
   }

@@ -82,6 +82,9 @@ struct StepArgs {
   const kernels::BatchIndex* batch;
   std::span<const KvPool> pools;  ///< one per layer group
   kernels::TensorView logits;     ///< out: (num_outputs, vocab_size) f32, device memory
+  /// K and V of the step's first rows are stored in the slots of each of these, too: of draft
+  /// tokens that several branches share. They have counts, num_tokens, groups and no states.
+  std::span<const kernels::BatchIndex> also_stored = {};
 };
 
 /// Owned by the engine thread. Holds weights and activations, no KV and no sequence.

@@ -208,6 +208,18 @@ class KvCache {
   /// Releases the blocks after the stored tokens, which were reserved for rejected tokens.
   void trim(SequenceBlocks& seq);
 
+  // ---- Branches of draft tokens, without states ----
+  /// Gives `branch` (empty) the sequence's positions before `first`, which are reserved, and
+  /// positions [first, end) in blocks of its own. Positions from first_own(first) to `first` are in
+  /// its own blocks, too: those that are not stored yet are to be written there as well. False,
+  /// with nothing changed, if there are not enough blocks. Appends the copies to be made.
+  bool begin_branch(const SequenceBlocks& seq, int32_t first, int32_t end, SequenceBlocks& branch,
+                    std::vector<BlockCopy>& copies);
+  int32_t first_own(int32_t first) const { return first / block_size_ * block_size_; }
+  /// From the sequence's first position that is not stored on, the branch's blocks become its own.
+  void take_branch(SequenceBlocks& seq, SequenceBlocks& branch);
+  void drop_branch(SequenceBlocks& branch);
+
   /// `seq` has just begun and ends at a block border: shares the next block of `of`, up to token
   /// `max_tokens`, as far as the tokens of the two are equal. Returns the tokens gained, less than
   /// a block; 0 if `of` has no such block.

@@ -43,6 +43,7 @@ Result<void> check_config(const EngineConfig& config, const models::ModelInfo& i
   const SpeculationConfig& speculation = config.speculation;
   HEARTH_TRY(check_range("speculation.max_width", speculation.max_width, 1, kExtraOutputs));
   HEARTH_TRY(check_range("speculation.fixed_width", speculation.fixed_width, 0, kExtraOutputs));
+  HEARTH_TRY(check_range("speculation.max_rivals", speculation.max_rivals, 0, kMaxRivals));
   HEARTH_TRY(check_range("context_length", config.context_length, 0,
                          std::min(info.context_length, kMaxContext)));
   if (config.block_size < kernels::kAttentionTile || config.block_size > 1024 ||
@@ -96,8 +97,9 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
     return offset;
   };
   layout.counts = place(3);
-  layout.query_start = place(plan.max_seqs + 1);
-  layout.context_len = place(plan.max_seqs);
+  const int32_t max_tables = plan.max_seqs + kMaxBranches;
+  layout.query_start = place(max_tables + 1);
+  layout.context_len = place(max_tables);
   layout.output_rows = place(plan.max_outputs);
   layout.token_ids = place(plan.max_step_tokens);
   layout.positions = place(plan.max_step_tokens);
@@ -108,9 +110,14 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
   for (const GroupPlan& group : plan.groups) {
     layout.slot_mapping.push_back(place(group.max_blocks == 0 ? 0 : plan.max_step_tokens));
   }
+  const bool branches = !states;  // a state cannot follow several
+  layout.branch_counts = place(branches ? 3 : 0);
+  for (size_t i = 0; branches && i < plan.groups.size(); ++i) {
+    layout.branch_slots.push_back(place(int64_t{kMaxBranchesOfSequence} * plan.max_outputs));
+  }
   // The tables come last: only of them the used part is far smaller than the whole.
   for (const GroupPlan& group : plan.groups) {
-    layout.block_table.push_back(place(int64_t{plan.max_seqs} * group.max_blocks));
+    layout.block_table.push_back(place(int64_t{max_tables} * group.max_blocks));
   }
   return layout;
 }

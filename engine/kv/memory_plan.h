@@ -15,6 +15,9 @@ struct KvGroup;
 
 /// Output rows of a step in addition to one per sequence: for prompt logprobs and draft tokens.
 inline constexpr int32_t kExtraOutputs = 32;
+/// Branches of draft tokens in a step, each with a block table of its own; and of one sequence.
+inline constexpr int32_t kMaxBranches = 16;
+inline constexpr int32_t kMaxBranchesOfSequence = 8;
 
 struct GroupPlan {
   int32_t num_blocks = 0;
@@ -32,6 +35,8 @@ struct IndexLayout {
   size_t token_ids = 0, positions = 0, seq_idx = 0;
   size_t states = 0;  ///< StateStep per sequence, with a recurrent group
   std::vector<size_t> slot_mapping, block_table;  ///< per group
+  size_t branch_counts = 0;                       ///< of models::StepArgs::also_stored
+  std::vector<size_t> branch_slots;  ///< per group: (kMaxBranchesOfSequence, max_outputs)
   size_t bytes = 0;
 };
 

@@ -37,10 +37,10 @@ void EngineCounters::step_computed(const StepPlan& plan, const StepCost& cost, i
       std::exchange(uncharged_draft_us_, 0) + (prefills ? cost.rows_us(rows) : as_double(step_us));
 }
 
-void EngineCounters::verified(RequestStats& stats, int32_t drafted, int32_t accepted, int32_t draws,
-                              DraftedBy by) {
+void EngineCounters::verified(RequestStats& stats, const DraftSize& drafted, int32_t accepted,
+                              int32_t draws, DraftedBy by) {
   if (has_drafts_) stats.speculation.saved_us += draws * plain_us_ - drafted_us_;
-  if (drafted == 0) return;
+  if (drafted.tokens == 0) return;
   stats.speculation.add(drafted, accepted, by);
   totals_.speculation.add(drafted, accepted, by);
   accepted_in_step_ += accepted;

@@ -23,9 +23,9 @@ class EngineCounters {
   void add_draft_us(double us) { uncharged_draft_us_ += us; }
   /// The rows of a step are computed, in `step_us`; their tokens are drawn next.
   void step_computed(const StepPlan& plan, const StepCost& cost, int64_t step_us);
-  /// A sequence had `drafted` tokens in this step, of which `accepted` were right; `draws` tokens
+  /// A sequence had draft tokens in this step, of which `accepted` were right; `draws` tokens
   /// were drawn from its logits.
-  void verified(RequestStats& stats, int32_t drafted, int32_t accepted, int32_t draws,
+  void verified(RequestStats& stats, const DraftSize& drafted, int32_t accepted, int32_t draws,
                 DraftedBy by);
   /// The tokens of the step are drawn. `ahead`: it was launched before those of the last one were.
   void step_done(const StepPlan& plan, bool ahead, int64_t begin_us, int64_t end_us);

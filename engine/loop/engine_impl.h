@@ -98,7 +98,8 @@ struct Engine::Impl {
   };
   Drawn draw(Sequence& seq, int32_t row);
   void verify(const PlannedRows& rows, int32_t first_token, int32_t first_row);
-  void note_hidden_row(Sequence& seq, const PlannedRows& rows, int32_t first_token) const;
+  /// The last token is drawn from this row of the step.
+  void note_hidden_row(Sequence& seq, int32_t row) const;
   Result<void> constrain(Sequence& seq, int32_t index, SampleArgs& args);
   void end_sample(Sequence& seq, FinishReason reason);
   void end_request(LiveRequest& live, FinishReason reason);

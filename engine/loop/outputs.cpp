@@ -19,6 +19,10 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
   int32_t next_row = 0;
   int32_t next_token = 0;
   for (const PlannedRows& rows : plan.rows) {
+    if (&rows - plan.rows.data() == plan.num_decode_rows) {
+      next_row += plan.num_branch_rows;
+      next_token += plan.num_branch_rows;
+    }
     const int32_t end = rows.first + rows.count;
     const int32_t first_token = std::exchange(next_token, next_token + rows.count);
     const int32_t first_row = next_row;
@@ -49,7 +53,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       const auto drawn = size32(each.tokens) - live.prompt_size();
       if (drawn == 0) {
         const Drawn first = draw(each, next_row - 1);
-        note_hidden_row(each, rows, first_token);
+        note_hidden_row(each, next_token - 1);
         if (first.end) end_sample(each, *first.end);
       } else if (drawn == live.request.max_tokens) {
         end_sample(each, FinishReason::kLength);
@@ -78,29 +82,39 @@ void Engine::Impl::take_final_rows(const PlannedRows& rows, int32_t first_row) {
 void Engine::Impl::verify(const PlannedRows& rows, int32_t first_token, int32_t first_row) {
   Sequence& seq = *rows.seq;
   const size_t first = seq.tokens.size();
+  const DraftSize drafted = seq.draft_size();
+  int32_t row = first_row;
+  bool in_branch = false;
   int32_t accepted = 0;
   int32_t draws = 0;
   Drawn drawn;
   while (!drawn.end) {
-    drawn = draw(seq, first_row + accepted);
+    drawn = draw(seq, row);
     ++draws;
-    const bool more = accepted < rows.num_drafted;
-    if (!more || drawn.token != seq.drafted[accepted]) break;
+    if (accepted < size32(seq.drafted) && drawn.token == seq.drafted[accepted]) {
+      ++row;
+    } else {
+      if (in_branch || drawn.end || !drawn.token.has_value()) break;
+      DraftBranch* const branch = seq.branch_with(accepted, *drawn.token);
+      if (branch == nullptr) break;
+      scheduler.take_branch(seq, *branch);
+      row = branch->first_row;
+      in_branch = true;
+    }
     ++accepted;
     if (!drawn.end) scheduler.accept(seq);
   }
-  note_hidden_row(seq, rows, first_token);
-  counters.verified(seq.request->stats, rows.num_drafted, accepted, draws, seq.drafted_by);
+  const int32_t own_row = first_token + rows.count - rows.num_drafted - 1 + row - first_row;
+  note_hidden_row(seq, in_branch ? row : own_row);
+  counters.verified(seq.request->stats, drafted, accepted, draws, seq.drafted_by);
   if (drawn.end) end_sample(seq, *drawn.end);
-  if (rows.num_drafted > 0) scheduler.end_verification(seq);
-  speculator.learn(seq, first, rows.num_drafted);
+  if (drafted.tokens > 0) scheduler.end_verification(seq);
+  speculator.learn(seq, first, drafted.tokens);
 }
 
-// The final row that the last token was drawn from is that of the token before it.
-void Engine::Impl::note_hidden_row(Sequence& seq, const PlannedRows& rows,
-                                   int32_t first_token) const {
+void Engine::Impl::note_hidden_row(Sequence& seq, int32_t row) const {
   seq.hidden_step = runner->num_steps();
-  seq.hidden_row = first_token + size32(seq.tokens) - 2 - rows.first;
+  seq.hidden_row = row;
 }
 
 bool Engine::Impl::take_prompt_logprobs(const PlannedRows& rows, int32_t first_row) {
@@ -174,6 +188,7 @@ void Engine::Impl::plan_draws(const StepPlan& plan) {
   wishes.resize(plan.num_outputs);
   size_t next_row = 0;
   for (const PlannedRows& rows : plan.rows) {
+    if (&rows - plan.rows.data() == plan.num_decode_rows) next_row += plan.num_branch_rows;
     Sequence& seq = *rows.seq;
     const Request& request = seq.request->request;
     const int32_t end = rows.first + rows.count;
@@ -184,13 +199,19 @@ void Engine::Impl::plan_draws(const StepPlan& plan) {
     if (forced_token(seq)) continue;  // so that no step is launched with another token
     const std::optional<RowWish> wish = device_wish(request.sampling, runner->info().vocab_size);
     if (!wish.has_value()) continue;
+    const auto ask = [&](size_t row, int32_t position) {
+      if (position - seq.request->prompt_size() < request.min_tokens) return;
+      wishes[row] = *wish;
+      wishes[row].draw.sample = seq.sample;
+      wishes[row].draw.position = position;
+    };
     for (int32_t i = 0; i <= rows.num_drafted; ++i) {
-      const int32_t position = num_tokens + i;
-      if (position - seq.request->prompt_size() < request.min_tokens) continue;
-      RowWish& row = wishes[next_row - 1 - (rows.num_drafted - i)];
-      row = *wish;
-      row.draw.sample = seq.sample;
-      row.draw.position = position;
+      ask(next_row - 1 - (rows.num_drafted - i), num_tokens + i);
+    }
+    for (const DraftBranch& branch : seq.branches) {
+      for (int32_t i = 0; i < size32(branch.tokens); ++i) {
+        ask(branch.first_row + i, num_tokens + branch.after + 1 + i);
+      }
     }
   }
 }

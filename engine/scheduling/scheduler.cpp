@@ -149,16 +149,6 @@ void Scheduler::append(Sequence& seq, int32_t token) {
   seq.decoding = seq.num_pending() == 1;
 }
 
-void Scheduler::accept(Sequence& seq) {
-  kv_.store(seq.blocks, seq.tokens, size32(seq.tokens));
-  ++seq.uncharged;
-}
-
-void Scheduler::end_verification(Sequence& seq) {
-  seq.drafted.clear();
-  if (seq.state == Sequence::State::kRunning) kv_.trim(seq.blocks);
-}
-
 void Scheduler::finish(Sequence& seq, FinishReason reason) {
   if (seq.state == Sequence::State::kRunning) leave_running(seq);
   if (seq.state == Sequence::State::kWaiting) HEARTH_CHECK(std::erase(waiting_, &seq) == 1);
@@ -207,6 +197,7 @@ void Scheduler::begin_plan() {
   plan_.rows.clear();
   plan_.copies.clear();
   plan_.num_tokens = plan_.num_outputs = plan_.num_decode_rows = plan_.num_drafted = 0;
+  plan_.num_branch_rows = 0;
   extra_outputs_left_ = limits_.max_outputs - config_.max_seqs;
   short_of_blocks_ = false;
 }
@@ -270,48 +261,6 @@ void Scheduler::decoding(std::vector<Sequence*>& out) const {
 bool Scheduler::prefill_wanted() const {
   return !waiting_.empty() ||
          std::ranges::any_of(running_, [](const Sequence* seq) { return !seq->decoding; });
-}
-
-void Scheduler::plan_drafts() {
-  if (std::ranges::all_of(plan_.rows, [](const auto& rows) { return rows.seq->drafted.empty(); })) {
-    return;
-  }
-  // Kept rows of drafts last until the next step that keeps some: by then all of them are replayed.
-  const auto lags = [&](const Sequence* seq) {
-    return !planned(*seq) && kv_.has_states() && seq->blocks.state.tokens < seq->blocks.num_tokens;
-  };
-  if (std::ranges::any_of(running_, lags)) {
-    for (PlannedRows& rows : plan_.rows) rows.seq->drafted.clear();
-    return;
-  }
-  const bool shared = prefill_wanted();
-  // The cost of a plain step is learned from one.
-  if (shared && cost_.wants_plain_step(plan_.num_decode_rows)) return;
-  int32_t left = std::min(limits_.max_step_tokens - plan_.num_tokens, extra_outputs_left_);
-  if (shared) left /= 2;
-  const int32_t kept_begin = kept_rows_first_ = kKeptRows - kept_rows_first_;
-  left = std::min(left, kv_.has_states() ? kKeptRows : left);
-  for (PlannedRows& rows : plan_.rows) {
-    Sequence& seq = *rows.seq;
-    const auto size = size32(seq.tokens);
-    const LiveRequest& live = *seq.request;
-    // The last token of all is never one whose KV is needed.
-    const int32_t useful = live.prompt_size() + live.request.max_tokens - size - 1;
-    int32_t count = std::min({size32(seq.drafted), useful, left});
-    if (count > 0 && (shared || !kv_.reserve(seq.blocks, size + count, plan_.copies, count))) {
-      count = std::min(count, kv_.reserved_tokens(seq.blocks) - size);
-    }
-    count = std::max(count, 0);
-    seq.drafted.resize(count);
-    seq.blocks.state.keep_first = kept_begin + plan_.num_drafted;
-    rows.count += count;
-    rows.num_drafted = count;
-    plan_.num_tokens += count;
-    plan_.num_outputs += count;
-    plan_.num_drafted += count;
-    extra_outputs_left_ -= count;
-    left -= count;
-  }
 }
 
 bool Scheduler::prefill_turn() {

@@ -63,7 +63,9 @@ struct StepPlan {
   int32_t num_tokens = 0;
   int32_t num_outputs = 0;
   int32_t num_decode_rows = 0;
-  int32_t num_drafted = 0;      ///< draft rows, not counted in num_decode_rows
+  int32_t num_drafted = 0;  ///< draft rows, not counted in num_decode_rows
+  /// Of them, those of Sequence::branches: after the rows of all sequences that decode.
+  int32_t num_branch_rows = 0;
   bool by_draft_layer = false;  ///< rows of the draft layer or of heads: no state changes
   bool empty() const { return rows.empty(); }
 };
@@ -127,6 +129,8 @@ class Scheduler {
   void append(Sequence& seq, int32_t token);
   /// The last token was drafted, so its KV is stored already.
   void accept(Sequence& seq);
+  /// The last token begins this branch of its drafts, which take the place of `drafted`.
+  void take_branch(Sequence& seq, DraftBranch& branch);
   /// Drops the drafted tokens, and the blocks of those that were not accepted.
   void end_verification(Sequence& seq);
   /// Called with each sequence that is preempted, while it still has its blocks.
@@ -175,6 +179,8 @@ class Scheduler {
   void begin_plan();
   void plan_decode();
   void plan_drafts();
+  void plan_branches(int32_t left);
+  void drop_drafts(Sequence& seq);
   void plan_prefill();
   bool prefill_turn();
   Sequence* next_prefill(bool admission_open);

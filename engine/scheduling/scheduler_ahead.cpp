@@ -62,7 +62,7 @@ const StepPlan& Scheduler::plan_ahead() {
   }
   std::ranges::sort(order_, {}, [](const Sequence* seq) { return seq->last_turn; });
   for (Sequence* seq : order_) {
-    seq->drafted.clear();
+    drop_drafts(*seq);
     // It was reserved when it was launched; its state follows in the step after it.
     const bool there = kv_.reserve(seq->blocks, size32(seq->tokens), plan_.copies, 1);
     HEARTH_CHECK(there && plan_.copies.empty(), "{} copies", plan_.copies.size());

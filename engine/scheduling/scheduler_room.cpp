@@ -207,6 +207,7 @@ bool Scheduler::reserve_or_preempt(Sequence& seq, int32_t num_tokens) {
 
 void Scheduler::leave_running(Sequence& seq) {
   charge(seq);
+  drop_drafts(seq);
   kv_.release(seq.blocks);
   HEARTH_CHECK(std::erase(running_, &seq) == 1);
   slots_used_ -= seq.request->slots(seq);

@@ -19,6 +19,16 @@ namespace hearth::engine {
 
 struct LiveRequest;
 
+/// Draft tokens that compete with those of Sequence::drafted from one place on. They are verified
+/// with a block table of their own, which becomes the sequence's if they are right.
+struct DraftBranch {
+  int32_t after = 0;            ///< its first token is another one than drafted[after]
+  std::vector<int32_t> tokens;  ///< not empty
+  // Set when it is planned.
+  SequenceBlocks blocks;
+  int32_t first_row = 0;  ///< of the step's rows and outputs
+};
+
 struct Sequence {
   enum class State {
     kWaiting,  ///< holds no block: new, or preempted
@@ -36,6 +46,7 @@ struct Sequence {
   bool decoding = false;
   /// Draft tokens after the last one, to be verified by the coming step.
   std::vector<int32_t> drafted;
+  std::vector<DraftBranch> branches;  ///< only beside `drafted`
   DraftedBy drafted_by = DraftedBy::kLookup;
   /// The final row that its last token was drawn from: of that step (ModelRunner::num_steps), by
   /// token row.
@@ -59,6 +70,21 @@ struct Sequence {
   int32_t token(int32_t position) const {
     const size_t at = position;
     return at < tokens.size() ? tokens[at] : drafted[at - tokens.size()];
+  }
+  DraftSize draft_size() const {
+    DraftSize size{size32(drafted), size32(drafted)};
+    for (const DraftBranch& branch : branches) {
+      size.tokens += size32(branch.tokens);
+      size.places = std::max(size.places, branch.after + size32(branch.tokens));
+    }
+    return size;
+  }
+  /// The branch that begins with this token after so many draft tokens; null: none does.
+  DraftBranch* branch_with(int32_t after, int32_t token) {
+    const auto found = std::ranges::find_if(branches, [&](const DraftBranch& branch) {
+      return branch.after == after && branch.tokens.front() == token;
+    });
+    return found == branches.end() ? nullptr : &*found;
   }
   int32_t num_pending() const { return size32(tokens) - blocks.num_tokens; }
 };

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/config.h"
 #include "engine/scheduling/sequence.h"
 
 namespace hearth::engine {
@@ -34,7 +35,21 @@ struct Draft {
   int32_t max_tokens = 0;       ///< > 0
   std::vector<int32_t> tokens;  ///< out; empty: no draft
   int32_t confidence = 0;       ///< out; 0 .. kConfidences-1, larger is more confident
+  int32_t max_rivals = 0;       ///< branches wanted at each place, at most
+  struct Rival {
+    int32_t place = 0;  ///< of `tokens`; it stands in place of that one
+    int32_t rank = 0;   ///< 0 .. kRivalRanks-1, smaller is more likely
+    std::vector<int32_t> tokens;
+  };
+  std::vector<Rival> rivals;  ///< out; no two of a place begin with the same token
+  void clear() {
+    tokens.clear();
+    rivals.clear();
+  }
 };
+
+/// The second, third and fourth best token of a place.
+inline constexpr int32_t kRivalRanks = kMaxRivals;
 
 class Proposer {
  public:

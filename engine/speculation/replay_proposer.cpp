@@ -1,6 +1,8 @@
 #include "engine/speculation/replay_proposer.h"
 
+#include <algorithm>
 #include <random>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
@@ -30,15 +32,26 @@ void ReplayProposer::propose(std::span<Draft* const> drafts, double) {
   for (Draft* draft : drafts) {
     const Sequence& seq = *draft->seq;
     const auto known = outputs_.find({seq.request->request.id, seq.sample});
-    draft->tokens.clear();
+    draft->clear();
     draft->confidence = kConfidences - 1;
     if (known == outputs_.end()) continue;
     const std::vector<int32_t>& output = known->second;
     const size_t prompt = seq.request->request.prompt.size();
-    for (size_t at = seq.tokens.size() - prompt; at < output.size(); ++at) {
-      if (size32(draft->tokens) == draft->max_tokens) break;
-      const bool right = pattern_[(prompt + at) % pattern_.size()];
-      draft->tokens.push_back(right ? output[at] : (output[at] + 1) % vocab_size_);
+    const size_t begin = seq.tokens.size() - prompt;
+    const size_t end = std::min(output.size(), begin + draft->max_tokens);
+    const auto guess = [&](size_t at) {
+      return pattern_[(prompt + at) % pattern_.size()] ? output[at]
+                                                       : (output[at] + 1) % vocab_size_;
+    };
+    for (size_t at = begin; at < end; ++at) {
+      draft->tokens.push_back(guess(at));
+      if (draft->max_rivals == 0) continue;
+      // Right where the chain is wrong; each third time wrong, too.
+      const bool right = draft->tokens.back() != output[at] && (prompt + at) % 3 != 0;
+      Draft::Rival rival{narrow<int32_t>(at - begin), 0, {}};
+      rival.tokens.push_back(right ? output[at] : (output[at] + 2) % vocab_size_);
+      for (size_t next = at + 1; next < end; ++next) rival.tokens.push_back(guess(next));
+      draft->rivals.push_back(std::move(rival));
     }
   }
 }

@@ -15,6 +15,11 @@ namespace {
 
 /// Assumed chance that a draft token of each class is right, before any was verified.
 constexpr std::array<double, kConfidences> kBeliefs = {0.3, 0.45, 0.65, 0.8};
+/// The same for rivals, by rank.
+constexpr std::array<double, kRivalRanks> kRivalBeliefs = {0.35, 0.2, 0.12};
+/// Rivals that do not pay are asked for every so often, to learn how often they are right.
+constexpr int64_t kRivalsEvery = 32;
+constexpr double kRivalsMargin = 1.01;
 /// The average of all sequences changes more slowly than that of one sequence.
 constexpr double kSlowestBelief = 1.0 / 200;
 /// A sequence whose drafts have not paid for this many steps gets drafts only every kIdleEvery
@@ -53,6 +58,10 @@ Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer
     for (size_t c = 0; c < beliefs.size(); ++c) {
       beliefs[c] = Acceptance(kBeliefs[c], kSlowestBelief);
     }
+    auto& rivals = rival_beliefs_.emplace_back();
+    for (size_t rank = 0; rank < rivals.size(); ++rank) {
+      rivals[rank] = Acceptance(kRivalBeliefs[rank], kSlowestBelief);
+    }
   }
 }
 
@@ -88,6 +97,7 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
   asked_states_.clear();
   for (Sequence* seq : decoding) {
     seq->drafted.clear();
+    seq->branches.clear();
     if (forced_width_ > 0) {
       seq->drafted.assign(forced_width_, 0);
       continue;
@@ -96,11 +106,12 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
     const int32_t left = seq->request->prompt_size() + request.max_tokens - size32(seq->tokens);
     if (!request.speculate || left < 2) continue;
     State& state = state_of(*seq);
-    state.draft.tokens.clear();
+    state.draft.clear();
     if (++state.idle_steps > kIdleAfter && (steps_ + seq->sample) % kIdleEvery != 0) continue;
     const int32_t widest = config_.fixed_width > 0 ? config_.fixed_width : config_.max_width;
     state.draft.seq = seq;
     state.draft.max_tokens = std::min(widest, left - 1);
+    state.draft.max_rivals = config_.max_rivals;
     asked_.push_back(seq);
     asked_states_.push_back(&state);
   }
@@ -115,10 +126,23 @@ void Speculator::propose(std::span<Sequence* const> decoding, const StepCost& co
   if (config_.fixed_width == 0) {
     choose_widths(choices_, plain_rows, plain ? 0 : kExtraOutputs, std::ref(rows_us_));
   }
-  for (size_t i = 0; i < asked_.size(); ++i) {
-    const std::vector<int32_t>& tokens = asked_states_[i]->draft.tokens;
-    asked_[i]->drafted.assign(tokens.begin(), tokens.begin() + choices_[i].width);
-    if (!tokens.empty()) asked_[i]->drafted_by = proposers_[asked_states_[i]->proposer]->kind();
+  for (size_t i = 0; i < asked_.size(); ++i) assign(*asked_states_[i], choices_[i]);
+}
+
+void Speculator::assign(const State& state, const WidthChoice& choice) {
+  const Draft& draft = state.draft;
+  if (draft.tokens.empty()) return;
+  Sequence& seq = *draft.seq;
+  seq.drafted.assign(draft.tokens.begin(), draft.tokens.begin() + choice.width);
+  seq.drafted_by = proposers_[state.proposer]->kind();
+  if (choice.width == 0) return;
+  for (size_t i = 0; i < choice.branches.size(); ++i) {
+    const BranchChoice& branch = choice.branches[i];
+    if (branch.width == 0) continue;
+    const std::vector<int32_t>& tokens = draft.rivals[i].tokens;
+    DraftBranch& to = seq.branches.emplace_back();
+    to.after = branch.after;
+    to.tokens.assign(tokens.begin(), tokens.begin() + branch.width);
   }
 }
 
@@ -126,14 +150,23 @@ double Speculator::chance(const State& state, size_t proposer, int32_t confidenc
   return state.acceptance[proposer][confidence].chance();
 }
 
+WidthChoice Speculator::choice_of(const State& state) const {
+  const Draft& draft = state.draft;
+  const auto available = size32(draft.tokens);
+  if (available == 0) return {};
+  const double right = chance(state, state.proposer, draft.confidence);
+  WidthChoice out{right, available, available};
+  for (const Draft::Rival& rival : draft.rivals) {
+    const double instead = rival_beliefs_[state.proposer][rival.rank].chance();
+    const int32_t tokens = size32(rival.tokens);
+    out.branches.push_back({rival.place, (1 - right) * instead, tokens, tokens});
+  }
+  return out;
+}
+
 void Speculator::lay_out_choices() {
   choices_.clear();
-  for (const State* state : asked_states_) {
-    const auto available = size32(state->draft.tokens);
-    const double right =
-        available > 0 ? chance(*state, state->proposer, state->draft.confidence) : 0;
-    choices_.push_back({right, available, available});
-  }
+  for (const State* state : asked_states_) choices_.push_back(choice_of(*state));
 }
 
 void Speculator::ask_free_proposers() {
@@ -144,6 +177,7 @@ void Speculator::ask_free_proposers() {
       if (!state->draft.tokens.empty() && state->draft.confidence == kConfidences - 1) continue;
       state->rival.seq = state->draft.seq;
       state->rival.max_tokens = state->draft.max_tokens;
+      state->rival.max_rivals = state->draft.max_rivals;
       wishes_.push_back(&state->rival);
     }
     if (wishes_.empty()) continue;
@@ -155,7 +189,7 @@ void Speculator::ask_free_proposers() {
         std::swap(state->draft, rival);
         state->proposer = p;
       }
-      rival.tokens.clear();
+      rival.clear();
     }
   }
 }
@@ -185,12 +219,16 @@ Speculator::Offer Speculator::offer_of(size_t p, int32_t plain_rows) const {
 
 // If each of its tokens is right with the chance `right`, or with that of each sequence.
 double Speculator::gain_with(const Offer& offer, int32_t width, std::optional<double> right,
-                             int32_t plain_rows) const {
+                             int32_t plain_rows, bool rivals) const {
   std::vector<WidthChoice> with = choices_;
   for (const size_t i : offer.better) {
     const State& state = *asked_states_[i];
-    with[i] = {right.value_or(chance(state, offer.proposer, kPaidConfidence)),
-               std::min(width, state.draft.max_tokens), 0};
+    const double own = right.value_or(chance(state, offer.proposer, kPaidConfidence));
+    with[i] = {own, std::min(width, state.draft.max_tokens), 0};
+    const double instead = (1 - own) * rival_beliefs_[offer.proposer].front().chance();
+    for (int32_t place = 0; rivals && place < width; ++place) {
+      with[i].branches.push_back({place, instead, 1});
+    }
   }
   const auto spent = proposers_[offer.proposer]->propose_us(size32(offer.better), width);
   return choose_widths(with, plain_rows, kExtraOutputs, std::ref(rows_us_), spent.value_or(0));
@@ -205,17 +243,17 @@ void Speculator::ask_paid_proposers(int32_t plain_rows, double catch_up_us) {
     if (!offer.better.empty()) offers.push_back(std::move(offer));
   }
   if (offers.empty()) return;
-  if (config_.fixed_width > 0) return ask(offers.front(), false, catch_up_us);
+  if (config_.fixed_width > 0) return ask(offers.front(), false, plain_rows, catch_up_us);
   std::vector<WidthChoice> without = choices_;
   const double least =
       kPaidMargin * choose_widths(without, plain_rows, kExtraOutputs, std::ref(rows_us_));
   const Offer& best = *std::ranges::max_element(offers, {}, &Offer::gain);
   if (best.width > 0 && best.gain > least) {
     trials_[best.proposer].every = kFirstTrial;
-    return ask(best, false, catch_up_us);
+    return ask(best, false, plain_rows, catch_up_us);
   }
   for (Offer& offer : offers) {
-    if (make_trial(&offer, plain_rows)) return ask(offer, true, catch_up_us);
+    if (make_trial(&offer, plain_rows)) return ask(offer, true, plain_rows, catch_up_us);
   }
 }
 
@@ -230,13 +268,24 @@ bool Speculator::make_trial(Offer* offer, int32_t plain_rows) {
   return true;
 }
 
-void Speculator::ask(const Offer& offer, bool trial, double catch_up_us) {
+// Whether rivals beside the offer's draft tokens would be verified, or are due to be compared with
+// what is drawn, which takes no row.
+bool Speculator::rivals_pay(const Offer& offer, int32_t plain_rows) const {
+  if (config_.max_rivals == 0) return false;
+  if (config_.fixed_width > 0 || asks_ % kRivalsEvery == 0) return true;
+  return gain_with(offer, offer.width, {}, plain_rows, true) > kRivalsMargin * offer.gain;
+}
+
+void Speculator::ask(const Offer& offer, bool trial, int32_t plain_rows, double catch_up_us) {
+  ++asks_;
+  const bool rivals = rivals_pay(offer, plain_rows);
   wishes_.clear();
   for (const size_t i : offer.better) {
     State& state = *asked_states_[i];
     state.proposer = offer.proposer;
-    state.draft.tokens.clear();
+    state.draft.clear();
     state.draft.confidence = kPaidConfidence;
+    if (!rivals) state.draft.max_rivals = 0;
     state.draft.max_tokens = std::min(state.draft.max_tokens, offer.width);
     wishes_.push_back(&state.draft);
   }
@@ -297,6 +346,7 @@ void Speculator::drop_draft_model() {
     if (proposers_[p]->kind() != DraftedBy::kDraftModel) continue;
     proposers_.erase(proposers_.begin() + p);
     beliefs_.erase(beliefs_.begin() + p);
+    rival_beliefs_.erase(rival_beliefs_.begin() + p);
     trials_.erase(trials_.begin() + p);
   }
 }
@@ -318,9 +368,15 @@ void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted) {
     const bool right = seq.tokens[first + i] == drafted_tokens[i];
     state.acceptance[state.proposer][confidence].add(right);
     beliefs_[state.proposer][confidence].add(right);
-    if (!right) break;
+    if (right) continue;
+    for (const Draft::Rival& rival : state.draft.rivals) {
+      if (std::cmp_not_equal(rival.place, i)) continue;
+      const bool instead = seq.tokens[first + i] == rival.tokens.front();
+      rival_beliefs_[state.proposer][rival.rank].add(instead);
+    }
+    break;
   }
-  state.draft.tokens.clear();
+  state.draft.clear();
 }
 
 void Speculator::forget(const LiveRequest& live) {

@@ -11,6 +11,11 @@
 // where none is verified, and compared with the tokens drawn, so that a sequence whose text becomes
 // predictable is noticed at no cost.
 //
+// A draft may have rivals: other tokens at a place of the chain, with what may follow them. Where
+// one more row costs little, they are verified as branches: rows with a block table of their own,
+// computed exactly as they would be alone. If the text goes on there, the branch's blocks take the
+// place of the sequence's.
+//
 // Verification is by equality, for every request: the token at each position is drawn from the
 // target's logits exactly as without drafts (the noise is addressed by seed, sample, position and
 // token), and a draft token is accepted if it is that token. So the text is the same at any width,
@@ -113,21 +118,27 @@ class Speculator {
   void ask_paid_proposers(int32_t plain_rows, double catch_up_us);
   Offer offer_of(size_t p, int32_t plain_rows) const;
   double gain_with(const Offer& offer, int32_t width, std::optional<double> right,
-                   int32_t plain_rows) const;
+                   int32_t plain_rows, bool rivals = false) const;
   bool make_trial(Offer* offer, int32_t plain_rows);
-  void ask(const Offer& offer, bool trial, double catch_up_us);
+  void ask(const Offer& offer, bool trial, int32_t plain_rows, double catch_up_us);
   double chance(const State& state, size_t proposer, int32_t confidence) const;
+  bool rivals_pay(const Offer& offer, int32_t plain_rows) const;
   /// Fills choices_ from the current drafts.
   void lay_out_choices();
+  WidthChoice choice_of(const State& state) const;
+  void assign(const State& state, const WidthChoice& choice);
 
   const SpeculationConfig config_;
   std::vector<std::unique_ptr<Proposer>> proposers_;
   /// The average of all sequences, per proposer, from which a new sequence starts.
   std::vector<std::array<Acceptance, kConfidences>> beliefs_;
+  /// Per proposer and rank: that a rival is right where the chain is wrong, of all sequences.
+  std::vector<std::array<Acceptance, kRivalRanks>> rival_beliefs_;
   std::unordered_map<const Sequence*, State> states_;
   int32_t forced_width_ = 0;
   std::vector<Trial> trials_;  ///< per proposer
   int64_t steps_ = 0;
+  int64_t asks_ = 0;  ///< of proposers that compute
   mutable RowsUs rows_us_;
   // Scratch.
   std::vector<Sequence*> asked_;

@@ -21,19 +21,26 @@ double choose_widths(std::span<WidthChoice> choices, int32_t plain_rows, int32_t
                      const std::function<double(int32_t)>& rows_us, double extra_us) {
   struct Candidate {
     double worth;
-    size_t owner;
+    int32_t* width;  ///< that it adds one to
   };
   std::vector<Candidate> candidates;
-  for (size_t i = 0; i < choices.size(); ++i) {
-    choices[i].width = 0;
-    double worth = 1;
-    for (int32_t k = 0; k < choices[i].available; ++k) {
-      worth *= std::min(choices[i].chance, 1.0);
-      if (worth < kHopeless) break;
-      candidates.push_back({worth, i});
+  const auto add = [&](double worth, double chance, int32_t available, int32_t* width) {
+    *width = 0;
+    for (int32_t k = 0; k < available && worth >= kHopeless; ++k) {
+      candidates.push_back({worth, width});
+      worth *= chance;
+    }
+  };
+  for (WidthChoice& choice : choices) {
+    const double chance = std::min(choice.chance, 1.0);
+    add(chance, chance, choice.available, &choice.width);
+    for (BranchChoice& branch : choice.branches) {
+      const double first = std::pow(chance, branch.after) * std::min(branch.chance, chance);
+      add(first, chance, branch.available, &branch.width);
     }
   }
   // Stable: the draft tokens of a sequence stay in order, and equal ones in the order of sequences.
+  // A branch never comes before the places of the chain that it follows.
   std::ranges::stable_sort(candidates, std::greater{}, &Candidate::worth);
   if (size32(candidates) > std::max(0, max_extra)) candidates.resize(std::max(0, max_extra));
   const double plain = plain_rows / rows_us(plain_rows);
@@ -47,7 +54,7 @@ double choose_widths(std::span<WidthChoice> choices, int32_t plain_rows, int32_t
     best = rate;
     taken = i + 1;
   }
-  for (size_t i = 0; i < taken; ++i) ++choices[candidates[i].owner].width;
+  for (size_t i = 0; i < taken; ++i) ++*candidates[i].width;
   return taken > 0 ? best / plain : 1.0;
 }
 

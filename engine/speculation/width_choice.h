@@ -5,18 +5,28 @@
 // its cost is that of one more row in the step. Draft tokens are taken in the order of their value,
 // and of all such prefixes the one with the most expected tokens per microsecond wins, or none if
 // that is not clearly more than without drafts. So where rows are expensive (a batch that uses all
-// of the device) or drafts are bad, nothing is speculated.
+// of the device) or drafts are bad, nothing is speculated. Branches compete with the places further
+// on: one pays where rows are cheap and the chain's own chance falls fast.
 
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 namespace hearth::engine {
+
+struct BranchChoice {
+  int32_t after = 0;      ///< draft tokens of the chain before it
+  double chance = 0;      ///< of its first token being right if those were; not above the chain's
+  int32_t available = 0;  ///< its draft tokens
+  int32_t width = 0;      ///< out: of them, those to verify
+};
 
 struct WidthChoice {
   double chance = 0;      ///< of a draft token being right if those before it were
   int32_t available = 0;  ///< draft tokens
   int32_t width = 0;      ///< out: draft tokens to verify
+  std::vector<BranchChoice> branches = {};
 };
 
 /// Sets the widths. `rows_us`: duration of a step with that many decode rows; `plain_rows`: rows

@@ -69,6 +69,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   batch.context_len = runner->device(plan.index.context_len);
   batch.output_rows = runner->device(plan.index.output_rows);
   batch.groups = runner->group_index_;
+  runner->place_branch_stores();
   runner->traffic_ = BlockTraffic(table, plan.groups);
   if (runner->info().generates) {
     runner->captured_ = CapturedSteps(
@@ -84,6 +85,21 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
         });
   }
   return runner;
+}
+
+void ModelRunner::place_branch_stores() {
+  const IndexLayout& at = plan_.index;
+  if (at.branch_slots.empty()) return;
+  branch_groups_.assign(kMaxBranchesOfSequence, group_index_);
+  for (size_t store = 0; store < branch_groups_.size(); ++store) {
+    for (size_t group = 0; group < group_index_.size(); ++group) {
+      branch_groups_[store][group].slot_mapping =
+          device(at.branch_slots[group]) + store * plan_.max_outputs;
+    }
+    kernels::BatchIndex& batch = branch_stores_.emplace_back(batch_);
+    batch.counts = device(at.branch_counts);
+    batch.groups = branch_groups_[store];
+  }
 }
 
 ModelRunner::ModelRunner(const MemoryPlan& plan, kernels::OpTable ops,
@@ -255,7 +271,7 @@ void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
   if (shift != 0) feed_drawn(*current_);
   if (plan.by_draft_layer) {
     launch_draft();
-  } else if (!captured_.run(filled_->batch)) {
+  } else if (num_branch_stores_ > 0 || !captured_.run(filled_->batch)) {
     forward(filled_->batch);
   }
 }
@@ -282,32 +298,48 @@ void ModelRunner::order_traffic(const StepPlan& plan, int32_t shift) {
         meets || traffic_.arriving(copy.group, copy.src) || traffic_.moving(copy.group, copy.dst);
   }
   for (const PlannedRows& rows : plan.rows) {
-    const int32_t first_written = (rows.first + shift) / plan_.block_size;
-    const int32_t end = (rows.first + shift + rows.count + plan_.block_size - 1) / plan_.block_size;
-    for (int32_t group = 0; group < size32(plan_.groups) && !meets; ++group) {
-      const std::vector<int32_t>& table = rows.seq->blocks.tables[group];
-      if (plan_.groups[group].max_blocks == 0) {
-        const StateBlocks& state = rows.seq->blocks.state;
-        meets = (state.current != kNoBlock && traffic_.arriving(group, state.current)) ||
-                traffic_.moving(group, state.next) ||
-                (state.saved != kNoBlock && traffic_.moving(group, state.saved));
-        continue;
-      }
-      for (int32_t i = 0; i < end && !meets; ++i) {
-        const int32_t block = table[i];
-        if (block == kNoBlock) continue;
-        meets = i < first_written ? traffic_.arriving(group, block) : traffic_.moving(group, block);
-      }
+    const int32_t first = rows.first + shift;
+    meets = meets || meets_traffic(rows.seq->blocks, first, first + rows.count);
+    for (const DraftBranch& branch : rows.seq->branches) {
+      const int32_t begin = size32(rows.seq->tokens) + branch.after;
+      const int32_t end = begin + size32(branch.tokens);
+      meets = meets || meets_traffic(branch.blocks, begin, end);
     }
   }
   if (meets) traffic_.before_steps();
+}
+
+// Whether rows [first, end) write blocks that are being copied, or read blocks that arrive.
+bool ModelRunner::meets_traffic(const SequenceBlocks& blocks, int32_t first, int32_t end) const {
+  for (int32_t group = 0; group < size32(blocks.tables); ++group) {
+    if (plan_.groups[group].max_blocks == 0) {
+      const StateBlocks& state = blocks.state;
+      if ((state.current != kNoBlock && traffic_.arriving(group, state.current)) ||
+          traffic_.moving(group, state.next) ||
+          (state.saved != kNoBlock && traffic_.moving(group, state.saved))) {
+        return true;
+      }
+      continue;
+    }
+    const int32_t end_block = (end + plan_.block_size - 1) / plan_.block_size;
+    for (int32_t i = 0; i < end_block; ++i) {
+      const int32_t block = blocks.tables[group][i];
+      if (block == kNoBlock) continue;
+      const bool written = i >= first / plan_.block_size;
+      if (written ? traffic_.moving(group, block) : traffic_.arriving(group, block)) return true;
+    }
+  }
+  return false;
 }
 
 void ModelRunner::forward(const kernels::BatchIndex& batch) { model_->forward(step_args(batch)); }
 
 models::StepArgs ModelRunner::step_args(const kernels::BatchIndex& batch) {
   const int64_t vocab = info().vocab_size;
-  return {&batch, pools_, {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab}};
+  return {&batch,
+          pools_,
+          {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab},
+          std::span(branch_stores_).first(num_branch_stores_)};
 }
 
 void ModelRunner::copy_blocks(std::span<const BlockCopy> copies) {
@@ -344,6 +376,18 @@ void ModelRunner::upload(size_t offset, size_t count) {
                       count * sizeof(int32_t));
 }
 
+/// Rows of consecutive positions that see the same blocks.
+struct ModelRunner::RowSet {
+  const std::vector<std::vector<int32_t>>& tables;  ///< per group; empty: nothing is stored
+  int32_t first = 0;
+  int32_t first_output = 0;
+  std::span<const int32_t> tokens;
+};
+
+struct ModelRunner::LaidOut {
+  int32_t sets = 0, rows = 0, outputs = 0;
+};
+
 void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   const IndexLayout& at = plan_.index;
   HEARTH_CHECK(plan.num_tokens <= plan_.max_step_tokens && plan.num_outputs <= plan_.max_outputs &&
@@ -351,46 +395,91 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
                "tokens={} outputs={} seqs={}", plan.num_tokens, plan.num_outputs, plan.rows.size());
   kernels::BatchIndex& batch = filled_->batch;
   batch = batch_;
-  batch.num_tokens = plan.num_tokens;
-  batch.num_seqs = size32(plan.rows);
-  batch.num_outputs = plan.num_outputs;
-  host(at.counts)[0] = batch.num_tokens;
-  host(at.counts)[1] = batch.num_seqs;
-  host(at.counts)[2] = batch.num_outputs;
-
-  const size_t num_groups = stores_nothing(plan) ? 0 : plan_.groups.size();
-  int32_t row = 0;
-  int32_t output = 0;
-  for (int32_t i = 0; i < batch.num_seqs; ++i) {
+  num_branch_stores_ = 0;
+  const std::vector<std::vector<int32_t>> none(stores_nothing(plan) ? 0 : plan_.groups.size());
+  LaidOut to;
+  for (int32_t i = 0; i < size32(plan.rows); ++i) {
+    if (i == plan.num_decode_rows) lay_out_branches(plan, to);
     const PlannedRows& rows = plan.rows[i];
     const Sequence& seq = *rows.seq;
-    const int32_t first = rows.first + shift;
-    host(at.query_start)[i] = row;
-    host(at.context_len)[i] = first + rows.count;
-    for (int32_t position = first; position < first + rows.count; ++position, ++row) {
-      host(at.token_ids)[row] = shift == 0 ? seq.token(position) : 0;
-      host(at.positions)[row] = position;
-      host(at.seq_idx)[row] = i;
-      if (position >= rows.first_output + shift) host(at.output_rows)[output++] = row;
-      for (size_t group = 0; group < num_groups; ++group) {
-        if (plan_.groups[group].max_blocks == 0) continue;
-        const int32_t block = seq.blocks.tables[group][position / plan_.block_size];
-        host(at.slot_mapping[group])[row] = block * plan_.block_size + position % plan_.block_size;
-      }
+    row_tokens_.clear();
+    for (int32_t position = rows.first; position < rows.first + rows.count; ++position) {
+      row_tokens_.push_back(shift == 0 ? seq.token(position) : 0);
     }
-    for (size_t group = 0; group < num_groups; ++group) {
-      if (plan_.groups[group].max_blocks == 0) {
-        if (!plan.by_draft_layer) lay_out_state(i, rows, shift);
-      } else {
-        lay_out_table(group, i, seq.blocks.tables[group]);
-      }
-    }
+    const bool states = plan_.groups.back().max_blocks == 0 && !plan.by_draft_layer;
+    if (states) lay_out_state(to.sets, rows, shift);
+    lay_out_set({stores_nothing(plan) ? none : seq.blocks.tables, rows.first + shift,
+                 rows.first_output + shift, row_tokens_},
+                to);
   }
-  host(at.query_start)[batch.num_seqs] = row;
-  HEARTH_CHECK(row == plan.num_tokens && output == plan.num_outputs, "rows={} outputs={}", row,
-               output);
+  if (plan.num_decode_rows == size32(plan.rows)) lay_out_branches(plan, to);
+  host(at.query_start)[to.sets] = to.rows;
+  HEARTH_CHECK(to.rows == plan.num_tokens && to.outputs == plan.num_outputs, "rows={} outputs={}",
+               to.rows, to.outputs);
+  batch.num_tokens = host(at.counts)[0] = to.rows;
+  batch.num_seqs = host(at.counts)[1] = to.sets;
+  batch.num_outputs = host(at.counts)[2] = to.outputs;
   // Everything before the block tables at once.
   upload(0, at.block_table.front() / sizeof(int32_t));
+}
+
+void ModelRunner::lay_out_set(const RowSet& set, LaidOut& to) {
+  const IndexLayout& at = plan_.index;
+  const int32_t index = to.sets++;
+  host(at.query_start)[index] = to.rows;
+  host(at.context_len)[index] = set.first + size32(set.tokens);
+  for (int32_t i = 0; i < size32(set.tokens); ++i, ++to.rows) {
+    const int32_t position = set.first + i;
+    host(at.token_ids)[to.rows] = set.tokens[i];
+    host(at.positions)[to.rows] = position;
+    host(at.seq_idx)[to.rows] = index;
+    if (position >= set.first_output) host(at.output_rows)[to.outputs++] = to.rows;
+    for (size_t group = 0; group < set.tables.size(); ++group) {
+      if (plan_.groups[group].max_blocks == 0) continue;
+      host(at.slot_mapping[group])[to.rows] = slot(set.tables[group], position);
+    }
+  }
+  for (size_t group = 0; group < set.tables.size(); ++group) {
+    if (plan_.groups[group].max_blocks > 0) lay_out_table(group, index, set.tables[group]);
+  }
+}
+
+int32_t ModelRunner::slot(std::span<const int32_t> table, int32_t position) const {
+  return table[position / plan_.block_size] * plan_.block_size + position % plan_.block_size;
+}
+
+// The rows of the sequences that decode are laid out.
+void ModelRunner::lay_out_branches(const StepPlan& plan, LaidOut& to) {
+  if (plan.num_branch_rows == 0) return;
+  const IndexLayout& at = plan_.index;
+  const int32_t num_rows = to.rows;
+  for (const size_t slots : at.branch_slots) {
+    std::fill_n(host(slots), kMaxBranchesOfSequence * plan_.max_outputs, -1);
+  }
+  int32_t first_row = 0;
+  for (const PlannedRows& rows : std::span(plan.rows).first(plan.num_decode_rows)) {
+    size_t store = 0;
+    for (const DraftBranch& branch : rows.seq->branches) {
+      HEARTH_CHECK(branch.first_row == to.rows, "row {}, planned as {}", to.rows, branch.first_row);
+      const int32_t first = size32(rows.seq->tokens) + branch.after;
+      lay_out_set({branch.blocks.tables, first, first, branch.tokens}, to);
+      // The rows before it are rows of the sequence. Those in its own blocks are stored there, too.
+      const int32_t first_shared =
+          std::max(first / plan_.block_size * plan_.block_size, rows.first);
+      if (first_shared == first) continue;
+      for (size_t group = 0; group < at.branch_slots.size(); ++group) {
+        int32_t* const slots = host(at.branch_slots[group]) + store * plan_.max_outputs + first_row;
+        for (int32_t position = first_shared; position < first; ++position) {
+          slots[position - rows.first] = slot(branch.blocks.tables[group], position);
+        }
+      }
+      num_branch_stores_ = std::max(num_branch_stores_, ++store);
+    }
+    first_row += rows.count;
+  }
+  host(at.branch_counts)[0] = num_rows;
+  host(at.branch_counts)[1] = host(at.branch_counts)[2] = 0;
+  for (kernels::BatchIndex& batch : branch_stores_) batch.num_tokens = num_rows;
 }
 
 /// `shift`: see launch(). A row launched ahead is a draft, to be replayed once its token is known.

@@ -118,7 +118,13 @@ class ModelRunner final : public BlockMemory {
   bool stores_nothing(const StepPlan& plan) const {
     return plan.by_draft_layer && info().draft_heads > 0;
   }
+  struct RowSet;
+  struct LaidOut;
   void lay_out(const StepPlan& plan, int32_t shift);
+  void lay_out_set(const RowSet& set, LaidOut& to);
+  void lay_out_branches(const StepPlan& plan, LaidOut& to);
+  int32_t slot(std::span<const int32_t> table, int32_t position) const;
+  void place_branch_stores();
   void lay_out_state(int32_t row, const PlannedRows& rows, int32_t shift);
   void lay_out_table(size_t group, int32_t row, std::span<const int32_t> table);
   void feed_drawn(const StepBuffers& from);
@@ -132,6 +138,7 @@ class ModelRunner final : public BlockMemory {
   }
   void upload(size_t offset, size_t count);
   void order_traffic(const StepPlan& plan, int32_t shift);
+  bool meets_traffic(const SequenceBlocks& blocks, int32_t first, int32_t end) const;
   void ask_outputs(std::span<const RowWish> wishes);
   bool left_to_host() const;
   void time_gap();
@@ -147,6 +154,10 @@ class ModelRunner final : public BlockMemory {
   std::vector<models::KvPool> pools_;
   std::vector<kernels::GroupIndex> group_index_;
   kernels::BatchIndex batch_;  ///< addresses alone
+  /// For StepArgs::also_stored: addresses, and the indexes of their groups.
+  std::vector<kernels::BatchIndex> branch_stores_;
+  std::vector<std::vector<kernels::GroupIndex>> branch_groups_;
+  size_t num_branch_stores_ = 0;  ///< of the step being laid out
   CapturedSteps captured_;
   std::vector<CapturedSteps> captured_drafts_;  ///< per place, with heads; else one
   uint64_t num_steps_ = 0;
@@ -165,8 +176,8 @@ class ModelRunner final : public BlockMemory {
   uint64_t last_end_stamp_ = 0;
   std::vector<double> gaps_us_;
   kernels::TensorView final_rows_;
-  std::vector<float> host_rows_;              ///< likewise
-  std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
+  std::vector<float> host_rows_;                           ///< likewise
+  std::vector<int32_t> copy_src_, copy_dst_, row_tokens_;  ///< scratch
   BlockTraffic traffic_;
 };
 

@@ -149,7 +149,8 @@ Decoder::LayerStep Decoder::step_of(const StepArgs& args, int32_t i) const {
           act_.attn.columns(0, spec.num_heads > 0 ? spec.out_width() : 0),
           act_.gated.columns(0, spec.ffn_width),
           i,
-          layer_state(args.pools, spec)};
+          layer_state(args.pools, spec),
+          args.also_stored};
 }
 
 // The result reuses an activation buffer, whose content is not needed after the last layer.
@@ -309,7 +310,15 @@ void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView
   norm_heads(s, k, s.weights.k_norm, s.weights.k_norms, Moment::kBeforeRope);
   rotate(s, rotated);
   norm_heads(s, k, s.weights.k_norm, {}, Moment::kAfterRope);
-  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
+  write_kv(s, k, v);
+}
+
+void Decoder::write_kv(const LayerStep& s, const TensorView& k, const TensorView& v) {
+  const auto write = [&](const BatchIndex& batch) {
+    ops_.kv_store(state(), {.batch = &batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
+  };
+  write(s.batch);
+  std::ranges::for_each(s.also_stored, write);
 }
 
 void Decoder::norm_heads(const LayerStep& s, const TensorView& heads, const WeightHandle& weight,

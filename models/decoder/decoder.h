@@ -57,6 +57,7 @@ class Decoder : public Model {
     kernels::TensorView gated;  ///< the layer's columns of act().gated
     int32_t index;
     kernels::StatePart state;  ///< of a recurrent layer
+    std::span<const kernels::BatchIndex> also_stored;
   };
   /// For decoders with more than one residual stream: begin() makes the streams from act().x, the
   /// embeddings; finish() makes act().x from the streams after the last layer.
@@ -179,6 +180,7 @@ class Decoder : public Model {
                                 const kernels::TensorView& chosen);
   /// Stores K and V of the rows of `in`.
   void store_rows(const LayerStep& s, const kernels::TensorView& in);
+  void write_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v);
   void store_latent(const LayerStep& s, const kernels::TensorView& in);
   /// Rotates the values from `first` on of each head.
   void rotate_part(const LayerStep& s, const kernels::TensorView& x, int32_t num_heads, int32_t dim,

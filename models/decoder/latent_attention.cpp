@@ -49,7 +49,7 @@ void Decoder::store_latent(const LayerStep& s, const TensorView& in) {
   const TensorView latent = k.columns(0, c.kv_rank);
   norm(s, latent, s.weights.kv_a_norm, latent);
   rotate_part(s, k, 1, c.kv_rank + c.rotated, c.kv_rank);
-  ops_.kv_store(state(), {.batch = &s.batch, .group = s.spec.group, .k = k, .v = {}, .kv = s.kv});
+  write_kv(s, k, {});
 }
 
 void Decoder::latent_attention(const LayerStep& s, const TensorView& in) {

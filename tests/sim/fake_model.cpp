@@ -302,6 +302,17 @@ void FakeModel::forward(const models::StepArgs& args) {
         *entry(pool, slot, layer) = {position, batch.token_ids[row], layer, kWritten};
       }
     }
+    for (const kernels::BatchIndex& also : args.also_stored) {
+      HEARTH_CHECK(also.counts[0] == also.num_tokens && also.num_tokens <= batch.num_tokens);
+      for (int32_t row = 0; row < also.num_tokens; ++row) {
+        const int32_t slot = also.groups[g].slot_mapping[row];
+        if (slot < 0) continue;
+        HEARTH_CHECK(slots.insert(slot).second, "slot {} is written twice in one step", slot);
+        for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+          *entry(pool, slot, layer) = {batch.positions[row], batch.token_ids[row], layer, kWritten};
+        }
+      }
+    }
   }
   for (int32_t i = 0; i < batch.num_outputs; ++i) {
     const int32_t row = batch.output_rows[i];

@@ -62,6 +62,39 @@ EngineConfig with_width(int32_t width) {
   return config;
 }
 
+/// Microseconds from the first to the last token of `streams` requests, all posted at once, after a
+/// warm-up.
+int64_t decode_us(const FakeModelConfig& model, int32_t streams, double acceptance,
+                  const SpeculationConfig& speculation, bool second_batch = true) {
+  EngineConfig config;
+  config.kv_bytes = 256 << 10;
+  config.speculation = speculation;
+  auto proposer = std::make_unique<ReplayProposer>(
+      ReplayProposer::random_pattern(acceptance, 4099, 3), model.vocab_size);
+  ReplayProposer& knows = *proposer;
+  Simulation sim(config, model, std::move(proposer));
+  sim.engine().warm_up();
+  int64_t first = INT64_MAX, last = 0;
+  RequestId next = 1;
+  for (int batch = 0; batch < (second_batch ? 2 : 1); ++batch) {
+    first = INT64_MAX;
+    const RequestId begin = next;
+    for (int32_t i = 0; i < streams; ++i) {
+      const RequestId id = next++;
+      Request request = make_request(id, 8, 200, static_cast<int32_t>(id));
+      teach(knows, model, request);
+      sim.submit(request);
+    }
+    sim.run_until_idle();
+    for (RequestId id = begin; id < next; ++id) {
+      first = std::min(first, sim.record(id).times_us.front().front());
+      last = std::max(last, sim.record(id).times_us.front().back());
+    }
+  }
+  sim.check_all_ended();
+  return last - first;
+}
+
 TEST_CASE("the same text at every width, by every proposer, with every sampling option") {
   const int32_t prompts = full_counts() ? 500 : 50;
   const FakeModelConfig model;
@@ -200,6 +233,7 @@ TEST_CASE("four perfect draft tokens save four of five steps, and the counts sho
   ReplayProposer& knows = *proposer;
   EngineConfig config = with_width(4);
   config.speculation.lookup = false;
+  config.speculation.max_rivals = 0;
   Simulation sim(config, model, std::move(proposer));
   const Request request = make_request(1, 10, 51);
   teach(knows, model, request);
@@ -220,6 +254,58 @@ TEST_CASE("four perfect draft tokens save four of five steps, and the counts sho
   CHECK(sim.record(1).done->speculation.accepted_at[3] == 10);
   CHECK(sim.record(1).done->speculation.verifications == 10);
   CHECK(snapshot.decode_tokens_total == 50);
+}
+
+TEST_CASE("where the chain is wrong, the branch of a rival goes on, across the borders of blocks") {
+  for (const int32_t prompt : {10, 15, 16, 17}) {
+    CAPTURE(prompt);
+    FakeModelConfig model;
+    model.windows = {0, 20};
+    // The chain is right at one of two positions, its rivals at two of three where it is wrong.
+    auto proposer =
+        std::make_unique<ReplayProposer>(std::vector<bool>{true, false}, model.vocab_size);
+    ReplayProposer& knows = *proposer;
+    EngineConfig config = with_width(4);
+    config.speculation.lookup = false;
+    config.speculation.max_rivals = 1;
+    Simulation sim(config, model, std::move(proposer));
+    const Request request = make_request(1, prompt, 51);
+    teach(knows, model, request);
+    sim.submit(request);
+    sim.run_until_idle();
+    sim.check_all_ended();
+    uint64_t accepted = 0, verifications = 0;
+    for (int32_t at = prompt + 1; at < prompt + 51; ++at, ++verifications) {
+      bool in_branch = false;
+      for (int32_t place = 0; place < 4 && at + 1 < prompt + 51; ++place, ++at, ++accepted) {
+        if (at % 2 == 0) continue;
+        if (in_branch || at % 3 == 0) break;
+        in_branch = true;
+      }
+    }
+    const SpeculationCounts& counts = sim.engine().snapshot().speculation;
+    CHECK(counts.accepted_tokens == accepted);
+    CHECK(counts.verifications == verifications);
+    CHECK(counts.drafted_at[3] < counts.drafted_tokens / 4);
+  }
+}
+
+TEST_CASE("branches pay where rows are cheap, and cost nothing where they are not") {
+  SpeculationConfig chain;
+  chain.max_rivals = 0;
+  SpeculationConfig branches;
+  branches.max_rivals = 1;
+  FakeModelConfig model;
+  model.num_layers = 1;
+  model.windows = {8};
+  for (const bool cheap : {true, false}) {
+    CAPTURE(cheap);
+    model.cost = cheap ? FakeCost{10'000, 50, 0} : FakeCost{1'000, 500, 0};
+    const double gain = static_cast<double>(decode_us(model, 1, 0.6, chain)) /
+                        static_cast<double>(decode_us(model, 1, 0.6, branches));
+    MESSAGE(gain);
+    CHECK(gain > (cheap ? 1.3 : 0.97));
+  }
 }
 
 TEST_CASE("one wrong draft token of three: those after it are rejected, too") {
@@ -260,39 +346,6 @@ TEST_CASE("a request without speculation gets none, and none gets it where it is
     sim.check_all_ended();
     CHECK(sim.engine().snapshot().speculation.drafted_tokens == 0);
   }
-}
-
-/// Microseconds from the first to the last token of `streams` requests, all posted at once, after a
-/// warm-up.
-int64_t decode_us(const FakeModelConfig& model, int32_t streams, double acceptance,
-                  const SpeculationConfig& speculation, bool second_batch = true) {
-  EngineConfig config;
-  config.kv_bytes = 256 << 10;
-  config.speculation = speculation;
-  auto proposer = std::make_unique<ReplayProposer>(
-      ReplayProposer::random_pattern(acceptance, 4099, 3), model.vocab_size);
-  ReplayProposer& knows = *proposer;
-  Simulation sim(config, model, std::move(proposer));
-  sim.engine().warm_up();
-  int64_t first = INT64_MAX, last = 0;
-  RequestId next = 1;
-  for (int batch = 0; batch < (second_batch ? 2 : 1); ++batch) {
-    first = INT64_MAX;
-    const RequestId begin = next;
-    for (int32_t i = 0; i < streams; ++i) {
-      const RequestId id = next++;
-      Request request = make_request(id, 8, 200, static_cast<int32_t>(id));
-      teach(knows, model, request);
-      sim.submit(request);
-    }
-    sim.run_until_idle();
-    for (RequestId id = begin; id < next; ++id) {
-      first = std::min(first, sim.record(id).times_us.front().front());
-      last = std::max(last, sim.record(id).times_us.front().back());
-    }
-  }
-  sim.check_all_ended();
-  return last - first;
 }
 
 TEST_CASE("never slower than plain, and faster where drafts are good and rows cheap") {

@@ -21,8 +21,8 @@ TEST_CASE("accepted draft tokens count once: for the request, the step and the e
   const StepPlan plan = mixed_step();
   counters.add_draft_us(500);
   counters.step_computed(plan, cost, 10'000);
-  counters.verified(first, 3, 2, 3, DraftedBy::kLookup);
-  counters.verified(second, 0, 0, 1, DraftedBy::kLookup);
+  counters.verified(first, {5, 3}, 2, 3, DraftedBy::kLookup);
+  counters.verified(second, {}, 0, 1, DraftedBy::kLookup);
   CHECK(counters.accepted_in_step() == 2);
   counters.step_done(plan, false, 0, 10'000);
 
@@ -32,7 +32,7 @@ TEST_CASE("accepted draft tokens count once: for the request, the step and the e
   CHECK(snapshot.prefill_tokens_total == 10);
   CHECK(snapshot.decode_tokens_total == 4);
   CHECK(snapshot.speculation.verifications == 1);
-  CHECK(snapshot.speculation.drafted_tokens == 3);
+  CHECK(snapshot.speculation.drafted_tokens == 5);  // three places, two of them with a rival
   CHECK(snapshot.speculation.accepted_tokens == 2);
   CHECK(first.speculation.accepted_tokens == 2);
   CHECK(first.speculation.accepted_at[1] == 1);
@@ -49,7 +49,7 @@ TEST_CASE("accepted draft tokens count once: for the request, the step and the e
   // The next step begins without accepted tokens, and drafting is charged only once.
   counters.step_computed(plan, cost, 10'000);
   CHECK(counters.accepted_in_step() == 0);
-  counters.verified(second, 3, 0, 1, DraftedBy::kDraftLayer);
+  counters.verified(second, {3, 3}, 0, 1, DraftedBy::kDraftLayer);
   CHECK(second.speculation.saved_us ==
         doctest::Approx(2 * plain_us - drafted_us - cost.rows_us(5)));
 }

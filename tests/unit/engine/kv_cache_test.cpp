@@ -117,6 +117,84 @@ TEST_CASE("blocks reserved for rejected drafts are given back, and never found")
   check(kv, {});
 }
 
+TEST_CASE("a branch has blocks of its own from the one of its first position on") {
+  const std::vector<KvGroup> groups = {{16, 0}, {16, 6}};
+  KvCache kv(4, groups);
+  std::vector<BlockCopy> copies;
+  for (const int32_t stored : {9, 10, 11, 12}) {
+    for (const int32_t after : {0, 1, 2, 3}) {
+      CAPTURE(stored);
+      CAPTURE(after);
+      std::vector<int32_t> tokens = numbers(stored);
+      SequenceBlocks seq, branch;
+      kv.begin(seq, "s", tokens, 0);
+      compute(kv, seq, tokens);
+      const int32_t size = stored + 1;  // the last token has no KV yet
+      copies.clear();
+      REQUIRE(kv.reserve(seq, size + 3, copies));
+      const int32_t first = size + after;
+      const std::vector<std::vector<int32_t>> before = seq.tables;
+      copies.clear();
+      REQUIRE(kv.begin_branch(seq, first, first + 2, branch, copies));
+      CHECK(kv.first_own(first) == first / 4 * 4);
+      // What is stored already in the first block of its own is copied, and nothing else.
+      const bool copied = kv.first_own(first) < stored;
+      CHECK(copies.size() == (copied ? 2 : 0));
+      for (size_t group = 0; group < 2; ++group) {
+        const auto shared = static_cast<size_t>(first / 4);
+        REQUIRE(branch.tables[group].size() == static_cast<size_t>((first + 2 + 3) / 4));
+        for (size_t i = 0; i < branch.tables[group].size(); ++i) {
+          const bool equal =
+              i < before[group].size() && branch.tables[group][i] == before[group][i];
+          CHECK(equal == (i < shared));
+        }
+        if (copied) {
+          CHECK(copies[group].src == before[group][shared]);
+          CHECK(copies[group].dst == branch.tables[group][shared]);
+        }
+      }
+      check(kv, {&seq, &branch});
+      // The text goes on in the branch: its tokens and those before them are stored.
+      for (int32_t i = 0; i < after + 1; ++i) tokens.push_back(100 + i);
+      kv.store(seq, tokens, first);
+      const std::vector<std::vector<int32_t>> own = branch.tables;
+      kv.take_branch(seq, branch);
+      CHECK(branch.tables.empty());
+      for (size_t group = 0; group < 2; ++group) {
+        for (auto i = static_cast<size_t>(first / 4); i < own[group].size(); ++i) {
+          CHECK(seq.tables[group][i] == own[group][i]);
+        }
+      }
+      check(kv, {&seq});
+      tokens.resize(static_cast<size_t>(first) + 2, 7);
+      kv.store(seq, tokens, first + 2);
+      kv.trim(seq);
+      check(kv, {&seq});
+      kv.release(seq);
+      check(kv, {});
+    }
+  }
+}
+
+TEST_CASE("a branch without room changes nothing") {
+  const std::vector<KvGroup> groups = {{4, 0}};
+  KvCache kv(4, groups);
+  const std::vector<int32_t> tokens = numbers(9);
+  SequenceBlocks seq, branch;
+  std::vector<BlockCopy> copies;
+  kv.begin_private(seq);
+  compute(kv, seq, tokens);
+  REQUIRE(kv.pool(0).num_used() == 3);
+  CHECK_FALSE(kv.begin_branch(seq, 10, 13, branch, copies));
+  CHECK(copies.empty());
+  CHECK(branch.tables.empty());
+  CHECK(kv.begin_branch(seq, 10, 12, branch, copies));
+  kv.drop_branch(branch);
+  check(kv, {&seq});
+  CHECK(kv.pool(0).num_used() == 3);
+  kv.release(seq);
+}
+
 TEST_CASE("forks share everything, and the first to write into the partial block copies it") {
   const std::vector<KvGroup> groups = {{16, 0}};
   KvCache kv(4, groups);

@@ -147,6 +147,28 @@ TEST_CASE("width: the likeliest first, within the available rows") {
   CHECK(choices[1].width == 0);
 }
 
+TEST_CASE("width: a branch comes before places of the chain that are less likely") {
+  std::vector<WidthChoice> choices = {{0.5, 8, 0, {{0, 0.3, 2}, {1, 0.3, 1}, {1, 0.9, 1}}}};
+  WidthChoice& choice = choices.front();
+  const auto widths = [&] {
+    return std::vector<int32_t>{choice.width, choice.branches[0].width, choice.branches[1].width,
+                                choice.branches[2].width};
+  };
+  // 0.5; then 0.3, and 0.25 twice: no branch is likelier than the chain; 0.15 twice; 0.125.
+  choose_widths(choices, 1, 1, flat);
+  CHECK(widths() == std::vector<int32_t>{1, 0, 0, 0});
+  choose_widths(choices, 1, 2, flat);
+  CHECK(widths() == std::vector<int32_t>{1, 1, 0, 0});
+  choose_widths(choices, 1, 4, flat);
+  CHECK(widths() == std::vector<int32_t>{2, 1, 0, 1});
+  choose_widths(choices, 1, 7, flat);
+  CHECK(widths() == std::vector<int32_t>{3, 2, 1, 1});
+  choose_widths(choices, 1, 0, flat);
+  CHECK(widths() == std::vector<int32_t>{0, 0, 0, 0});
+  choose_widths(choices, 1, 32, linear);
+  CHECK(widths() == std::vector<int32_t>{0, 0, 0, 0});
+}
+
 TEST_CASE("width: over an expensive row to cheap ones, if they pay together") {
   // Rows come in fours: the second costs as much as the second to the fourth together.
   const auto fours = [](int32_t rows) { return 1000.0 * (1 + 0.5 * ((rows - 1 + 2) / 3)); };
