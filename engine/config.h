@@ -35,7 +35,7 @@ struct SpeculationConfig {
   bool enabled = true;
   bool lookup = true;     ///< draft by looking up earlier text of the sequence
   int32_t max_width = 8;  ///< draft tokens verified per sequence and step, at most
-  /// Branches beside each draft token, at most: the next best tokens at its place.
+  /// Branches next to each draft token, at most: the next best tokens at its place.
   int32_t max_rivals = 2;
   /// Verify exactly this many draft tokens, whatever they cost; 0: as many as pay. For tests and
   /// measurements.

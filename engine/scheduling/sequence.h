@@ -46,7 +46,7 @@ struct Sequence {
   bool decoding = false;
   /// Draft tokens after the last one, to be verified by the coming step.
   std::vector<int32_t> drafted;
-  std::vector<DraftBranch> branches;  ///< only beside `drafted`
+  std::vector<DraftBranch> branches;  ///< only in addition to `drafted`
   DraftedBy drafted_by = DraftedBy::kLookup;
   /// The final row that its last token was drawn from: of that step (ModelRunner::num_steps), by
   /// token row.

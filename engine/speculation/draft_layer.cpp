@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/speculation/rivals.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 
@@ -63,7 +64,7 @@ void DraftLayer::begin(std::span<Draft* const> drafts, bool more_blocks) {
   const MemoryPlan& memory = runner_.memory_plan();
   const size_t most = std::min(memory.max_seqs, memory.max_step_tokens);
   for (Draft* draft : drafts) {
-    draft->tokens.clear();
+    draft->clear();
     Sequence& seq = *draft->seq;
     seq.drafted.clear();
     if (seq.hidden_step != runner_.num_steps() || active_.size() == most) continue;
@@ -119,7 +120,7 @@ void DraftLayer::run_round(int32_t round) {
   for (size_t i = 0; i < active_.size(); ++i) {
     Active each = active_[i];
     Sequence& seq = *each.draft->seq;
-    const std::optional<int32_t> token = draw(seq, narrow<int32_t>(i));
+    const std::optional<int32_t> token = draw(*each.draft, narrow<int32_t>(i));
     if (!token.has_value()) continue;
     seq.drafted.push_back(*token);
     each.row = narrow<int32_t>(i);
@@ -138,7 +139,8 @@ std::span<float> DraftLayer::logits(int32_t output_row) {
 }
 
 // Nothing if no token can follow: at the end of the text, or if the logits are not finite.
-std::optional<int32_t> DraftLayer::draw(const Sequence& seq, int32_t output_row) {
+std::optional<int32_t> DraftLayer::draw(Draft& draft, int32_t output_row) {
+  const Sequence& seq = *draft.seq;
   const Request& request = seq.request->request;
   const SamplingParams params = sampling_of(seq);
   const int32_t place = size32(seq.drafted);
@@ -158,14 +160,21 @@ std::optional<int32_t> DraftLayer::draw(const Sequence& seq, int32_t output_row)
   int32_t token = 0;
   if (const auto drawn = runner_.drawn(output_row, params.seed, seq.sample, args.position)) {
     token = *drawn;
-  } else {
-    const kernels::BestLogits* best = runner_.best_logits(output_row);
-    const Result<Sampled> sampled =
-        best != nullptr ? sampler_.sample(*best, args) : sampler_.sample(logits(output_row), args);
+  } else if (const kernels::BestLogits* best = runner_.best_logits(output_row)) {
+    const Result<Sampled> sampled = sampler_.sample(*best, args);
     if (!sampled.ok()) return std::nullopt;
     token = sampled->token;
+  } else {
+    const std::span<float> row = logits(output_row);
+    const Result<Sampled> sampled = sampler_.sample(row, args);
+    if (!sampled.ok()) return std::nullopt;
+    token = sampled->token;
+    if (script_ == nullptr) draw_rivals(sampler_, row, args, token, place, &draft);
   }
-  if (script_ != nullptr) token = script_->draft(seq, args.position, place).value_or(token);
+  if (script_ != nullptr) {
+    token = script_->draft(seq, args.position, place).value_or(token);
+    replay_rivals(*script_, args.position, place, &draft);
+  }
   if (args.banned.empty() && std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
     return std::nullopt;
   }

@@ -59,7 +59,7 @@ class DraftLayer final : public Proposer {
   int32_t reserve(Sequence& seq, int32_t wanted, bool more_blocks);
   void begin(std::span<Draft* const> drafts, bool more_blocks);
   void run_round(int32_t round);
-  std::optional<int32_t> draw(const Sequence& seq, int32_t output_row);
+  std::optional<int32_t> draw(Draft& draft, int32_t output_row);
   std::span<float> logits(int32_t output_row);
 
   ModelRunner& runner_;

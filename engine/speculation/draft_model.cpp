@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/speculation/rivals.h"
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
@@ -256,8 +257,9 @@ void DraftModel::propose(std::span<Draft* const> drafts, double catch_up_us) {
   const int32_t near = catch_up_us > 0 ? kNear : kVeryNear;
   for (Draft* draft : drafts) shadow_of(*draft->seq).last_asked = calls_;
   for (Draft* draft : drafts) {
-    draft->tokens.clear();
+    draft->clear();
     Shadow& shadow = shadow_of(*draft->seq);
+    shadow.draft = draft;
     follow(shadow, *draft->seq);
     // The last draft token is drawn after the one before it, whose row must be in the context.
     shadow.wanted =
@@ -321,12 +323,16 @@ bool DraftModel::draw(Shadow& shadow, int32_t output_row) {
   if (position - seq.request->prompt_size() < request.min_tokens) args.banned = request.stop_ids;
   args.sample = seq.sample;
   args.position = position;
-  const Result<Sampled> sampled = sampler_.sample(runner_->logits(output_row), args);
+  const std::span<float> logits = runner_->logits(output_row);
+  const Result<Sampled> sampled = sampler_.sample(logits, args);
   if (!sampled.ok()) return false;
   int32_t token = sampled->token;
+  const int32_t place = position - shadow.confirmed;
   if (script_ != nullptr) {
-    const size_t place = position - shadow.confirmed;
     token = script_->draft(seq, position, place).value_or(token);
+    replay_rivals(*script_, position, place, shadow.draft);
+  } else {
+    draw_rivals(sampler_, logits, args, token, place, shadow.draft);
   }
   const auto& stops = request.stop_ids;
   if (std::ranges::find(stops, token) != stops.end() && args.banned.empty()) return false;

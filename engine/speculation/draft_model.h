@@ -77,6 +77,7 @@ class DraftModel final : public Proposer {
     uint64_t last_asked = 0;
     uint64_t last_step = 0;  ///< that it had rows in
     int32_t wanted = 0;      ///< draft tokens, in this call
+    Draft* draft = nullptr;  ///< of this call
   };
 
   DraftModel(std::unique_ptr<ModelRunner> runner, const Clock& clock);

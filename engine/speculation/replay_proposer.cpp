@@ -39,18 +39,18 @@ void ReplayProposer::propose(std::span<Draft* const> drafts, double) {
     const size_t prompt = seq.request->request.prompt.size();
     const size_t begin = seq.tokens.size() - prompt;
     const size_t end = std::min(output.size(), begin + draft->max_tokens);
-    const auto guess = [&](size_t at) {
+    const auto token_at = [&](size_t at) {
       return pattern_[(prompt + at) % pattern_.size()] ? output[at]
                                                        : (output[at] + 1) % vocab_size_;
     };
     for (size_t at = begin; at < end; ++at) {
-      draft->tokens.push_back(guess(at));
+      draft->tokens.push_back(token_at(at));
       if (draft->max_rivals == 0) continue;
       // Right where the chain is wrong; each third time wrong, too.
       const bool right = draft->tokens.back() != output[at] && (prompt + at) % 3 != 0;
       Draft::Rival rival{narrow<int32_t>(at - begin), 0, {}};
       rival.tokens.push_back(right ? output[at] : (output[at] + 2) % vocab_size_);
-      for (size_t next = at + 1; next < end; ++next) rival.tokens.push_back(guess(next));
+      for (size_t next = at + 1; next < end; ++next) rival.tokens.push_back(token_at(next));
       draft->rivals.push_back(std::move(rival));
     }
   }

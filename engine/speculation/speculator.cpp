@@ -268,7 +268,7 @@ bool Speculator::make_trial(Offer* offer, int32_t plain_rows) {
   return true;
 }
 
-// Whether rivals beside the offer's draft tokens would be verified, or are due to be compared with
+// Whether rivals of the offer's draft tokens would be verified, or are due to be compared with
 // what is drawn, which takes no row.
 bool Speculator::rivals_pay(const Offer& offer, int32_t plain_rows) const {
   if (config_.max_rivals == 0) return false;

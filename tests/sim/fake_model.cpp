@@ -264,6 +264,35 @@ void FakeModel::draft(const models::StepArgs& args, int32_t place) {
   clock_.advance_us(std::llround(config_.cost.base_us / 20));
 }
 
+void FakeModel::store_tokens(const models::StepArgs& args, size_t g) {
+  const kernels::BatchIndex& batch = *args.batch;
+  const models::KvPool& pool = args.pools[g];
+  const kernels::GroupIndex& index = batch.groups[g];
+  std::set<int32_t> slots;
+  for (int32_t row = 0; row < batch.num_tokens; ++row) {
+    const int32_t slot = index.slot_mapping[row];
+    const int32_t position = batch.positions[row];
+    const int32_t block =
+        index.block_table[batch.seq_idx[row] * index.max_blocks + position / pool.block_size];
+    HEARTH_CHECK(slot >= 0 && slot == block * pool.block_size + position % pool.block_size);
+    HEARTH_CHECK(slots.insert(slot).second, "slot {} is written twice in one step", slot);
+    for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+      *entry(pool, slot, layer) = {position, batch.token_ids[row], layer, kWritten};
+    }
+  }
+  for (const kernels::BatchIndex& also : args.also_stored) {
+    HEARTH_CHECK(also.counts[0] == also.num_tokens && also.num_tokens <= batch.num_tokens);
+    for (int32_t row = 0; row < also.num_tokens; ++row) {
+      const int32_t slot = also.groups[g].slot_mapping[row];
+      if (slot < 0) continue;
+      HEARTH_CHECK(slots.insert(slot).second, "slot {} is written twice in one step", slot);
+      for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+        *entry(pool, slot, layer) = {batch.positions[row], batch.token_ids[row], layer, kWritten};
+      }
+    }
+  }
+}
+
 void FakeModel::forward(const models::StepArgs& args) {
   if (before_step) before_step(args);
   const kernels::BatchIndex& batch = *args.batch;
@@ -289,30 +318,7 @@ void FakeModel::forward(const models::StepArgs& args) {
       compute_states(batch, pool);
       continue;
     }
-    const kernels::GroupIndex& index = batch.groups[g];
-    std::set<int32_t> slots;
-    for (int32_t row = 0; row < batch.num_tokens; ++row) {
-      const int32_t slot = index.slot_mapping[row];
-      const int32_t position = batch.positions[row];
-      const int32_t block =
-          index.block_table[batch.seq_idx[row] * index.max_blocks + position / pool.block_size];
-      HEARTH_CHECK(slot >= 0 && slot == block * pool.block_size + position % pool.block_size);
-      HEARTH_CHECK(slots.insert(slot).second, "slot {} is written twice in one step", slot);
-      for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-        *entry(pool, slot, layer) = {position, batch.token_ids[row], layer, kWritten};
-      }
-    }
-    for (const kernels::BatchIndex& also : args.also_stored) {
-      HEARTH_CHECK(also.counts[0] == also.num_tokens && also.num_tokens <= batch.num_tokens);
-      for (int32_t row = 0; row < also.num_tokens; ++row) {
-        const int32_t slot = also.groups[g].slot_mapping[row];
-        if (slot < 0) continue;
-        HEARTH_CHECK(slots.insert(slot).second, "slot {} is written twice in one step", slot);
-        for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-          *entry(pool, slot, layer) = {batch.positions[row], batch.token_ids[row], layer, kWritten};
-        }
-      }
-    }
+    store_tokens(args, g);
   }
   for (int32_t i = 0; i < batch.num_outputs; ++i) {
     const int32_t row = batch.output_rows[i];

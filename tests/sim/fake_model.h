@@ -84,6 +84,7 @@ class FakeModel final : public models::Model {
   static void advance(State& state, const Token& token);
   /// Computes the state of each row; see StateStep.
   void compute_states(const kernels::BatchIndex& batch, const models::KvPool& pool);
+  void store_tokens(const models::StepArgs& args, size_t g);
 
   FakeModelConfig config_;
   models::ModelInfo info_;

@@ -37,6 +37,7 @@ engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models:
     config.kv_bytes += engine::bytes_for(group, config, blocks);
   }
   config.speculation.fixed_width = ask.width;
+  config.speculation.max_rivals = ask.rivals;
   return config;
 }
 

@@ -24,6 +24,7 @@ struct SpeculationAsk {
   int32_t tokens = 128;
   float temperature = 0;
   int32_t width = 0;  ///< drafted tokens verified per step; 0: as many as pay off
+  int32_t rivals = engine::SpeculationConfig{}.max_rivals;
 };
 
 /// Engine settings for it: context and KV for one batch, no prefix cache.

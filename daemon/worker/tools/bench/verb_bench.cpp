@@ -165,7 +165,8 @@ void add_speculation_options(Verb verb, BenchOptions& options) {
             "decode with and without drafts, in turn, and compare speed and text");
   verb.option("--replay", options.replay,
               "draft the text of the plain run with errors: 0.8 (right with this probability), "
-              "0.9,0.7,0.5 (by place in a step), 1101 (by position), optionally followed by :SEED")
+              "0.9,0.7,0.5 (by place in a step), 1101 (by position), optionally followed by "
+              "/0.4,0.2 (chances of rivals where it is wrong) and :SEED")
       .type_name("PATTERN");
   verb.option(
           "--draft", options.draft,
@@ -177,6 +178,9 @@ void add_speculation_options(Verb verb, BenchOptions& options) {
   verb.option("--draft-type", options.draft_type, "weight type of the draft's shape")
       .type_name("T");
   verb.option("--width", options.width, "drafted tokens per step; 0: as many as pay").range(0, 32);
+  verb.option("--rivals", options.rivals,
+              "with --speculate: branches next to each drafted token at most; default 2")
+      .range(0, engine::kMaxRivals);
   verb.option("--sequences", options.sequences, "with --speculate: concurrent sequences; default 1")
       .range(1, 64);
   verb.option("--tokens", options.tokens, "with --speculate: tokens per sequence; default 128")

@@ -31,6 +31,7 @@ struct BenchOptions {
   std::string draft_type = "Q8_0";
   std::string prompt;  ///< "": beginnings of tales, or random tokens for random weights
   int32_t width = 0;
+  int32_t rivals = engine::SpeculationConfig{}.max_rivals;
   int32_t sequences = 1;
   int32_t tokens = 128;
   float temperature = -1;  ///< -1: 0 for a file, 0.8 for random weights (repetitive)

@@ -155,6 +155,7 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
   ask.sequences = options.sequences;
   ask.tokens = options.tokens;
   ask.width = options.width;
+  ask.rivals = options.rivals;
   ask.temperature = options.temperature >= 0 ? options.temperature : target.empty() ? 0.8f : 0.0f;
   HEARTH_ASSIGN_OR_RETURN(ask.prompts, prompts_for(options, tokenizer.get(), info.vocab_size));
   for (int32_t id = 0; tokenizer != nullptr && id < tokenizer->vocab_size(); ++id) {
