@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "simulation.h"
@@ -16,9 +17,10 @@ namespace {
 
 using namespace engine;
 
-EngineConfig with_width(int32_t width) {
+EngineConfig with_width(int32_t width, int32_t rivals = 0) {
   EngineConfig config;
   config.speculation.fixed_width = width;
+  config.speculation.max_rivals = rivals;
   config.speculation.lookup = false;
   return config;
 }
@@ -68,25 +70,37 @@ TEST_CASE("a copy of the model is a perfect draft: every drafted token is accept
   }
 }
 
-TEST_CASE("a spoiled draft is partly right, and the text is unchanged") {
+TEST_CASE("a spoiled draft is partly right, its rivals mostly, and the text is unchanged") {
   const FakeModelConfig model;
-  Simulation sim(with_width(4), model, model);
-  sim.draft().after_step = [&](const models::StepArgs& args) {
-    const kernels::BatchIndex& batch = *args.batch;
-    for (int32_t i = 0; i < batch.num_outputs; ++i) {
-      if (batch.positions[batch.output_rows[i]] % 5 != 0) continue;
-      args.logits.row<float>(i)[7] = 1000.0f;
+  uint64_t accepted_alone = 0;
+  for (const int32_t rivals : {0, 1, 3}) {
+    CAPTURE(rivals);
+    Simulation sim(with_width(4, rivals), model, model);
+    sim.draft().after_step = [&](const models::StepArgs& args) {
+      const kernels::BatchIndex& batch = *args.batch;
+      for (int32_t i = 0; i < batch.num_outputs; ++i) {
+        const int32_t position = batch.positions[batch.output_rows[i]];
+        if (position * position % 11 > 3) continue;
+        args.logits.row<float>(i)[7] = 1000.0f;
+      }
+    };
+    for (RequestId id = 1; id <= 20; ++id) {
+      Request request = make_request(id, 20, 60);
+      request.sampling.temperature = 0.9f;
+      request.sampling.seed = id;
+      sim.submit(request);
+      if (id % 2 == 0) sim.run_until_idle();  // a step has room for the branches of two
     }
-  };
-  for (RequestId id = 1; id <= 20; ++id) {
-    sim.submit(varied_request(id));
-    sim.step();
+    sim.check_all_ended();
+    const SpeculationCounts counts = sim.engine().snapshot().speculation;
+    const auto places = std::accumulate(counts.drafted_at.begin(), counts.drafted_at.end(), 0ull);
+    CHECK(counts.accepted_tokens < places);
+    CHECK(4 * counts.accepted_tokens > places);
+    CHECK((places == counts.drafted_tokens) == (rivals == 0));
+    // Without the token that spoils it, the draft is right: the branch is taken.
+    if (rivals == 0) accepted_alone = counts.accepted_tokens;
+    if (rivals > 0) CHECK(10 * counts.accepted_tokens > 11 * accepted_alone);
   }
-  sim.run_until_idle();
-  sim.check_all_ended();
-  const SpeculationCounts counts = sim.engine().snapshot().speculation;
-  CHECK(counts.accepted_tokens < counts.drafted_tokens);
-  CHECK(2 * counts.accepted_tokens > counts.drafted_tokens);
 }
 
 TEST_CASE("a replayed draft is as accurate as its pattern, and computes as a real one would") {
