@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -83,7 +84,36 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
   for (const SafetensorsFile& file : out.files_) {
     for (const auto& [name, tensor] : file.tensors()) HEARTH_TRY(out.add(tensor, within));
   }
+  HEARTH_ASSIGN_OR_RETURN(const auto format, packed_format(out.config_));
+  if (format != nullptr) HEARTH_TRY(out.add_packed(*format));
   return out;
+}
+
+// Puts each matrix in the place of its parts.
+Result<void> Checkpoint::add_packed(const PackedFormat& format) {
+  std::set<std::string> bases;
+  for (const auto& [name, tensor] : tensors_) bases.insert(name.substr(0, name.rfind('.')));
+  const auto find_tensor = [this](const std::string& name) { return tensor(name); };
+  for (const std::string& base : bases) {
+    HEARTH_ASSIGN_OR_RETURN(auto made, format.make(base, find_tensor));
+    if (!made) continue;
+    for (const std::string& name : made->used) tensors_.erase(name);
+    SafeTensor& stands = made_.emplace_back();
+    stands.name = base + ".weight";
+    stands.type = "F32";
+    stands.shape.assign(made->shape.begin(), made->shape.end());
+    packed_.emplace(&stands, std::move(made->matrix));
+    if (!tensors_.emplace(stands.name, &stands).second) {
+      return Error::corrupt(
+          fmt::format("{}: there are also packed numbers of that name", printable(stands.name)));
+    }
+  }
+  return {};
+}
+
+const PackedMatrix* Checkpoint::packed(const SafeTensor& tensor) const {
+  const auto found = packed_.find(&tensor);
+  return found == packed_.end() ? nullptr : found->second.get();
 }
 
 Result<void> Checkpoint::add(const SafeTensor& tensor, bool within) {

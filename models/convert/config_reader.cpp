@@ -151,8 +151,9 @@ Result<void> ConfigReader::read_routing(const RoutingKeys& names) {
 Result<void> ConfigReader::refuse_what_is_not_computed() {
   if (const Json* quantized = find(c_, "quantization_config"); quantized != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(const auto method, text_at(*quantized, "quant_method"));
-    if (!family_.in_blocks || method.value_or("") != "mxfp4") {
-      return unsupported_key("quantization_config", "weights that are quantized already");
+    // Other methods are the checkpoint's (packed_matrix.h).
+    if (!family_.in_blocks && method.value_or("") == "mxfp4") {
+      return unsupported_key("quantization_config", "experts in blocks of MXFP4");
     }
   }
   // Gemma's older files name "gelu" but mean the tanh approximation, which the newer key names.

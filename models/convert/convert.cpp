@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,7 @@ using kernels::DType;
 
 constexpr uint64_t kElementsAtOnce = 1 << 20;
 constexpr size_t kBlocksAtOnce = 1 << 16;
+constexpr size_t kPackedValues = 32;  ///< of a block of packed numbers
 
 float value_at(DType type, const std::byte* bytes, uint64_t index) {
   if (type == DType::kF32) return load_unaligned<float>(bytes + index * 4);
@@ -47,11 +50,40 @@ void encode(DType type, float value, std::byte* out) {
   std::memcpy(out, &half, 2);
 }
 
-DType type_for(const PlannedTensor& tensor, const ConvertOptions& options) {
-  if (tensor.blocks) return DType::kMXFP4;
+bool is_vector(const PlannedTensor& tensor) {
   const bool routes = tensor.name.ends_with("ffn_gate_inp.weight");
-  if (tensor.parts.empty() || tensor.dims.size() == 1 || tensor.exact || routes) return DType::kF32;
-  return options.type ? *options.type : *tensor.parts.front().tensor->dtype();
+  return tensor.parts.empty() || tensor.dims.size() == 1 || tensor.exact || routes;
+}
+
+/// The type that holds what the parts have, all of them packed alike; nothing if they are rounded.
+std::optional<DType> kept_type(const Checkpoint& in, const PlannedTensor& tensor,
+                               const ConvertOptions& options) {
+  const bool changed = tensor.edit.value || !tensor.edit.row_factors.empty();
+  if (options.type || changed || is_vector(tensor)) return std::nullopt;
+  std::optional<DType> widest;
+  for (const PlannedTensor::Part& part : tensor.parts) {
+    const PackedMatrix* const packed = in.packed(*part.tensor);
+    const auto type = packed == nullptr ? std::nullopt : packed->exact_type();
+    if (!type) return std::nullopt;
+    if (!widest || kernels::bytes_of(*type, 32) > kernels::bytes_of(*widest, 32)) widest = type;
+  }
+  return widest;
+}
+
+Result<DType> type_for(const Checkpoint& in, const PlannedTensor& tensor,
+                       const ConvertOptions& options) {
+  if (tensor.blocks) return DType::kMXFP4;
+  if (is_vector(tensor)) return DType::kF32;
+  if (options.type) return *options.type;
+  if (const auto kept = kept_type(in, tensor, options)) return *kept;
+  const SafeTensor& first = *tensor.parts.front().tensor;
+  const PackedMatrix* const packed = in.packed(first);
+  if (packed == nullptr) return first.dtype();
+  if (const auto rounded = packed->rounded_type()) return *rounded;
+  return Error::invalid(
+      fmt::format("{}: no type holds its numbers without loss ({}); want --type BF16, F16 or F32",
+                  printable(first.name), packed->why_rounded()),
+      "type");
 }
 
 uint64_t num_elements(const PlannedTensor& tensor) {
@@ -71,7 +103,9 @@ class TensorWriter {
       HEARTH_TRY(out_.append(std::as_bytes(std::span(tensor.values))));
     }
     for (const PlannedTensor::Part& part : tensor.parts) {
-      HEARTH_TRY(write_part(tensor, part, type));
+      const PackedMatrix* const packed = in_.packed(*part.tensor);
+      const bool kept = packed != nullptr && kernels::info(type).block_elements > 1;
+      HEARTH_TRY(kept ? write_kept(tensor, part, *packed, type) : write_part(tensor, part, type));
       in_.drop_pages(*part.tensor);
     }
     return out_.pad();
@@ -81,10 +115,13 @@ class TensorWriter {
   Result<void> write_part(const PlannedTensor& tensor, const PlannedTensor::Part& part,
                           DType type) {
     HEARTH_ASSIGN_OR_RETURN(const DType from, part.tensor->dtype());
+    const PackedMatrix* const packed = in_.packed(*part.tensor);
+    const uint64_t cols = part.tensor->shape.back();
     const uint64_t from_bytes = kernels::bytes_of(from, 1), to_bytes = kernels::bytes_of(type, 1);
     const std::byte* bytes = part.tensor->bytes.data() + part.first * from_bytes;
     const Edit& edit = tensor.edit;
-    const bool as_it_is = from == type && !edit.source && !edit.value && edit.row_factors.empty();
+    const bool as_it_is = packed == nullptr && from == type && !edit.source && !edit.value &&
+                          edit.row_factors.empty();
     for (uint64_t first = 0; first < part.count; first += kElementsAtOnce) {
       const uint64_t count = std::min(kElementsAtOnce, part.count - first);
       if (as_it_is) {
@@ -95,7 +132,9 @@ class TensorWriter {
       for (uint64_t i = 0; i < count; ++i) {
         const uint64_t at = edit.source ? edit.source(first + i) : first + i;
         HEARTH_CHECK(at < part.tensor->num_elements(), "{}: element {}", tensor.name, at);
-        double exact = value_at(from, bytes, at);
+        double exact = packed == nullptr
+                           ? value_at(from, bytes, at)
+                           : packed->value((part.first + at) / cols, (part.first + at) % cols);
         if (edit.value) exact = edit.value(exact);
         if (!edit.row_factors.empty()) exact *= edit.row_factors[(first + i) / tensor.dims[0]];
         const float value = as_float(exact);
@@ -109,6 +148,51 @@ class TensorWriter {
       HEARTH_TRY(out_.append(buffer_));
     }
     return {};
+  }
+
+  /// Packed numbers as the type that holds them.
+  Result<void> write_kept(const PlannedTensor& tensor, const PlannedTensor::Part& part,
+                          const PackedMatrix& packed, DType type) {
+    const uint64_t cols = part.tensor->shape.back();
+    const Edit& edit = tensor.edit;
+    buffer_.clear();
+    for (uint64_t i = 0; i < part.count; i += kPackedValues) {
+      const uint64_t at = part.first + (edit.source ? edit.source(i) : i);
+      const uint64_t last = i + kPackedValues - 1;
+      if (edit.source && part.first + edit.source(last) != at + kPackedValues - 1) {
+        return Error::unsupported(fmt::format("{}: inputs of packed numbers in another order",
+                                              printable(part.tensor->name)));
+      }
+      append_block(packed.block(at / cols, at % cols), type);
+      if (buffer_.size() < kElementsAtOnce) continue;
+      HEARTH_TRY(out_.append(buffer_));
+      buffer_.clear();
+    }
+    return out_.append(buffer_);
+  }
+
+  void append_block(const PackedBlock& block, DType type) {
+    const uint16_t d = kernels::f16_from_f32(block.scale);
+    const auto append = [this](const auto& stored) {
+      const auto bytes = std::as_bytes(std::span(&stored, 1));
+      buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    };
+    if (type == DType::kQ8_0) {
+      kernels::stored::Q8_0 out{.d = d, .qs = {}};
+      for (size_t i = 0; i < kPackedValues; ++i) out.qs[i] = narrow<int8_t>(block.levels[i]);
+      return append(out);
+    }
+    const bool five = type == DType::kQ5_0;
+    kernels::stored::Q5_0 out{.d = d, .qh = {}, .qs = {}};
+    for (size_t i = 0; i < kPackedValues; ++i) {
+      const auto code = narrow<uint32_t>(block.levels[i] + (five ? 16 : 8));
+      out.qs[i % 16] = narrow<uint8_t>(out.qs[i % 16] | (code & 15) << (i < 16 ? 0 : 4));
+      out.qh[i / 8] = narrow<uint8_t>(out.qh[i / 8] | code >> 4 << i % 8);
+    }
+    if (five) return append(out);
+    kernels::stored::Q4_0 four{.d = d, .qs = {}};
+    std::ranges::copy(out.qs, four.qs);
+    append(four);
   }
 
   /// Published: value 2 i of a block is the low half of byte i, value 2 i + 1 the high one. In a
@@ -160,7 +244,32 @@ void set(GgufWriter& writer, const std::string& key, const FamilyKeys::Value& va
 
 /// general.file_type
 constexpr uint32_t kMxfp4FileType = 38;
-uint32_t file_type(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 32; }
+uint32_t file_type(DType type) {
+  switch (type) {
+    case DType::kF32: return 0;
+    case DType::kF16: return 1;
+    case DType::kQ4_0: return 2;
+    case DType::kQ8_0: return 7;
+    case DType::kQ5_0: return 8;
+    case DType::kMXFP4: return kMxfp4FileType;
+    default: return 32;
+  }
+}
+
+/// That of most bytes.
+Result<DType> main_type(const Checkpoint& in, const std::vector<PlannedTensor>& tensors,
+                        const ConvertOptions& options) {
+  std::map<DType, uint64_t> bytes;
+  for (const PlannedTensor& tensor : tensors) {
+    HEARTH_ASSIGN_OR_RETURN(const DType type, type_for(in, tensor, options));
+    if (!is_vector(tensor) || tensor.blocks) {
+      bytes[type] += kernels::bytes_of(type, num_elements(tensor));
+    }
+  }
+  const auto most =
+      std::ranges::max_element(bytes, {}, [](const auto& each) { return each.second; });
+  return most == bytes.end() ? DType::kF32 : most->first;
+}
 
 /// The name of the folder. The path is resolved first, because "." or "x/" does not end in the
 /// name.
@@ -178,7 +287,9 @@ Result<ConvertReport> write_file(const Checkpoint& checkpoint,
                                  const WriteProgressFn& progress) {
   ConvertReport report;
   for (const PlannedTensor& tensor : tensors) {
-    const DType type = type_for(tensor, options);
+    HEARTH_ASSIGN_OR_RETURN(const DType type, type_for(checkpoint, tensor, options));
+    const bool packed = !tensor.parts.empty() && checkpoint.packed(*tensor.parts.front().tensor);
+    if (packed) ++(kernels::info(type).block_elements > 1 ? report.num_kept : report.num_rounded);
     writer.declare_tensor(tensor.name, tensor.dims, type);
     ++report.num_tensors;
     report.bytes += kernels::bytes_of(type, num_elements(tensor));
@@ -189,7 +300,8 @@ Result<ConvertReport> write_file(const Checkpoint& checkpoint,
   HEARTH_TRY(file.append(header));
   TensorWriter to(checkpoint, file);
   for (const PlannedTensor& tensor : tensors) {
-    HEARTH_TRY(to.tensor(tensor, type_for(tensor, options)));
+    HEARTH_ASSIGN_OR_RETURN(const DType type, type_for(checkpoint, tensor, options));
+    HEARTH_TRY(to.tensor(tensor, type));
   }
   HEARTH_TRY(file.finish());
   return report;
@@ -203,7 +315,8 @@ Result<ConvertReport> convert_heads(const Checkpoint& checkpoint, const std::fil
   writer.set_string("general.architecture", kHeadsArchitecture);
   writer.set_string("general.name", title_of(checkpoint.folder()));
   // Every head ends in a matrix.
-  writer.set_u32("general.file_type", file_type(type_for(plan.tensors.back(), options)));
+  HEARTH_ASSIGN_OR_RETURN(const DType type, type_for(checkpoint, plan.tensors.back(), options));
+  writer.set_u32("general.file_type", file_type(type));
   plan.describe(writer);
   HEARTH_ASSIGN_OR_RETURN(ConvertReport report,
                           write_file(checkpoint, plan.tensors, options, writer, out, progress));
@@ -226,10 +339,10 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
   GgufWriter writer;
   writer.set_string("general.architecture", keys.architecture);
   writer.set_string("general.name", title_of(folder));
-  const DType main = type_for(tensors.front(), options);
+  HEARTH_ASSIGN_OR_RETURN(const DType main, main_type(checkpoint, tensors, options));
   const bool in_blocks =
       std::ranges::any_of(tensors, [](const auto& tensor) { return tensor.blocks.has_value(); });
-  writer.set_u32("general.file_type", in_blocks ? kMxfp4FileType : file_type(main));
+  writer.set_u32("general.file_type", file_type(in_blocks ? DType::kMXFP4 : main));
   const uint32_t draft_layers = plan.drafts ? 1 : 0;
   writer.set_u32(keys.architecture + ".block_count",
                  narrow<uint32_t>(keys.num_layers) + draft_layers);

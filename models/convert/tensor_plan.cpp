@@ -15,12 +15,6 @@ std::vector<uint64_t> reversed(const std::vector<uint64_t>& shape) {
   return {shape.rbegin(), shape.rend()};
 }
 
-std::string shape_text(const std::vector<uint64_t>& shape) {
-  std::string out;
-  for (const uint64_t size : shape) out += fmt::format("{}{}", out.empty() ? "" : " x ", size);
-  return out;
-}
-
 using Drafting = ConvertedFamily::Drafting;
 
 constexpr uint64_t kBlockValues = 32;  // of MXFP4

@@ -109,6 +109,12 @@ uint64_t SafeTensor::num_elements() const {
   return count;
 }
 
+std::string shape_text(const std::vector<uint64_t>& shape) {
+  std::string out;
+  for (const uint64_t size : shape) out += fmt::format("{}{}", out.empty() ? "" : " x ", size);
+  return out;
+}
+
 Result<kernels::DType> SafeTensor::dtype() const {
   if (type == "F32") return kernels::DType::kF32;
   if (type == "F16") return kernels::DType::kF16;

@@ -27,6 +27,9 @@ struct SafeTensor {
   Result<kernels::DType> dtype() const;
 };
 
+/// For messages: "4096 x 128".
+std::string shape_text(const std::vector<uint64_t>& shape);
+
 /// Immutable after open(), so any thread may read it. Spans live as long as the file.
 class SafetensorsFile {
  public:

@@ -409,7 +409,7 @@ TEST_CASE("convert: blocks and scales of MXFP4 that do not fit are refused by na
        },
        ErrorCode::kCorrupt, "down_proj_blocks: rows of 100 values, want a multiple of 32"},
       {"blocks of no known kind",
-       [](json& r) { r["config"]["quantization_config"]["quant_method"] = "fp8"; },
+       [](json& r) { r["config"]["quantization_config"]["quant_method"] = "hqq"; },
        ErrorCode::kUnsupported, "quantization_config"},
       {"blocks that no key names", [](json& r) { r["config"].erase("quantization_config"); },
        ErrorCode::kCorrupt, "gate_up_proj: missing"},

@@ -63,10 +63,16 @@ int convert(const ConvertVerb& options) {
   catch_stop_signals();
   const Result<models::ConvertReport> done = run_convert(options);
   if (!done.ok()) return report_failure(done.error());
-  const std::string rest =
-      done->num_left_out == 0
-          ? std::string()
-          : fmt::format(", without {} of images, sound or drafting", done->num_left_out);
+  std::string rest;
+  if (done->num_kept > 0) {
+    rest += fmt::format(" ({} of packed numbers, kept without loss)", done->num_kept);
+  }
+  if (done->num_rounded > 0) {
+    rest += fmt::format(" ({} of packed numbers, rounded)", done->num_rounded);
+  }
+  if (done->num_left_out > 0) {
+    rest += fmt::format(", without {} of images, sound or drafting", done->num_left_out);
+  }
   const std::string report =
       fmt::format("{}: {} tensors{}, {}; try: hearth inspect {}\n", done->architecture,
                   done->num_tensors, rest, ipc::human_bytes(done->bytes), options.out);
@@ -82,7 +88,9 @@ void add_convert(Verb program) {
               "folder with config.json, tokenizer.json and *.safetensors; or of Medusa heads")
       .required();
   verb.option("OUT", options->out, "the .gguf file to write").required();
-  verb.option("--type", options->type, "type of matrices: F32, F16, BF16; default: as stored")
+  verb.option("--type", options->type,
+              "type of matrices: F32, F16, BF16; default: as stored, whole numbers with scales "
+              "(GPTQ, AWQ, int8) without loss")
       .type_name("T")
       .one_of({"F32", "F16", "BF16"});
   verb.flag("--without-tokenizer", options->without_tokenizer,
