@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 
+#include "engine/speculation/replay_proposer.h"
 #include "engine/steps/captured_steps.h"
 #include "engine/steps/model_runner.h"
 #include "tests/cuda/rig.h"
@@ -326,6 +327,40 @@ TEST_CASE("engine: drafts are verified with tokens drawn on the device") {
     CHECK(tokens(ops, temperature) == want);
     if (counted()) CHECK(bytes_to_host() == before);
     CHECK(drafted > 0);
+  }
+}
+
+TEST_CASE("engine: branches of drafts give the same tokens, drawn on the device or on the host") {
+  HEARTH_CUDA_TABLE(ops);
+  OpTable on_host = ops;
+  on_host.draw = nullptr;
+  const OwnedFile file = model_file(1);
+  engine::EngineConfig c = config();
+  c.speculation.enabled = false;
+  std::vector<engine::Request> asked;
+  for (int id = 1; id <= 2; ++id) {
+    asked.push_back(request(static_cast<engine::RequestId>(id), 13 + id, 30));
+    asked.back().sampling.temperature = id == 2 ? 0.9f : 0.0f;
+    asked.back().sampling.seed = 5;
+  }
+  const auto tokens = [&](const OpTable& table, std::unique_ptr<engine::Proposer> proposer) {
+    EngineRun run(file.file, table, c, std::move(proposer));
+    for (const engine::Request& r : asked) run.submit(r);
+    run.run_until_idle();
+    const engine::SpeculationCounts counts = run.engine().snapshot().speculation;
+    CHECK((counts.accepted_tokens > 20) == c.speculation.enabled);
+    return std::vector{run.answer(1).tokens.at(0), run.answer(2).tokens.at(0)};
+  };
+  const auto want = tokens(ops, nullptr);
+  c.speculation.enabled = true;
+  c.speculation.lookup = false;
+  c.speculation.fixed_width = 3;
+  for (const OpTable& table : {ops, on_host}) {
+    // Its rivals are right at two of three positions where the chain is wrong.
+    auto replay = std::make_unique<engine::ReplayProposer>(
+        engine::ReplayProposer::random_pattern(0.5, 97, 3), kShape.vocab);
+    for (const engine::Request& r : asked) replay->know(r.id, 0, want[r.id - 1]);
+    CHECK(tokens(table, std::move(replay)) == want);
   }
 }
 
