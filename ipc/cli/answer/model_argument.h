@@ -11,5 +11,8 @@ namespace hearth::cli {
 /// its absolute path, which a daemon of the same user accepts; otherwise `word` unchanged.
 /// kNotFound if a word with a "/" is not a file.
 Result<std::string> model_argument(const std::string& word);
+/// The same for a model that is to be loaded; of a folder of published weights the path of the file
+/// that is made of it. Errors of converted_folder.
+Result<std::string> loaded_model_argument(const std::string& word);
 
 }  // namespace hearth::cli

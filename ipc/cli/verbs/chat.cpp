@@ -125,7 +125,7 @@ int chat(const ChatOptions& options) {
   }
   ChatOptions taken = options;
   if (!options.model.empty()) {
-    Result<std::string> model = model_argument(options.model);
+    Result<std::string> model = loaded_model_argument(options.model);
     if (!model.ok()) return fail(model.error());
     taken.model = std::move(model).value();
   }

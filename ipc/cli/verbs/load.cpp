@@ -10,7 +10,7 @@
 namespace hearth::cli {
 
 int load(const Options& options) {
-  const Result<std::string> model = model_argument(options.model);
+  const Result<std::string> model = loaded_model_argument(options.model);
   if (!model.ok()) return fail(model.error());
   ipc::LoadRequest request{.model = *model};
   if (!options.keep_alive.empty()) {

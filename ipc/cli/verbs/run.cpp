@@ -42,7 +42,7 @@ bool asks_nothing(const RunOptions& options, const ipc::GenerateRequest& request
 }  // namespace
 
 int run(const RunOptions& options) {
-  const Result<std::string> model = model_argument(options.model);
+  const Result<std::string> model = loaded_model_argument(options.model);
   if (!model.ok()) return fail(model.error());
   Result<std::string> prompt = read_prompt(options.prompt_words, options.file);
   if (!prompt.ok()) {

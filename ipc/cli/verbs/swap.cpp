@@ -10,7 +10,7 @@
 namespace hearth::cli {
 
 int swap(const Options& options) {
-  const Result<std::string> model = model_argument(options.model);
+  const Result<std::string> model = loaded_model_argument(options.model);
   if (!model.ok()) return fail(model.error());
   std::optional<ipc::Client> client = connect_or_start(options.no_start, options.allow_root);
   if (!client) return kNoDaemon;
