@@ -50,6 +50,13 @@ enum class RestoreOverlap {
   kNever,
 };
 
+/// Prefixes whose coming and going the engine reports (engine/kv/cache_events.h).
+enum class PublishedScopes {
+  kNone,
+  kShared,  ///< those that requests share by a name
+  kAll,     ///< those of single owners, too
+};
+
 struct EngineConfig {
   kernels::DType kv_type = kernels::DType::kF16;
   int32_t block_size = 16;
@@ -61,6 +68,7 @@ struct EngineConfig {
   uint64_t kv_floor_bytes = 16 << 20;
   int32_t context_length = 0;  ///< 0: the model's
   bool prefix_cache = true;
+  PublishedScopes published = PublishedScopes::kNone;
   /// Restore stored prefixes even where recomputing would be faster; for tests.
   bool always_restore = false;
   /// Only with chunked prefill.

@@ -71,8 +71,10 @@ struct ReasoningBound {
 /// One request: a prompt and `n` samples grown from it. Samples share the prompt's KV blocks.
 struct Request {
   RequestId id = 0;
-  std::string owner;       ///< fairness and prefix scope: e.g. "uid:1000"
-  std::string cache_salt;  ///< prefixes are shared only under equal salts; empty: the owner
+  std::string owner;  ///< fairness and prefix scope: e.g. "uid:1000"
+  /// Prefixes are shared only under equal salts; kSharedSalt and a name: by that name; empty: the
+  /// owner.
+  std::string cache_salt;
   Priority priority = Priority::kNormal;
   std::vector<int32_t> prompt;  ///< not empty
   int32_t n = 1;
@@ -325,8 +327,15 @@ struct ModelLostEvent {
 /// Drained or stopped: nothing follows.
 struct StoppedEvent {};
 
-using EngineEvent = std::variant<TokenEvent, StartedEvent, ProgressEvent, PromptLogprobsEvent,
-                                 SampleDoneEvent, RequestDoneEvent, RequestFailedEvent,
-                                 SnapshotEvent, StoppedEvent, EmbeddingEvent, ModelLostEvent>;
+/// What the prefix cache has gained and lost, if EngineConfig::published asks for it: of the
+/// device's memory with the events of the step, of the store some time later.
+struct CacheEventsEvent {
+  std::vector<CacheEvent> events;  ///< not empty
+};
+
+using EngineEvent =
+    std::variant<TokenEvent, StartedEvent, ProgressEvent, PromptLogprobsEvent, SampleDoneEvent,
+                 RequestDoneEvent, RequestFailedEvent, SnapshotEvent, StoppedEvent, EmbeddingEvent,
+                 ModelLostEvent, CacheEventsEvent>;
 
 }  // namespace hearth::engine

@@ -126,6 +126,15 @@ class KvCache {
   /// From now on blocks are valued by the cost of computing them again; null: by last use alone.
   void set_cost(const StepCost* cost) { cost_ = cost; }
 
+  /// From now on notes in `log`, which outlives this, which blocks of these scopes are cached. Call
+  /// it while the cache is empty.
+  void publish(const ScopeNames& names, CacheEventLog& log) {
+    names_ = names;
+    index_.publish(names, log);
+  }
+  /// The name under which prefixes of the scope are published; "": they are not.
+  std::string_view published_name(std::string_view scope) const { return names_.of(scope); }
+
   /// The memory of the blocks of groups with extents; it outlives this. Null: bookkeeping alone.
   void set_memory(BlockMemory* memory) { memory_ = memory; }
   /// At most so many extents of each group are backed from now on.
@@ -348,6 +357,7 @@ class KvCache {
   std::vector<BlockPool> pools_;
   int32_t recurrent_ = -1;  ///< the recurrent group, or -1
   PrefixIndex index_;
+  ScopeNames names_;
   const StepCost* cost_ = nullptr;
   BlockMemory* memory_ = nullptr;
   mutable std::vector<NodeId> found_;  ///< scratch of lookups

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/kv/cache_events.h"
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
@@ -14,6 +15,12 @@ PrefixIndex::PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks
   for (const int32_t count : num_blocks) {
     node_of_block_.emplace_back(count, kNoNode);
   }
+}
+
+void PrefixIndex::publish(const ScopeNames& names, CacheEventLog& log) {
+  HEARTH_CHECK(num_nodes_ == 0, "nodes={}", num_nodes_);
+  names_ = names;
+  log_ = &log;
 }
 
 const PrefixIndex::Node& PrefixIndex::at(NodeId node) const {
@@ -72,6 +79,10 @@ NodeId PrefixIndex::pin_root(std::string_view scope) {
     ++*emptiest;
     at(root).owner_list = static_cast<uint8_t>(emptiest - roots_of_list_.begin());
     roots_.emplace(scope, root);
+    if (const std::string_view name = names_.of(scope); !name.empty()) {
+      at(root).published = true;
+      published_roots_.emplace(root, name);
+    }
   }
   pin(root);
   return root;
@@ -99,6 +110,7 @@ NodeId PrefixIndex::find_or_add_child(NodeId parent, std::span<const int32_t> to
   at(node).hash = hash;
   at(node).parent = parent;
   at(node).owner_list = at(parent).owner_list;
+  at(node).published = at(parent).published;
   at(node).depth = at(parent).depth + 1;
   ++at(parent).num_children;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + (node * block_size_));
@@ -132,6 +144,19 @@ void PrefixIndex::attach(NodeId node, int32_t group, int32_t block) {
   slot = block;
   owner = node;
   ++at(node).num_attached;
+  if (at(node).published) note_attached(node, group);
+}
+
+void PrefixIndex::note_attached(NodeId node, int32_t group) {
+  const NodeId parent = at(node).parent;
+  CacheEventLog::Block block{
+      .hash = at(node).hash, .parent = {}, .tokens = tokens(node), .scope = {}};
+  if (is_root(parent)) {
+    block.scope = published_roots_.at(parent);
+  } else {
+    block.parent = at(parent).hash;
+  }
+  log_->stored(group, block);
 }
 
 NodeId PrefixIndex::detach(int32_t group, int32_t block) {
@@ -141,6 +166,7 @@ NodeId PrefixIndex::detach(int32_t group, int32_t block) {
   blocks_of(node)[group] = kNoBlock;
   owner = kNoNode;
   --at(node).num_attached;
+  if (at(node).published) log_->removed(group, at(node).hash);
   return node;
 }
 
@@ -154,6 +180,7 @@ NodeId PrefixIndex::prune(NodeId node) {
     const NodeId parent = n.parent;
     if (n.is_root) {
       --roots_of_list_[n.owner_list];
+      published_roots_.erase(node);
       std::erase_if(roots_, [node](const auto& entry) { return entry.second == node; });
     } else {
       by_hash_.erase(n.hash);

@@ -24,9 +24,12 @@
 #include <vector>
 
 #include "engine/kv/chain_hash.h"
+#include "engine/kv/scope_names.h"
 #include "kernels/base/sizes.h"
 
 namespace hearth::engine {
+
+class CacheEventLog;
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
@@ -47,6 +50,10 @@ class PrefixIndex {
  public:
   /// `num_blocks`: blocks of each layer group's pool.
   PrefixIndex(int32_t block_size, std::span<const int32_t> num_blocks);
+
+  /// From now on blocks of these scopes that are attached and detached are noted in `log`, which
+  /// outlives this; those of others cost one test of a flag. Call it while the index is empty.
+  void publish(const ScopeNames& names, CacheEventLog& log);
 
   /// The root of that scope, or kNoNode if the index has none.
   NodeId find_root(std::string_view scope) const;
@@ -120,6 +127,7 @@ class PrefixIndex {
     bool is_root = false;
     bool stored = false;
     bool state_stored = false;
+    bool published = false;  ///< its root's scope is
     uint8_t owner_list = 0;
     BlockScores scores;
   };
@@ -131,6 +139,7 @@ class PrefixIndex {
   Node& at(NodeId node);
   NodeId take_node();
   int32_t* blocks_of(NodeId node);
+  void note_attached(NodeId node, int32_t group);
 
   const size_t block_size_;
   const size_t num_groups_;
@@ -142,7 +151,10 @@ class PrefixIndex {
   std::vector<std::vector<NodeId>> node_of_block_;  ///< per group
   std::unordered_map<Hash128, NodeId, HashOfHash> by_hash_;
   std::unordered_map<std::string, NodeId> roots_;
+  std::unordered_map<NodeId, std::string> published_roots_;  ///< with the names of their scopes
   std::array<int32_t, kNumOwnerLists> roots_of_list_{};
+  ScopeNames names_;
+  CacheEventLog* log_ = nullptr;  ///< null: nothing is published
 };
 
 }  // namespace hearth::engine

@@ -89,6 +89,9 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
       recorder(engine_clock),
       inbox(config.scheduler.max_queue + kInboxSlack),
       outbox(kOutboxMessages, true) {
+  if (config.published != PublishedScopes::kNone) {
+    kv.publish({config.published, scope_prefix.size()}, cache_events);
+  }
   if (store == nullptr || !config.prefix_cache) return;
   disk = std::make_unique<SlowTier>(layout_of(scope_prefix, runner->memory_plan(), runner->info()),
                                     kv, *runner, *store, config);
@@ -161,6 +164,7 @@ void Engine::Impl::publish() {
     publish_watch();
     events.emplace_back(SnapshotEvent{snapshot()});
   }
+  if (!cache_events.empty()) events.emplace_back(CacheEventsEvent{cache_events.take()});
   if (!events.empty()) outbox.post(std::exchange(events, {}));
 }
 
@@ -355,7 +359,10 @@ void Engine::Impl::handle(StoreReply& reply) {
       [this](StoreReport& report) {
         if (disk->link.take_report(report)) kv.clear_stored();
       },
-      [this](PinnedChunks& pinned) { disk->link.take_pinned(pinned); });
+      [this](PinnedChunks& pinned) { disk->link.take_pinned(pinned); },
+      [this](StoreEvents& happened) {
+        events.emplace_back(CacheEventsEvent{std::move(happened.events)});
+      });
 }
 
 void Engine::Impl::handle(FinishSample& finish) {

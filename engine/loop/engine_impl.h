@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/kv/cache_events.h"
 #include "engine/kv/elastic_pools.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/loop/engine_counters.h"
@@ -116,6 +117,7 @@ struct Engine::Impl {
   const Clock& clock;
   const std::string scope_prefix;
   std::unique_ptr<ModelRunner> runner;
+  CacheEventLog cache_events{CacheTier::kPool};  ///< of this step
   KvCache kv;
   ElasticPools pools;
   ElasticPools* draft_pools;  ///< of a draft model; null: there is none

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kv/cache_events.h"
 #include "engine/store/chunk.h"
 #include "kernels/base/result.h"
 
@@ -82,6 +83,8 @@ class BlockStore {
   virtual Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) = 0;
   /// At most `limit`; none if the store cannot list them.
   virtual std::vector<PinnedChunk> pinned(size_t /*limit*/) { return {}; }
+  /// What it has gained and lost of published scopes (Chain::published) since the last call.
+  virtual std::vector<CacheEvent> take_events() { return {}; }
   /// Memory that load may use.
   virtual void recycle(ChunkData) {}
   /// Call every second or so, and when idle: it keeps the lease, recovers from errors and catches

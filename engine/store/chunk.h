@@ -88,6 +88,7 @@ struct Chain {
   std::string owner;
   Hash128 root;  ///< scope_hash
   std::vector<int32_t> tokens;
+  std::string published;  ///< name of its scope in events; "": it is not published
 };
 
 /// A chain with the names of its blocks, computed once.

@@ -59,6 +59,11 @@ class ChunkRanking {
   /// The owner's chunk to evict first, or null. Valid until the next change.
   const RankedChunk* next(const std::string& owner, int64_t now_s);
   size_t size() const { return chunks_.size(); }
+  /// Whether the row is there and its last block has that name.
+  bool has(int64_t row, const Hash128& last) const {
+    const auto at = chunks_.find(row);
+    return at != chunks_.end() && at->second.last == last;
+  }
 
  private:
   struct HashOfHash {

@@ -20,7 +20,8 @@ RamStore::RamStore(KvLayout layout, uint64_t budget_bytes, std::unique_ptr<Block
     : layout_(std::move(layout)),
       chunk_blocks_(layout_.chunk_blocks()),
       budget_bytes_(budget_bytes),
-      below_(std::move(below)) {
+      below_(std::move(below)),
+      published_(CacheTier::kHost, layout_) {
   own_.ram_budget_bytes = budget_bytes;
 }
 
@@ -169,6 +170,7 @@ void RamStore::keep(const NamedChain& chain, const ChunkShape& shape,
   if (kept.pinned) own_.ram_pinned_bytes += bytes;
   by_front_.emplace(front, row);
   kept_.emplace(row, std::move(kept));
+  published_.added(row, chain, shape);
   own_.ram_bytes += bytes;
   ++own_.ram_chunks;
 }
@@ -236,6 +238,7 @@ void RamStore::forget(int64_t row) {
   --own_.ram_chunks;
   freed_ = std::move(at->second.data);
   kept_.erase(at);
+  published_.removed(row);
 }
 
 RamStore::Tokens RamStore::shared_tokens(const std::vector<int32_t>& tokens) {
@@ -292,6 +295,12 @@ std::vector<PinnedChunk> RamStore::pinned(size_t limit) {
 void RamStore::recycle(ChunkData spare) {
   if (spare.bytes != nullptr && spare_.size() < kMaxSpareEntries)
     spare_.push_back(std::move(spare));
+}
+
+std::vector<CacheEvent> RamStore::take_events() {
+  std::vector<CacheEvent> events = published_.take_events();
+  if (below_ != nullptr) std::ranges::move(below_->take_events(), std::back_inserter(events));
+  return events;
 }
 
 void RamStore::tick() {

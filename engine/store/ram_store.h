@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "engine/store/block_store.h"
+#include "engine/store/published_rows.h"
 
 namespace hearth::engine {
 
@@ -37,6 +38,7 @@ class RamStore final : public BlockStore {
   Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) override;
   std::vector<PinnedChunk> pinned(size_t limit) override;
   void recycle(ChunkData spare) override;
+  std::vector<CacheEvent> take_events() override;
   void tick() override;
   StoreStats stats() const override;
 
@@ -93,6 +95,7 @@ class RamStore final : public BlockStore {
   const int32_t chunk_blocks_;
   const uint64_t budget_bytes_;
   const std::unique_ptr<BlockStore> below_;
+  PublishedRows published_;
   std::unordered_map<int64_t, Kept> kept_;  ///< by row, below 0: the database's are above
   std::unordered_multimap<Hash128, int64_t, HashOfHash> by_front_;
   std::map<std::string, Owner> owners_;

@@ -37,21 +37,6 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-int32_t common_blocks(const ChunkRow& row, const NamedChain& chain, const KvLayout& layout,
-                      int32_t max_blocks) {
-  const int32_t first = row.shape.index * layout.chunk_blocks();
-  const int32_t count = std::min(row.shape.num_blocks, max_blocks - first);
-  const size_t block_size = layout.block_size;
-  int32_t common = 0;
-  for (; common < count; ++common) {
-    const auto mine =
-        std::span(chain.chain.tokens).subspan((first + common) * block_size, block_size);
-    const auto theirs = std::span(row.tokens).subspan(common * block_size, block_size);
-    if (!std::ranges::equal(mine, theirs)) break;
-  }
-  return common;
-}
-
 }  // namespace
 
 // ---- Opening and failing --------------------------------------------------------------------
@@ -68,7 +53,9 @@ SqliteStore::SqliteStore(SqliteStoreConfig config, KvLayout layout)
       layout_hash_(layout_.hash()),
       file_(config_.folder / store_file_name(layout_)),
       states_alone_(layout_.state_group >= 0 && layout_.num_groups() == 1),
-      contents_({config_.budget_bytes, config_.owner_budget_bytes, config_.owner_pinned_bytes}) {
+      published_(CacheTier::kDatabase, layout_),
+      contents_({config_.budget_bytes, config_.owner_budget_bytes, config_.owner_pinned_bytes},
+                &published_) {
   stats_.state = StoreState::kDegraded;
   stats_.budget_bytes = config_.budget_bytes;
 }
@@ -181,8 +168,7 @@ void SqliteStore::fail(const char* doing, const Error& error) {
   retry_at_ms_ = now + retry_delay_ms_;
   if (error.code != ErrorCode::kCorrupt) return;
   remove_store_file(file_);
-  contents_.restore_counts(
-      {.entries = 0, .bytes = 0, .evicted = contents_.counts().evicted, .bytes_of_owner = {}});
+  contents_.lost();
   // An empty file is worth an attempt at once, but not more than one.
   if (retry_delay_ms_ == kRetryMs) retry_at_ms_ = now;
 }
@@ -327,6 +313,8 @@ Result<ChunkData> SqliteStore::load(const NamedChain& chain, FoundChunk* found) 
     refuse(row.id, wrong.message);
     return wrong;
   }
+  // Of a row with more blocks than were found, the chain does not name the last ones.
+  if (found->shape.num_blocks == row.shape.num_blocks) published_.added(row.id, chain, row.shape);
   found->shape = row.shape;
   ++stats_.chunks_loaded;
   touched_.push_back(row.id);
@@ -388,7 +376,7 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
   if (!lease.ok()) return drop("lease", lease.take_error());
   if (!*lease) return drop(nullptr, Error::forbidden("nothing may be written now"));
 
-  const StoreCounts before = contents_.counts();
+  const StoreCounts before = contents_.begin();
   const uint64_t saved_before = stats_.chunks_saved;
   const auto written = [&]() -> Result<void> {
     HEARTH_ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(open_->database));
@@ -403,10 +391,11 @@ Result<void> SqliteStore::save(std::span<const ChunkToSave> chunks) {
     return transaction.commit();
   }();
   if (!written.ok()) {
-    contents_.restore_counts(before);
+    contents_.roll_back(before);
     stats_.chunks_saved = saved_before;
     return drop("save", written.error());
   }
+  contents_.commit();
   lease_.renewed(config_.now_ms());
   retry_delay_ms_ = 0;
   return {};
@@ -500,7 +489,7 @@ Result<void> SqliteStore::save_one(const ChunkToSave& chunk) {
                  .run());
   ++stats_.chunks_saved;
   ranked.row = open_->database.last_insert_id();
-  contents_.added(std::move(ranked));
+  contents_.added(std::move(ranked), chain, shape);
   return {};
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/store/block_store.h"
+#include "engine/store/published_rows.h"
 #include "engine/store/store_contents.h"
 #include "engine/store/store_key.h"
 #include "engine/store/writer_lease.h"
@@ -48,6 +49,7 @@ class SqliteStore final : public BlockStore {
   Result<int32_t> pin(const NamedChain& chain, int32_t num_blocks, int64_t seconds) override;
   std::vector<PinnedChunk> pinned(size_t limit) override;
   void recycle(ChunkData spare) override;
+  std::vector<CacheEvent> take_events() override { return published_.take_events(); }
   void tick() override;
   StoreStats stats() const override;
 
@@ -83,6 +85,7 @@ class SqliteStore final : public BlockStore {
   std::unique_ptr<Open> open_;  ///< null: closed
 
   StoreStats stats_;
+  PublishedRows published_;
   StoreContents contents_;
   WriterLease lease_;
   std::vector<ChunkData> spare_;

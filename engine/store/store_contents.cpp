@@ -71,18 +71,53 @@ Result<void> StoreContents::recount() {
     chunk.pinned_until_s = rows.integer(8);
     chunk.parent = hash_from(rows.blob(9));
     chunk.last = hash_from(rows.blob(10));
-    added(std::move(chunk));
+    add(std::move(chunk));
   }
   ranking_.resume();
   ranked_ = true;
+  // Another process may have removed rows.
+  if (published_ != nullptr) {
+    published_->keep_if(
+        [this](int64_t row, const Hash128& last) { return ranking_.has(row, last); });
+  }
   return {};
 }
 
-void StoreContents::added(RankedChunk chunk) {
+StoreCounts StoreContents::begin() {
+  if (published_ != nullptr) published_->begin();
+  return counts_;
+}
+
+void StoreContents::commit() {
+  if (published_ != nullptr) published_->commit();
+}
+
+void StoreContents::roll_back(StoreCounts to) {
+  if (published_ != nullptr) published_->roll_back();
+  counts_ = std::move(to);
+  ranked_ = false;
+}
+
+void StoreContents::lost() {
+  if (published_ != nullptr) published_->clear();
+  counts_ = {.entries = 0, .bytes = 0, .evicted = counts_.evicted, .bytes_of_owner = {}};
+  ranked_ = false;
+}
+
+void StoreContents::added(RankedChunk chunk, const NamedChain& chain, const ChunkShape& shape) {
+  if (published_ != nullptr) published_->added(chunk.row, chain, shape);
+  add(std::move(chunk));
+}
+
+void StoreContents::add(RankedChunk chunk) {
   ++counts_.entries;
   counts_.bytes += chunk.bytes;
   counts_.bytes_of_owner[chunk.owner] += chunk.bytes;
   ranking_.add(std::move(chunk));
+}
+
+void StoreContents::note_removed(int64_t row) {
+  if (published_ != nullptr) published_->removed(row);
 }
 
 void StoreContents::uncount(const std::string& owner, uint64_t bytes) {
@@ -96,6 +131,7 @@ Result<void> StoreContents::remove(int64_t row) {
   erase_.bind(0, row);
   HEARTH_ASSIGN_OR_RETURN(const bool was_there, erase_.step());
   ranking_.remove(row);
+  note_removed(row);
   if (!was_there) return {};
   const std::string owner = erase_.text(0);
   const uint64_t bytes = std::max<int64_t>(0, erase_.integer(1));
@@ -155,6 +191,7 @@ Result<bool> StoreContents::evict_one(const std::string& owner, int64_t now_s) {
       HEARTH_TRY(evict_.run());
       uncount(whose, bytes);
       ranking_.evict(row);
+      note_removed(row);
       ++counts_.evicted;
       return true;
     }

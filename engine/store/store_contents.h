@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/store/chunk_ranking.h"
+#include "engine/store/published_rows.h"
 #include "kernels/database/sqlite.h"
 
 namespace hearth::engine {
@@ -33,7 +34,9 @@ struct StoreCounts {
 
 class StoreContents {
  public:
-  explicit StoreContents(const StoreBounds& bounds) : bounds_(bounds) {}
+  /// `published`: learns of the rows that are removed; null: not needed.
+  explicit StoreContents(const StoreBounds& bounds, PublishedRows* published = nullptr)
+      : bounds_(bounds), published_(published) {}
 
   /// Called for each connection: counts the rows. Call `close` before the connection ends.
   Result<void> open(Database& database);
@@ -41,16 +44,20 @@ class StoreContents {
   Result<void> recount();
 
   const StoreCounts& counts() const { return counts_; }
-  void restore_counts(StoreCounts counts) {
-    counts_ = std::move(counts);
-    ranked_ = false;
-  }
+  /// Changes up to commit() or roll_back() are of one transaction, and reported when it is over.
+  /// Returns what to roll back to.
+  StoreCounts begin();
+  void commit();
+  void roll_back(StoreCounts to);
+  /// The database is gone, and all rows with it.
+  void lost();
   /// The value of a chunk that is written now.
   double value_now(const std::string& owner, int64_t hits, double recompute_us,
                    uint64_t bytes) const {
     return ranking_.value_now(owner, hits, recompute_us, bytes);
   }
-  void added(RankedChunk chunk);
+  /// A row was written that holds this chunk of the chain.
+  void added(RankedChunk chunk, const NamedChain& chain, const ChunkShape& shape);
   Result<void> remove(int64_t row);
   /// Counted uses of the row; 0 if it is not known.
   int64_t hits(int64_t row) const { return ranking_.hits(row); }
@@ -67,7 +74,11 @@ class StoreContents {
   Result<bool> evict_of_fullest(int64_t now_s);
   void uncount(const std::string& owner, uint64_t bytes);
 
+  void add(RankedChunk chunk);
+  void note_removed(int64_t row);
+
   const StoreBounds bounds_;
+  PublishedRows* const published_;
   StoreCounts counts_;
   Database* database_ = nullptr;
   Statement erase_, evict_, pinned_until_, pinned_bytes_, pin_, touch_;

@@ -95,7 +95,12 @@ struct StoreReport {
 struct PinnedChunks {
   std::vector<PinnedChunk> chunks;
 };
+/// What the store has gained and lost of published scopes.
+struct StoreEvents {
+  std::vector<CacheEvent> events;  ///< not empty
+};
 
-using StoreReply = std::variant<ChainFound, ChunkLoaded, ChunkSaved, StoreReport, PinnedChunks>;
+using StoreReply =
+    std::variant<ChainFound, ChunkLoaded, ChunkSaved, StoreReport, PinnedChunks, StoreEvents>;
 
 }  // namespace hearth::engine

@@ -45,6 +45,7 @@ StoreWorker::StoreWorker(std::unique_ptr<BlockStore> store, std::function<void(S
 
 void StoreWorker::handle(StoreCommand command) {
   std::visit([this](auto& c) { on(c); }, command);
+  send_events();
 }
 
 void StoreWorker::on(FindChain& find) {
@@ -127,12 +128,19 @@ bool StoreWorker::write_some() {
       offers_.erase(chain);
     }
   }
+  send_events();
   if (!chunks.empty()) reply_(StoreReport{store_->stats()});
   return !writes_.empty();
 }
 
+void StoreWorker::send_events() {
+  std::vector<CacheEvent> events = store_->take_events();
+  if (!events.empty()) reply_(StoreEvents{std::move(events)});
+}
+
 void StoreWorker::tick() {
   store_->tick();
+  send_events();
   reply_(StoreReport{store_->stats()});
 }
 

@@ -50,6 +50,7 @@ class StoreWorker {
   void on(TouchChunk& touch);
   void on(EndOffer& end);
   void on(ListPinned& list);
+  void send_events();
 
   const std::unique_ptr<BlockStore> store_;
   const std::function<void(StoreReply)> reply_;

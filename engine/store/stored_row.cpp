@@ -109,4 +109,19 @@ Result<void> put_aside(const fs::path& file) {
   return {};
 }
 
+int32_t common_blocks(const ChunkRow& row, const NamedChain& chain, const KvLayout& layout,
+                      int32_t max_blocks) {
+  const int32_t first = row.shape.index * layout.chunk_blocks();
+  const int32_t count = std::min(row.shape.num_blocks, max_blocks - first);
+  const size_t block_size = layout.block_size;
+  int32_t common = 0;
+  for (; common < count; ++common) {
+    const auto mine =
+        std::span(chain.chain.tokens).subspan((first + common) * block_size, block_size);
+    const auto theirs = std::span(row.tokens).subspan(common * block_size, block_size);
+    if (!std::ranges::equal(mine, theirs)) break;
+  }
+  return common;
+}
+
 }  // namespace hearth::engine

@@ -39,4 +39,8 @@ struct StoredRow {
 /// Checks counts and sizes against the layout, so that nothing can overflow afterwards.
 Result<StoredRow> row_from(const Statement& statement, const KvLayout& layout);
 
+/// Blocks at the front of the row whose tokens are the chain's, up to `max_blocks` of the chain.
+int32_t common_blocks(const ChunkRow& row, const NamedChain& chain, const KvLayout& layout,
+                      int32_t max_blocks);
+
 }  // namespace hearth::engine

@@ -88,6 +88,7 @@ void PrefixRestorer::look_up(LiveRequest& live, const StepCost& cost, int64_t no
   find.id = id;
   find.chain.owner = request.owner;
   find.chain.root = scope_hash(live.scope);
+  find.chain.published = kv_.published_name(live.scope);
   const std::vector<int32_t>& tokens = live.samples.front()->tokens;
   find.chain.tokens.assign(tokens.begin(), tokens.begin() + max * block_size);
   find.first_block = cached;

@@ -38,6 +38,7 @@ void PrefixSaver::offer(const Sequence& seq) {
   }
   offer.chain.owner = request.owner;
   offer.chain.root = scope_hash(seq.request->scope);
+  offer.chain.published = kv_.published_name(seq.request->scope);
   const auto num_tokens = std::ssize(offer.marks) * link_.block_size();
   offer.chain.tokens.assign(seq.tokens.begin(), seq.tokens.begin() + num_tokens);
   offers_.push_back(std::move(offer));

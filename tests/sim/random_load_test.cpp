@@ -41,6 +41,7 @@ class RandomLoad {
     config.block_size = one_of({16, 16, 32});
     config.prefix_cache = chance(0.85);
     config.kv_floor_bytes = 0;
+    config.published = PublishedScopes::kAll;
     SchedulerConfig& s = config.scheduler;
     s.policy = chance(0.2) ? SchedulerPolicy::kStatic : SchedulerPolicy::kContinuous;
     s.chunked_prefill = chance(0.8);

@@ -48,6 +48,7 @@ void Simulation::create(const EngineConfig& config, std::unique_ptr<Proposer> pr
   clock_.advance_us(1);  // so that a time is never the 0 that means "not given"
   auto fake = std::make_unique<FakeModel>(model_config_, device_, clock_);
   model_ = fake.get();
+  publishes_ = config.published == PublishedScopes::kAll;
   EngineConfig f32 = config;
   f32.kv_type = kernels::DType::kF32;  // bytes of an Entry of the fake
   auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_, std::move(proposer),
@@ -159,6 +160,9 @@ void Simulation::collect() {
     void operator()(const StoppedEvent&) {}
     void operator()(const ModelLostEvent&) {}
     void operator()(const EmbeddingEvent&) {}
+    void operator()(const CacheEventsEvent& e) {
+      sim.mirror_.take(e.events, sim.engine_->memory_plan().block_size);
+    }
   };
   for (const std::vector<EngineEvent>& events : engine_->outbox().drain()) {
     for (const EngineEvent& event : events) std::visit(Visitor{*this}, event);
@@ -214,6 +218,10 @@ void Simulation::check_all_ended() {
   CHECK(snapshot.num_running == 0);
   CHECK(snapshot.num_waiting == 0);
   for (const int32_t used : snapshot.kv_blocks_used) CHECK(used == 0);
+  // So every block in the index is cached, and the events have named it.
+  for (int32_t group = 0; publishes_ && group < size32(snapshot.kv_blocks_cached); ++group) {
+    CHECK(mirror_.count(CacheTier::kPool, group) == snapshot.kv_blocks_cached[group]);
+  }
   if (draft_model_ != nullptr) {
     CHECK(draft_model_->num_shadows() == 0);
     CHECK(draft_model_->blocks_used() == 0);

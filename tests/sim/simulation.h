@@ -14,6 +14,7 @@
 #include "engine/store/store_thread.h"
 #include "fake_model.h"
 #include "kernels/base/clock.h"
+#include "tests/cache_mirror.h"
 
 namespace hearth::tests {
 
@@ -103,6 +104,8 @@ class Simulation {
   std::deque<std::pair<int64_t, engine::StoreReply>> store_replies_;  ///< when due
   std::unique_ptr<engine::Engine> engine_;
   std::map<engine::RequestId, Record> records_;
+  bool publishes_ = false;  ///< all scopes
+  CacheMirror mirror_;      ///< of the cache, from its events
 };
 
 /// A request with `prompt_size` consecutive tokens that start at `first`.

@@ -421,6 +421,7 @@ void FrontDoor::on_engine(engine::EngineEvent& event) {
       // The broker starts another worker for new requests.
       [this](const engine::ModelLostEvent&) { begin_draining(); },
       [this](const engine::SnapshotEvent& snapshot) { on_snapshot(snapshot); },
+      [](const engine::CacheEventsEvent&) {},
       [](const engine::StoppedEvent&) {});
 }
 
