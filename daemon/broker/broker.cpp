@@ -205,18 +205,19 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
   settings.sampling = config_.sampling.of(file.name);
   settings.memory_bytes = config_.residency.memory_bytes;
   settings.log_level = name(config_.server.log_level);
+  settings.kv_events = config_.kv_events.publish;
   if (config.prefix_cache && config.prefix_store && !config_.server.state_dir.empty()) {
     settings.prefix_dir = (config_.server.state_dir / "prefix").string();
   }
   const WorkerProcess::Setup setup{.model = file.name,
+                                   .number = workers_started_,
                                    .argv = worker_arguments(program, file.path, socket, settings),
                                    .socket = socket,
                                    .heartbeat_timeout_ms = config_.worker.heartbeat_timeout_ms,
                                    .load_timeout_ms = config_.worker.load_timeout_ms};
-  HEARTH_ASSIGN_OR_RETURN(
-      std::unique_ptr<WorkerProcess> worker,
-      WorkerProcess::start(io_, clock_, setup,
-                           {.lifecycle = lifecycle, .answers = dispatcher_, .watch = *events_}));
+  const WorkerProcess::Receivers to{lifecycle, dispatcher_, *events_, kv_events_.get()};
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker,
+                          WorkerProcess::start(io_, clock_, setup, to));
   return std::unique_ptr<Worker>(std::move(worker));
 }
 
@@ -233,6 +234,9 @@ Result<void> Broker::listen_for_watchers() {
   HEARTH_ASSIGN_OR_RETURN(
       events_, EventHub::open(io_, clock_, acceptor_, shares_, rights_,
                               ipc::events_socket(runtime_dir_.path()), std::move(sources)));
+  HEARTH_ASSIGN_OR_RETURN(kv_events_, open_kv_events(io_, clock_, acceptor_, shares_,
+                                                     config_.kv_events, runtime_dir_.path(),
+                                                     std::bind_front(&Rights::is_admin, &rights_)));
   return {};
 }
 
@@ -460,6 +464,7 @@ void Broker::every_tick() {
   clients_->tick();
   if (tcp_ != nullptr) tcp_->tick();
   events_->tick();
+  if (kv_events_ != nullptr) kv_events_->tick();
   if (ticks_ % kSecondTicks == 0 && rights_.refresh(false)) {
     log_info("admins_changed", "group={}", config_.server.admin_group);
   }

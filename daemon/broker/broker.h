@@ -13,6 +13,7 @@
 #include "daemon/broker/batches/batch_runner.h"
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/http_front.h"
+#include "daemon/broker/kv_front.h"
 #include "daemon/broker/observe/event_hub.h"
 #include "daemon/broker/observe/reports.h"
 #include "daemon/broker/process/awake_clock.h"
@@ -120,6 +121,7 @@ class Broker {
   std::unique_ptr<TcpDoor> tcp_;  // null without TCP
   std::set<uint64_t> behind_;     // connections of clients_ held until they read their backlog
   std::unique_ptr<EventHub> events_;
+  std::unique_ptr<KvPublisher> kv_events_;  // null: off
   SideThread side_{io_};
   ResponseKeeper responses_{io_};
   BatchRunner batches_{io_};

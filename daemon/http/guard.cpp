@@ -59,9 +59,10 @@ std::vector<std::string_view> words_of(std::string_view line) {
 
 }  // namespace
 
-Result<Endpoint> parse_endpoint(std::string_view text) {
+Result<Endpoint> parse_endpoint(std::string_view text, std::string_view setting) {
   const auto wrong = [&](std::string_view why) {
-    return Error::invalid(fmt::format("http.listen is \"{}\": {}", text, why), "http.listen");
+    return Error::invalid(fmt::format("{} is \"{}\": {}", setting, text, why),
+                          std::string(setting));
   };
   constexpr std::string_view kWant = "want ADDRESS:PORT, as 127.0.0.1:8080 or [::1]:8080";
   const size_t colon = text.rfind(':');

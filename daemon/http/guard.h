@@ -21,8 +21,8 @@ struct Endpoint {
   bool loopback = true;  ///< no other machine reaches it
   uint16_t port = 0;     ///< 0: the system chooses
 };
-/// kInvalidArgument if it is not a literal address with a port.
-Result<Endpoint> parse_endpoint(std::string_view text);
+/// kInvalidArgument, naming the setting, if it is not a literal address with a port.
+Result<Endpoint> parse_endpoint(std::string_view text, std::string_view setting = "http.listen");
 
 /// The address of a peer in canonical form, an IPv4 address within IPv6 as IPv4; "": neither.
 std::string canonical_address(std::string_view text);

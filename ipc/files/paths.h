@@ -65,6 +65,12 @@ inline std::filesystem::path api_socket(const std::filesystem::path& runtime) {
 inline std::filesystem::path events_socket(const std::filesystem::path& runtime) {
   return runtime / "events.sock";
 }
+inline std::filesystem::path kv_events_socket(const std::filesystem::path& runtime) {
+  return runtime / "kv-events.sock";
+}
+inline std::filesystem::path kv_replay_socket(const std::filesystem::path& runtime) {
+  return runtime / "kv-replay.sock";
+}
 inline std::filesystem::path workers_dir(const std::filesystem::path& runtime) {
   return runtime / "workers";
 }

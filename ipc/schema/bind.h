@@ -77,6 +77,7 @@ void bind(V& v, R& r) {
   v("sampling", r.sampling);
   v("log_level", r.log_level);
   v("prefix_dir", r.prefix_dir);
+  v("kv_events", r.kv_events);
   v("memory_bytes", r.memory_bytes);
 }
 

@@ -50,8 +50,9 @@ struct ServeSettings {
   EngineSettings engine;
   SamplingSettings sampling;  ///< of the configuration, for this model
   std::string log_level = "info";
-  std::string prefix_dir;    ///< of the databases of prefixes; "": none are kept
-  int64_t memory_bytes = 0;  ///< for all models together; 0: no budget is set
+  std::string prefix_dir;         ///< of the databases of prefixes; "": none are kept
+  std::string kv_events = "off";  ///< or shared, all: the prefixes whose events are reported
+  int64_t memory_bytes = 0;       ///< for all models together; 0: no budget is set
   bool operator==(const ServeSettings&) const = default;
 };
 

@@ -12,4 +12,12 @@ inline int64_t seconds_since_1970() {
       .count();
 }
 
+/// The same with a fraction, to microseconds.
+inline double fractional_seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::time_point_cast<std::chrono::microseconds>(
+                                           std::chrono::system_clock::now())
+                                           .time_since_epoch())
+      .count();
+}
+
 }  // namespace hearth

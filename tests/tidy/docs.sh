@@ -35,7 +35,7 @@ for page in "${pages[@]}"; do
       /^#? ?\[/ { here = index($0, section) > 0 }
       here && $0 ~ "^#? *" name " *=" { found = 1 }
       END { exit !found }' packaging/hearth.toml || complain "$page: packaging/hearth.toml has no $key"
-  done < <(grep -oE '`(server|http|limits|residency|worker|cache)\.[a-z_]+' "$page" | tr -d '`' | grep -vx 'http.sock' | sort -u)
+  done < <(grep -oE '`(server|http|limits|residency|worker|cache|kv_events)\.[a-z_]+' "$page" | tr -d '`' | grep -vx 'http.sock' | sort -u)
   # Verbs.
   if [[ -n $hearth ]]; then
     while read -r verb; do

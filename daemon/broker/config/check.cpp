@@ -8,6 +8,7 @@
 #include "daemon/http/requests/volatile_lines.h"
 #include "daemon/http/tls.h"
 #include "ipc/wire/curve.h"
+#include "kernels/base/chars.h"
 
 namespace hearth::broker {
 namespace {
@@ -91,10 +92,29 @@ Result<void> check_tcp(const ServerConfig& server) {
   return {};
 }
 
+Result<void> check_kv_address(const char* key, const std::string& address) {
+  if (address.empty()) return {};
+  HEARTH_ASSIGN_OR_RETURN(const http::Endpoint endpoint, http::parse_endpoint(address, key));
+  if (endpoint.loopback) return {};
+  return invalid(key, address,
+                 "other machines reach it, and KV events have neither keys nor encryption; want a "
+                 "loopback address, which a tunnel (ssh -L) or a proxy with TLS forwards");
+}
+
+Result<void> check_kv_events(const KvEventsConfig& kv_events) {
+  HEARTH_TRY(check_kv_address("kv_events.listen", kv_events.listen));
+  HEARTH_TRY(check_kv_address("kv_events.replay_listen", kv_events.replay_listen));
+  const auto fits = [](char c) { return is_ascii_alnum(c) || c == '.' || c == '_' || c == '-'; };
+  if (kv_events.pod.size() <= 64 && std::ranges::all_of(kv_events.pod, fits)) return {};
+  return invalid("kv_events.pod", kv_events.pod,
+                 "want up to 64 letters, digits, '.', '_' and '-': topics are kv@POD@MODEL");
+}
+
 }  // namespace
 
 Result<void> check_config(const Config& config) {
   HEARTH_TRY(check_http(config.http));
+  HEARTH_TRY(check_kv_events(config.kv_events));
   return check_tcp(config.server);
 }
 

@@ -278,9 +278,9 @@ Result<void> read_owners(const toml::table& root, std::string_view source, Confi
 }
 
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server", "http",   "limits",       "residency",
-                                    "worker", "cache",  "cache_owners", "sampling",
-                                    "roles",  "models", "owners"};
+  constexpr std::array kSections = {"server",   "http",  "limits",       "residency",
+                                    "worker",   "cache", "cache_owners", "kv_events",
+                                    "sampling", "roles", "models",       "owners"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error::invalid(where(source, node) + fmt::format("unknown section or key {}; known: {}",
@@ -317,6 +317,9 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
                     source, owner, tier),
         "cache_owners");
   }
+  SectionReader kv_events(root, source, "kv_events", &config->sources);
+  visit_kv_events(kv_events, &config->kv_events);
+  HEARTH_TRY(kv_events.finish());
   SectionReader sampling(root, source, "sampling", &config->sources);
   visit_sampling(sampling, &config->sampling);
   HEARTH_TRY(sampling.finish());

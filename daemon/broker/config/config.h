@@ -87,6 +87,16 @@ struct CacheConfig {
   }
 };
 
+/// Events of the prefix cache for routers (docs/kv-events.md): on Unix sockets in the runtime
+/// directory, and TCP if configured.
+struct KvEventsConfig {
+  std::string publish = "off";  ///< off; shared: prefixes that are shared by a name; all
+  std::string listen;         ///< "127.0.0.1:5557": a loopback address, for subscribers; "": no TCP
+  std::string replay_listen;  ///< the same for replays
+  std::string pod;            ///< this daemon's name in topics; "": the machine's
+  int64_t buffer_bytes = 16 << 20;  ///< of the last messages, kept for replays
+};
+
 /// The HTTP front door: $RUNTIME/http.sock, and TCP if configured.
 struct HttpConfig {
   bool enabled = true;
@@ -145,6 +155,7 @@ struct Config {
   ResidencyConfig residency;
   WorkerConfig worker;
   CacheConfig cache;
+  KvEventsConfig kv_events;
   SamplingConfig sampling;
   std::map<std::string, std::string> roles;   ///< role -> model name
   std::map<std::string, ModelConfig> models;  ///< by name

@@ -120,8 +120,8 @@ std::vector<Setting> list_settings(const Config& config) {
   SectionLister server("server", config, &out), http("http", config, &out),
       limits("limits", config, &out), residency("residency", config, &out),
       worker("worker", config, &out), cache("cache", config, &out),
-      cache_owners("cache_owners", config, &out), sampling("sampling", config, &out),
-      roles("roles", config, &out);
+      cache_owners("cache_owners", config, &out), kv_events("kv_events", config, &out),
+      sampling("sampling", config, &out), roles("roles", config, &out);
   visit_server(server, &copy.server);
   visit_http(http, &copy.http);
   visit_limits(limits, &copy.limits);
@@ -129,6 +129,7 @@ std::vector<Setting> list_settings(const Config& config) {
   visit_worker(worker, &copy.worker);
   visit_cache(cache, &copy.cache);
   visit_cache_owners(cache_owners, &copy.cache.owners);
+  visit_kv_events(kv_events, &copy.kv_events);
   visit_sampling(sampling, &copy.sampling);
   visit_roles(roles, &copy.roles);
   for (auto& [name, model] : copy.models) {

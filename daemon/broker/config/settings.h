@@ -138,6 +138,15 @@ void visit_cache_owners(Section& in, std::map<std::string, std::string>* owners)
 }
 
 template <class Section>
+void visit_kv_events(Section& in, KvEventsConfig* kv_events) {
+  in.choice("publish", {"off", "shared", "all"}, &kv_events->publish);
+  in.text("listen", &kv_events->listen);
+  in.text("replay_listen", &kv_events->replay_listen);
+  in.text("pod", &kv_events->pod);
+  in.integer("buffer_bytes", 1 << 16, 1 << 30, &kv_events->buffer_bytes);
+}
+
+template <class Section>
 void visit_sampling(Section& in, SamplingConfig* sampling) {
   in.sampling(&sampling->models);
 }

@@ -48,6 +48,17 @@ class WatchSink {
   virtual void on_watch(const std::string& model, std::string_view update) = 0;
 };
 
+/// Receives the KV events of workers (docs/kv-events.md), on the io thread.
+class KvEventSink {
+ public:
+  virtual ~KvEventSink() = default;
+  /// Events of the worker of `model`, as a msgpack array. `number` is the worker's: later workers
+  /// have higher ones.
+  virtual void on_kv_events(const std::string& model, uint64_t number, std::string_view events) = 0;
+  /// The worker has ended.
+  virtual void on_kv_gone(const std::string& model, uint64_t number) = 0;
+};
+
 class Worker {
  public:
   enum class State {

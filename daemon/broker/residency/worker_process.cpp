@@ -128,6 +128,9 @@ void WorkerProcess::on_exit() {
   std::string how = child_.reap();
   if (!kill_reason_.empty()) how = fmt::format("killed: {}", kill_reason_);
   state_ = State::kEnding;
+  if (receivers_.kv_events != nullptr) {
+    receivers_.kv_events->on_kv_gone(setup_.model, setup_.number);
+  }
   receivers_.lifecycle.on_worker_ended(*this, how);
 }
 
@@ -135,6 +138,11 @@ void WorkerProcess::on_message(const ipc::PipeMessage& message) {
   switch (message.kind) {
     case ipc::PipeKind::kAnswers: return on_answers(message.bytes);
     case ipc::PipeKind::kWatch: return receivers_.watch.on_watch(setup_.model, message.bytes);
+    case ipc::PipeKind::kKvEvents:
+      if (receivers_.kv_events != nullptr) {
+        receivers_.kv_events->on_kv_events(setup_.model, setup_.number, message.bytes);
+      }
+      return;
     case ipc::PipeKind::kEvent: {
       const Result<ipc::WorkerEvent> event = ipc::decode_worker_event(message.bytes);
       if (!event) return on_broken(event.error().message);

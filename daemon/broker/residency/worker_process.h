@@ -41,6 +41,7 @@ class WorkerProcess final : public Worker, private WorkerSocket::Reader {
  public:
   struct Setup {
     std::string model;
+    uint64_t number = 0;  ///< of all workers started
     std::vector<std::string> argv;
     std::filesystem::path socket;  ///< bound by the broker before the process starts
     int64_t heartbeat_timeout_ms = 0;
@@ -51,6 +52,7 @@ class WorkerProcess final : public Worker, private WorkerSocket::Reader {
     WorkerListener& lifecycle;
     AnswerSink& answers;
     WatchSink& watch;
+    KvEventSink* kv_events = nullptr;  ///< null: workers report none
   };
   static Result<std::unique_ptr<WorkerProcess>> start(boost::asio::io_context& io,
                                                       const Clock& clock, const Setup& setup,

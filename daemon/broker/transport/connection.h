@@ -1,9 +1,9 @@
 #pragma once
-// One client's connection to a Unix socket of the daemon: handshake, messages in both directions,
-// bounds and deadlines. Owned and used by the io thread.
+// One client's connection to a Unix or TCP socket of the daemon: handshake, messages in both
+// directions, bounds and deadlines. Owned and used by the io thread.
 
 #include <array>
-#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -77,7 +77,7 @@ class ConnectionHost {
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  using Socket = boost::asio::local::stream_protocol::socket;
+  using Socket = boost::asio::generic::stream_protocol::socket;
 
   Connection(ConnectionHost& host, Socket socket, const TransportPeer& peer);
 

@@ -1,5 +1,6 @@
 #include "daemon/broker/transport/server.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -31,35 +33,34 @@ Error os_error(const std::filesystem::path& path, std::string_view what) {
   return Error::io(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
 }
 
-std::optional<ucred> credentials_of(int fd) {
+std::optional<ipc::PeerCredentials> credentials_of(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
-  return peer;
+  return ipc::PeerCredentials{.uid = peer.uid, .gid = peer.gid, .pid = peer.pid};
 }
 
 std::optional<uint32_t> uid_of(int fd) {
-  const std::optional<ucred> peer = credentials_of(fd);
+  const std::optional<ipc::PeerCredentials> peer = credentials_of(fd);
   return peer ? std::optional(peer->uid) : std::nullopt;
 }
 
 class Server final : public TransportServer, public ConnectionHost {
  public:
   Server(boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
-         std::filesystem::path path, SocketKind kind, const TransportLimits& limits,
-         TransportHandlers handlers)
+         SocketKind kind, const TransportLimits& limits, TransportHandlers handlers)
       : io_(io),
         clock_(clock),
         acceptor_(acceptor),
         shares_(shares),
-        path_(std::move(path)),
         kind_(kind),
         limits_(limits),
         handlers_(std::move(handlers)),
         scratch_(kScratchBytes) {}
   ~Server() override;
 
-  Result<void> listen();
+  Result<void> listen(const std::filesystem::path& path);
+  Result<void> listen(const TcpAddress& address);
 
   ipc::SendOutcome send(uint64_t number, std::span<const std::string_view> frames) override {
     const auto found = connections_.find(number);
@@ -78,6 +79,7 @@ class Server final : public TransportServer, public ConnectionHost {
   }
   void tick() override;
   bool idle() const override { return total_unsent_ == 0; }
+  uint16_t port() const override { return port_; }
   size_t num_connections() const override { return connections_.size(); }
   uint64_t num_refused() const override { return refused_; }
 
@@ -116,7 +118,8 @@ class Server final : public TransportServer, public ConnectionHost {
     std::deque<uint64_t> wait_to_send;
   };
 
-  void admit(int fd);
+  void accept_from(int listener, Acceptor::NameUser name_user);
+  void admit(int fd, std::optional<uint32_t> uid);
   const char* refusal(uint32_t uid);
   void note_refused(uint64_t count, std::string_view why);
   void flush_all();
@@ -126,12 +129,14 @@ class Server final : public TransportServer, public ConnectionHost {
   const Clock& clock_;
   Acceptor& acceptor_;
   LoopShares& shares_;
-  const std::filesystem::path path_;
+  std::filesystem::path path_;  // of a Unix socket, once it is bound
+  std::string name_;            // for messages
+  int family_ = AF_UNIX;
+  uint16_t port_ = 0;  // of a TCP socket
   const SocketKind kind_;
   const TransportLimits limits_;
   const TransportHandlers handlers_;
   uint64_t listener_ = 0;  // the acceptor's number of our socket; 0: none
-  bool bound_ = false;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint32_t, User> users_;
   std::vector<std::shared_ptr<Connection>> to_flush_;
@@ -151,43 +156,75 @@ Server::~Server() {
   // The owner is being destroyed too, so no callback is called.
   for (const auto& [number, connection] : std::exchange(connections_, {})) connection->close();
   acceptor_.remove(listener_);
-  if (bound_) ::unlink(path_.c_str());
+  if (!path_.empty()) ::unlink(path_.c_str());
 }
 
-Result<void> Server::listen() {
+Result<void> Server::listen(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string name = path_.string();
-  if (name.size() >= sizeof address.sun_path) {
-    return Error::invalid(fmt::format("{}: {} bytes, a socket's path has at most {}", name,
-                                      name.size(), sizeof address.sun_path - 1));
+  name_ = path.string();
+  if (name_.size() >= sizeof address.sun_path) {
+    return Error::invalid(fmt::format("{}: {} bytes, a socket's path has at most {}", name_,
+                                      name_.size(), sizeof address.sun_path - 1));
   }
-  std::memcpy(address.sun_path, name.c_str(), name.size() + 1);
+  std::memcpy(address.sun_path, name_.c_str(), name_.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return os_error(path_, "socket");
+  if (fd < 0) return os_error(path, "socket");
   const auto failed = [&](std::string_view what) {
-    Error error = os_error(path_, what);
+    Error error = os_error(path, what);
     ::close(fd);
     return error;
   };
-  ::unlink(name.c_str());  // left by a daemon that was killed
+  ::unlink(name_.c_str());  // left by a daemon that was killed
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return failed("bind");
   }
-  bound_ = true;
-  if (::chmod(name.c_str(), 0660) != 0) return failed("chmod");
+  path_ = path;
+  if (::chmod(name_.c_str(), 0660) != 0) return failed("chmod");
   if (::listen(fd, SOMAXCONN) != 0) return failed("listen");
-  AcceptHandlers handlers;
-  handlers.on_connection = [this](int connection, std::optional<uint32_t>) { admit(connection); };
-  handlers.on_refused = [this](uint64_t count, std::string_view why) { note_refused(count, why); };
-  listener_ = acceptor_.add(fd, uid_of, std::move(handlers));
+  accept_from(fd, uid_of);
   return {};
+}
+
+Result<void> Server::listen(const TcpAddress& address) {
+  using boost::asio::ip::tcp;
+  boost::system::error_code error;
+  const auto parsed = boost::asio::ip::make_address(address.address, error);
+  if (error) return Error::invalid(fmt::format("{}: not an address", address.name));
+  const tcp::endpoint endpoint(parsed, address.port);
+  name_ = address.name;
+  family_ = endpoint.protocol().family();
+  tcp::acceptor acceptor(io_);
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(boost::asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.native_non_blocking(true, error);
+  if (!error) acceptor.listen(boost::asio::socket_base::max_listen_connections, error);
+  if (!error) port_ = acceptor.local_endpoint(error).port();
+  if (error) return Error::io(fmt::format("{}: {}", name_, error.message()));
+  const int fd = acceptor.release();
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  accept_from(fd, address.name_user);
+  return {};
+}
+
+void Server::accept_from(int listener, Acceptor::NameUser name_user) {
+  AcceptHandlers handlers;
+  handlers.on_connection = [this](int fd, std::optional<uint32_t> uid) { admit(fd, uid); };
+  handlers.on_refused = [this](uint64_t count, std::string_view why) { note_refused(count, why); };
+  listener_ = acceptor_.add(listener, name_user, std::move(handlers));
 }
 
 // ---- Connections -------------------------------------------------------------------------------
 
-void Server::admit(int fd) {
-  const std::optional<ucred> peer = credentials_of(fd);
+void Server::admit(int fd, std::optional<uint32_t> uid) {
+  constexpr uint32_t kNoGroup = UINT32_MAX;
+  std::optional<ipc::PeerCredentials> peer;
+  if (family_ == AF_UNIX) {
+    peer = credentials_of(fd);
+  } else if (uid) {
+    peer = {.uid = *uid, .gid = kNoGroup, .pid = 0};
+  }
   if (!peer) {
     note_refused(1, "the system does not name its user");
     ::close(fd);
@@ -200,15 +237,14 @@ void Server::admit(int fd) {
   }
   Connection::Socket socket(io_);
   boost::system::error_code error;
-  socket.assign(boost::asio::local::stream_protocol(), fd, error);
+  socket.assign(boost::asio::generic::stream_protocol(family_, 0), fd, error);
   if (error) {
     note_refused(1, "the system does not watch it");
     ::close(fd);
     return;
   }
   ++users_[peer->uid].connections;
-  const TransportPeer named{.number = ++last_number_,
-                            .credentials = {.uid = peer->uid, .gid = peer->gid, .pid = peer->pid}};
+  const TransportPeer named{.number = ++last_number_, .credentials = *peer};
   auto connection = std::make_shared<Connection>(*this, std::move(socket), named);
   connections_.emplace(named.number, connection);
   connection->start();
@@ -242,7 +278,7 @@ void Server::tick() {
   if (now < deadlines_due_us_) return;
   deadlines_due_us_ = now + kDeadlinesEveryUs;
   if (refused_ != refused_logged_) {
-    log_warn("connections_refused", "socket={} count={} total={} why=\"{}\"", path_.string(),
+    log_warn("connections_refused", "socket=\"{}\" count={} total={} why=\"{}\"", name_,
              refused_ - refused_logged_, refused_, refused_why_);
     refused_logged_ = refused_;
   }
@@ -331,9 +367,19 @@ Result<std::unique_ptr<TransportServer>> TransportServer::open(
     boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
     const std::filesystem::path& path, SocketKind kind, const TransportLimits& limits,
     TransportHandlers handlers) {
-  auto server = std::make_unique<Server>(io, clock, acceptor, shares, path, kind, limits,
-                                         std::move(handlers));
-  HEARTH_TRY(server->listen());
+  auto server =
+      std::make_unique<Server>(io, clock, acceptor, shares, kind, limits, std::move(handlers));
+  HEARTH_TRY(server->listen(path));
+  return std::unique_ptr<TransportServer>(std::move(server));
+}
+
+Result<std::unique_ptr<TransportServer>> TransportServer::open_tcp(
+    boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
+    const TcpAddress& address, SocketKind kind, const TransportLimits& limits,
+    TransportHandlers handlers) {
+  auto server =
+      std::make_unique<Server>(io, clock, acceptor, shares, kind, limits, std::move(handlers));
+  HEARTH_TRY(server->listen(address));
   return std::unique_ptr<TransportServer>(std::move(server));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// A Unix socket that speaks ZMTP: obtains each peer's credentials from the kernel, and bounds what
-// one user may take: connections, bytes in reception, unread bytes, and the loop's time. Owned by
-// the io thread.
+// A Unix socket, or a TCP socket of this machine, that speaks ZMTP: obtains each peer's credentials
+// from the kernel, and bounds what one user may take: connections, bytes in reception, unread
+// bytes, and the loop's time. Owned by the io thread.
 
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "daemon/broker/process/acceptor.h"
@@ -30,6 +31,14 @@ struct TransportHandlers {
   std::function<void(const TransportPeer& peer)> on_gone{};
 };
 
+/// Where a server listens over TCP.
+struct TcpAddress {
+  std::string name;  ///< for messages
+  std::string address;
+  uint16_t port = 0;
+  Acceptor::NameUser name_user = nullptr;
+};
+
 class TransportServer {
  public:
   /// Binds `path`, mode 0660, and replaces an existing socket. kInvalidArgument: the path is too
@@ -37,6 +46,13 @@ class TransportServer {
   static Result<std::unique_ptr<TransportServer>> open(
       boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
       const std::filesystem::path& path, SocketKind kind, const TransportLimits& limits,
+      TransportHandlers handlers);
+  /// Binds a literal address and port; 0: the system chooses the port. `name_user` determines the
+  /// user of a connection; one without is refused. Its credentials have no group and no process.
+  /// kInvalidArgument: not an address; kIo with the system's reason.
+  static Result<std::unique_ptr<TransportServer>> open_tcp(
+      boost::asio::io_context& io, const Clock& clock, Acceptor& acceptor, LoopShares& shares,
+      const TcpAddress& address, SocketKind kind, const TransportLimits& limits,
       TransportHandlers handlers);
   virtual ~TransportServer() = default;
 
@@ -52,6 +68,7 @@ class TransportServer {
   /// The system has taken everything that was sent.
   virtual bool idle() const = 0;
 
+  virtual uint16_t port() const = 0;  ///< 0: a Unix socket
   virtual size_t num_connections() const = 0;
   virtual uint64_t num_refused() const = 0;
 };

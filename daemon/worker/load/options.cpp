@@ -32,6 +32,7 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
   engine::EngineConfig& engine = out.engine;
   HEARTH_ASSIGN_OR_RETURN(engine.kv_type, parse_kv_type(from.kv_type));
   HEARTH_ASSIGN_OR_RETURN(engine.speculation, parse_speculation(from.speculation));
+  HEARTH_ASSIGN_OR_RETURN(engine.published, parse_published(settings.kv_events));
   engine.kv_bytes = u64(from.kv_bytes);
   engine.block_size = i32(from.block_size);
   engine.context_length = i32(from.context_length);
@@ -101,6 +102,13 @@ Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {
   if (name == "continuous") return engine::SchedulerPolicy::kContinuous;
   if (name == "static") return engine::SchedulerPolicy::kStatic;
   return Error::invalid(fmt::format("--policy {}: want continuous or static", name), "policy");
+}
+
+Result<engine::PublishedScopes> parse_published(const std::string& name) {
+  if (name == "off") return engine::PublishedScopes::kNone;
+  if (name == "shared") return engine::PublishedScopes::kShared;
+  if (name == "all") return engine::PublishedScopes::kAll;
+  return Error::invalid(fmt::format("kv_events {}: want off, shared or all", name), "kv_events");
 }
 
 Result<engine::SpeculationConfig> parse_speculation(const std::string& name) {

@@ -63,6 +63,8 @@ Result<void> parse_mapping(const std::string& name);
 /// The KV type of that name; kInvalidArgument lists the valid names.
 Result<kernels::DType> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);
+/// off, shared, all.
+Result<engine::PublishedScopes> parse_published(const std::string& name);
 /// The draft model, or the heads, chosen by a setting.
 struct DraftChoice {
   std::filesystem::path path;  ///< empty: none

@@ -80,6 +80,10 @@ void BrokerLink::send(const ipc::WorkerEvent& event) {
   send(ipc::PipeKind::kEvent, ipc::encode_worker_event(event));
 }
 
+void BrokerLink::send_kv_events(const std::string& events) {
+  send(ipc::PipeKind::kKvEvents, events);
+}
+
 void BrokerLink::send_watch(const std::string& update) { send(ipc::PipeKind::kWatch, update); }
 
 void BrokerLink::send(uint64_t number, const ipc::Event& event) {

@@ -49,6 +49,8 @@ class BrokerLink {
   void send(const ipc::WorkerEvent& event);
   /// An encoded ipc::WatchUpdate.
   void send_watch(const std::string& update);
+  /// Encoded by encode_kv_events.
+  void send_kv_events(const std::string& events);
 
   /// Queues an answer to request `number`. Answers are sent in one message by the next flush().
   void send(uint64_t number, const ipc::Event& event);

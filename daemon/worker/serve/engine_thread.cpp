@@ -69,6 +69,8 @@ void note_kv(const engine::Engine& engine, uint64_t draft_kv_bytes, EngineLoaded
   out->context_length = engine.context_length();
   out->kv_bytes = engine.kv_bytes() + draft_kv_bytes;
   const engine::MemoryPlan& plan = engine.memory_plan();
+  out->kv_block_size = plan.block_size;
+  out->kv_groups = plan.kv_groups(out->info);
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     if (out->info.groups[i].recurrent()) continue;
     out->block_size = plan.block_size;

@@ -47,6 +47,8 @@ struct EngineLoaded {
   std::shared_ptr<const models::Ranker> ranker;  ///< null: the model does not rank
   uint64_t kv_bytes = 0;                         ///< the draft model's included
   int32_t block_size = 0, num_blocks = 0;        ///< see ipc::WorkerReady
+  int32_t kv_block_size = 0;                     ///< of all groups below
+  std::vector<engine::KvGroup> kv_groups;
   int64_t load_ms = 0;
   std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};

@@ -136,8 +136,7 @@ void FrontDoor::wait() {
                                   {engine_fd, POLLIN, 0},
                                   {prep_fd, POLLIN, 0},
                                   {long_prep_fd, POLLIN, 0}}};
-  const int idle_ms = events_.on() ? kWatchedWaitMs : kWaitMs;
-  if (::poll(items.data(), items.size(), touched_.empty() ? idle_ms : kDeltaEveryMs) < 0) {
+  if (::poll(items.data(), items.size(), wait_ms()) < 0) {
     for (pollfd& item : items) item.revents = 0;  // interrupted by a signal
   }
 
@@ -153,8 +152,15 @@ void FrontDoor::wait() {
       for (engine::EngineEvent& event : step) on_engine(event);
     }
     flush_due();
+    send_kv_events_due();
   }
   link_.flush();
+}
+
+int FrontDoor::wait_ms() const {
+  if (!touched_.empty()) return kDeltaEveryMs;
+  if (!kv_events_.empty()) return KvEventBatch::kEveryUs / 1000;
+  return events_.on() ? kWatchedWaitMs : kWaitMs;
 }
 
 // A message costs the same with one token or with five, so tokens of a stream that arrive in quick
@@ -170,6 +176,11 @@ void FrontDoor::flush_due() {
     flush(number, *stream);
     return true;
   });
+}
+
+void FrontDoor::send_kv_events_due() {
+  if (kv_events_.empty()) return;
+  if (const auto due = kv_events_.take_due(clock_.now_us())) link_.send_kv_events(*due);
 }
 
 // ---- The broker --------------------------------------------------------------------------------
@@ -278,6 +289,9 @@ void FrontDoor::on_loaded(EngineLoaded loaded) {
   long_prep_ = std::make_unique<PrepThread>(prep_model(*engine_, options_.tool_form),
                                             PrepThread::Priority::kLow);
   embeds_.emplace(*engine_->commands, engine_->info.name);
+  kv_events_.set_form({.pool_medium = engine_->device.kind == "cpu" ? "CPU" : "GPU",
+                       .block_size = engine_->kv_block_size,
+                       .groups = engine_->kv_groups});
   if (engine_->read_gpu) gpu_.emplace(std::move(engine_->read_gpu), clock_);
   link_.send(to_wire(*engine_));
   if (state_ == State::kLoading) state_ = State::kServing;
@@ -421,7 +435,9 @@ void FrontDoor::on_engine(engine::EngineEvent& event) {
       // The broker starts another worker for new requests.
       [this](const engine::ModelLostEvent&) { begin_draining(); },
       [this](const engine::SnapshotEvent& snapshot) { on_snapshot(snapshot); },
-      [](const engine::CacheEventsEvent&) {},
+      [this](engine::CacheEventsEvent& happened) {
+        kv_events_.add(std::move(happened.events), clock_.now_us());
+      },
       [](const engine::StoppedEvent&) {});
 }
 

@@ -12,6 +12,7 @@
 
 #include "daemon/worker/load/options.h"
 #include "daemon/worker/observe/events_publisher.h"
+#include "daemon/worker/observe/kv_events.h"
 #include "daemon/worker/serve/broker_link.h"
 #include "daemon/worker/serve/embed_jobs.h"
 #include "daemon/worker/serve/engine_thread.h"
@@ -88,6 +89,8 @@ class FrontDoor {
   void on_sample_done(Stream& stream, const engine::SampleDoneEvent& done);
   void on_request_done(Stream& stream, const engine::RequestDoneEvent& done);
   void flush_due();
+  void send_kv_events_due();
+  int wait_ms() const;
   void flush(uint64_t number, Stream& stream);
   void end_cancelled(uint64_t number);
   void end_embed(const std::optional<EmbedJobs::Outcome>& outcome);
@@ -109,6 +112,7 @@ class FrontDoor {
   int64_t idle_since_us_ = 0;
   uint64_t load_bytes_ = 0;  // of the weights, as reported while loading
   EventsPublisher events_;
+  KvEventBatch kv_events_;
   std::map<uint64_t, Stream> streams_;
   std::vector<uint64_t> touched_;  // streams with tokens to send
 

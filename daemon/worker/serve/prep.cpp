@@ -329,8 +329,9 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   engine::Request& to = out.request;
   to.id = request.id;
   to.owner = request.owner;
-  // No conflict with owner names, which contain no line breaks.
-  to.cache_salt = generate.cache_share.empty() ? request.owner : "shared\n" + generate.cache_share;
+  to.cache_salt = generate.cache_share.empty()
+                      ? request.owner
+                      : std::string(engine::kSharedSalt) + generate.cache_share;
   to.priority = priority_of(generate.priority);
   to.prompt = std::move(prompt.ids);
   to.kept = std::move(prompt.kept);

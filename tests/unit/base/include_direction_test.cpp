@@ -144,7 +144,8 @@ const std::vector<Room> kRooms = {
      {"ipc/client", "ipc/schema", "kernels/base", "monitor/commands", "monitor/snapshot",
       "monitor/window"}},
 
-    {"daemon/worker/observe", {"engine/steps", "ipc/schema", "ipc/text", "kernels/base"}},
+    {"daemon/worker/observe",
+     {"engine/kv", "engine/steps", "ipc/schema", "ipc/text", "kernels/base"}},
     {"daemon/worker/load",
      {"daemon/worker/observe", "engine/cost", "engine/engine.h", "engine/kv", "ipc/files",
       "ipc/schema", "ipc/wire", "kernels", "kernels/base", "kernels/cuda", "kernels/host",

@@ -476,6 +476,41 @@ TEST_CASE("an address that other machines reach wants keys, and TLS or a proxy t
       "/none: cannot be opened");
 }
 
+TEST_CASE("KV events: their addresses reach no other machine, and a pod's name fits a topic") {
+  Config config;
+  REQUIRE(apply_toml("[kv_events]\npublish = \"shared\"\nlisten = \"127.0.0.1:5557\"\n"
+                     "replay_listen = \"[::1]:5558\"\npod = \"box-1.a_b\"\nbuffer_bytes = 65536\n",
+                     "f", &config)
+              .ok());
+  CHECK(config.kv_events.publish == "shared");
+  CHECK(config.kv_events.listen == "127.0.0.1:5557");
+  CHECK(config.kv_events.replay_listen == "[::1]:5558");
+  CHECK(config.kv_events.pod == "box-1.a_b");
+  CHECK(config.kv_events.buffer_bytes == 65536);
+  CHECK(check_config(config).ok());
+
+  const auto error = [](const std::string& assignment) {
+    Config with;
+    if (const Result<void> applied = apply_assignment(assignment, &with); !applied.ok()) {
+      return applied.error().message;
+    }
+    const Result<void> checked = check_config(with);
+    return checked.ok() ? std::string() : checked.error().message;
+  };
+  const auto has = [&](const std::string& assignment, const char* part) {
+    const std::string met = error(assignment);
+    CHECK_MESSAGE(met.find(part) != std::string::npos, assignment << ": " << met);
+  };
+  has("kv_events.listen=0.0.0.0:5557", "kv_events.listen is \"0.0.0.0:5557\": other machines");
+  has("kv_events.replay_listen=192.0.2.7:1", "kv_events.replay_listen is \"192.0.2.7:1\": other");
+  has("kv_events.listen=tcp://*:5557", "kv_events.listen is \"tcp://*:5557\": want ADDRESS:PORT");
+  has("kv_events.publish=everything", "everything");
+  has("kv_events.buffer_bytes=10", "kv_events.buffer_bytes");
+  has("kv_events.pod=a@b", "kv_events.pod is \"a@b\": want up to 64");
+  has("kv_events.pod=" + std::string(65, 'a'), "want up to 64");
+  has("kv_events.topic=kv", "topic");
+}
+
 TEST_CASE("the manual and the shipped configuration contain every setting") {
   const auto text_of = [](const char* file) {
     std::ifstream in(std::filesystem::path(hearth::tests::source_dir()) / "packaging" / file);

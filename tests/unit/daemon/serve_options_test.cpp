@@ -40,6 +40,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   settings.log_level = "warn";
   settings.prefix_dir = "/s/prefix";
   settings.memory_bytes = 10'000'000;
+  settings.kv_events = "shared";
   const auto travelled = ipc::decode_serve_settings(ipc::encode_serve_settings(settings));
   REQUIRE(travelled.ok());
   CHECK(*travelled == settings);
@@ -70,6 +71,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   CHECK(options.draft == "small");
   CHECK(options.prefix_dir == "/s/prefix");
   CHECK(options.memory_bytes == 10'000'000);
+  CHECK(options.engine.published == engine::PublishedScopes::kShared);
   CHECK(options.prefix_store_bytes == 5'000'000);
   CHECK(options.prefix_owner_bytes == 7);
   CHECK(options.prefix_pinned_bytes == 8);
