@@ -221,6 +221,10 @@ bool Connection::admit(const HttpRequest& head) {
     respond_refusal(route_.api, *refusal);
     return false;
   }
+  if (!head.session.empty()) {
+    log_info("http_session", "id={} owner={} session=\"{}\"", submitted_id(request_), uid_,
+             ipc::printable(head.session));
+  }
   if (reader_.state() == RequestReader::State::kBody && !head.expectations.empty()) {
     out_ += "HTTP/1.1 100 Continue\r\n\r\n";
     flush();

@@ -68,6 +68,11 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
     if (beast::iequals(name_text, "x-api-key")) request.api_keys.push_back(text);
     if (beast::iequals(name_text, "sec-fetch-site")) request.fetch_site = text;
     if (beast::iequals(name_text, "anthropic-version")) request.anthropic = true;
+    for (const char* session : {"x-claude-code-session-id", "x-session-id", "session-id"}) {
+      if (request.session.empty() && beast::iequals(name_text, session)) {
+        request.session = text.substr(0, kMaxSessionBytes);
+      }
+    }
   }
   void on_header_impl(error_code&) override {
     request.keep_alive = keep_alive();

@@ -27,11 +27,16 @@ struct HttpRequest {
   std::vector<std::string> expectations;
   std::vector<std::string> codings;  ///< transfer-encoding
   std::string content_encoding;
+  /// The name that the client gives its session, up to kMaxSessionBytes; "": none. For the log:
+  /// it proves no identity.
+  std::string session;
   bool anthropic = false;     ///< anthropic-version: a client of Anthropic's API
   std::string fetch_site;     ///< sec-fetch-site: browsers state the relation to the page's origin
   bool fetch_method = false;  ///< access-control-request-method: a preflight
   std::string body;
 };
+
+inline constexpr size_t kMaxSessionBytes = 128;
 
 /// Bodies above it are long: their memory is taken in one piece.
 inline constexpr size_t kShortBodyBytes = 64 << 10;

@@ -125,6 +125,8 @@ TEST_CASE("through nginx a conversation returns to its daemon, and survives that
     for (const std::string& session : sessions) {
       alone.push_back(whole({one.runtime() / "http.sock", session}));
     }
+    const std::string log = text_of(sandboxes[3].path() / "log");
+    CHECK(log.find("session=\"ab\"") != std::string::npos);
   }
   std::vector<std::unique_ptr<Daemon>> daemons;
   for (size_t i = 0; i < 3; ++i) {

@@ -46,6 +46,18 @@ TEST_CASE("a request is read, however its bytes are split") {
   }
 }
 
+TEST_CASE("a client's name for its session is read from each of three headers, up to a bound") {
+  const auto session = [](const std::string& fields) {
+    return outcome_of("GET / HTTP/1.1\r\nHost: h\r\n" + fields + "\r\n", 5).request.session;
+  };
+  CHECK(session("").empty());
+  CHECK(session("X-Session-Id: a b\r\n") == "a b");
+  CHECK(session("session-id: 1\r\n") == "1");
+  CHECK(session("X-Claude-Code-Session-Id: 2\r\nSession-Id: 3\r\n") == "2");
+  CHECK(session("X-Session: 4\r\n").empty());
+  CHECK(session("session-id: " + std::string(300, 'x') + "\r\n") == std::string(128, 'x'));
+}
+
 TEST_CASE("a head may be as long as the limit") {
   const std::string head = "GET / HTTP/1.1\r\nHost: h\r\nX: ";
   const std::string text = head + std::string(1024 - head.size() - 4, 'a') + "\r\n\r\n";

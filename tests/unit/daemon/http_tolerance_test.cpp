@@ -103,6 +103,13 @@ TEST_CASE("parameters that change nothing are accepted and reported") {
   CHECK(parse_embeddings(R"({"input":"a","user":7})").error().field == "user");
 }
 
+TEST_CASE("what SGLang's router adds to each request changes nothing") {
+  CHECK(accepted(Api::kChat, chat(R"("no_stop_trim":false,"ignore_eos":false,"logprobs":false,
+      "separate_reasoning":true,"stream_reasoning":true,"return_hidden_states":false)"))
+            .ignored.size() == 4);
+  CHECK(refusal(Api::kChat, chat(R"("no_stop_trim":true)")).field == "no_stop_trim");
+}
+
 TEST_CASE("of what a client wants included, only sealed reasoning is there") {
   const Call call = accepted(
       Api::kResponses, R"({"input":"a","store":false,"include":["reasoning.encrypted_content"]})");
