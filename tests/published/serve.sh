@@ -7,17 +7,18 @@ if [[ ! -f $model_file ]]; then
   exit 0
 fi
 
-# serve_smollm2 PROGRAMS: starts hearthd of this folder on a free TCP port, with HOME and XDG folders of its own. Sets `port`
-# and `work` (a folder that is removed at the end).
+# serve_smollm2 PROGRAMS OPTION...: starts hearthd of this folder on a free TCP port, with HOME and XDG folders of its own. Sets
+# `port` and `work` (a folder that is removed at the end).
 serve_smollm2() {
   local programs=$1
+  shift
   work=$(mktemp -d "${TMPDIR:-/tmp}/hearth-programs.XXXXXX")
   export HEARTH_ALLOW_ROOT=1 HOME=$work XDG_RUNTIME_DIR=$work/run XDG_DATA_HOME=$work/data XDG_STATE_HOME=$work/state
   export XDG_CONFIG_HOME=$work/config XDG_CACHE_HOME=$work/cache
   unset HEARTH_RUNTIME_DIR HEARTH_STATE_DIR HEARTH_CONFIG HEARTH_MODEL_DIRS
   mkdir -m 700 "$XDG_RUNTIME_DIR"
   "$programs/hearthd" --config /dev/null --model-dir "$(dirname "$model_file")" --set roles.default="$model" \
-    --set http.listen=127.0.0.1:0 --set worker.tool_form=hermes >"$work/log" 2>&1 &
+    --set http.listen=127.0.0.1:0 --set worker.tool_form=hermes "$@" >"$work/log" 2>&1 &
   daemon=$!
   trap 'kill $daemon 2>/dev/null || true; wait; rm -rf "$work"' EXIT
   port=
