@@ -90,10 +90,17 @@ void add_field(CLI::App& verb, const Field& field,
     case FieldType::kBool: {
       // A field that is on by default gets a flag that turns it off.
       const bool on = field.default_value == "true";
-      const std::string flag = on ? "--no-" + flag_name(field).substr(2) : flag_name(field);
+      const auto no_flag = [&field] { return "--no-" + flag_name(field).substr(2); };
+      const std::string flag = on ? no_flag() : flag_name(field);
       verb.add_flag_callback(
               flag, [&fields, name, on] { fields.emplace_back(name, on ? "false" : "true"); },
               on ? "Turns this off: " + help_of(field) : help_of(field))
+          ->group(group);
+      if (!field.default_value.empty()) return;
+      // Absence has a meaning of its own, so both values have a flag.
+      verb.add_flag_callback(
+              no_flag(), [&fields, name] { fields.emplace_back(name, "false"); },
+              fmt::format("Sets {} to false.", name))
           ->group(group);
       return;
     }

@@ -145,6 +145,7 @@ void bind(V& v, R& r) {
   v("max_tokens", r.max_tokens);
   v("relaxed", r.relaxed);
   v("without_effect", r.without_effect);
+  v("remote", r.remote);
 }
 template <class V, Of<PromptLogprobsEvent> R>
 void bind(V& v, R& r) {
@@ -169,6 +170,7 @@ void bind(V& v, R& r) {
   v("accepted_tokens", r.accepted_tokens);
   v("cached_disk_tokens", r.cached_disk_tokens);
   v("reasoning_tokens", r.reasoning_tokens);
+  v("remote", r.remote);
 }
 template <class V, Of<Timings> R>
 void bind(V& v, R& r) {
@@ -298,6 +300,7 @@ void bind(V& v, R& r) {
   v("prompt_tokens", r.prompt_tokens);
   v("output_tokens", r.output_tokens);
   v("age_ms", r.age_ms);
+  v("remote", r.remote);
 }
 template <class V, Of<PsReply> R>
 void bind(V& v, R& r) {
@@ -371,6 +374,18 @@ void bind(V& v, R& r) {
   v("heartbeat_age_ms", r.heartbeat_age_ms);
   v("snapshot", r.snapshot);
 }
+template <class V, Of<RemoteStats> R>
+void bind(V& v, R& r) {
+  v("role", r.role);
+  v("remote", r.remote);
+  v("requests_live", r.requests_live);
+  v("requests_sent", r.requests_sent);
+  v("requests_done", r.requests_done);
+  v("requests_failed", r.requests_failed);
+  v("requests_returned", r.requests_returned);
+  v("requests_cancelled", r.requests_cancelled);
+  v("output_tokens_total", r.output_tokens_total);
+}
 template <class V, Of<StatsReply> R>
 void bind(V& v, R& r) {
   v("instance", r.instance);
@@ -383,6 +398,7 @@ void bind(V& v, R& r) {
   v("requests_cancelled", r.requests_cancelled);
   v("output_tokens_total", r.output_tokens_total);
   v("workers", r.workers);
+  v("remotes", r.remotes);
 }
 template <class V, Of<HealthReply> R>
 void bind(V& v, R& r) {

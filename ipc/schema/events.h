@@ -2,6 +2,7 @@
 // The events that answer a generate request, in addition to its deltas.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct StartedEvent {
   /// Parts of the request that change nothing with this model: `reasoning` (its template has none),
   /// kReasoningOf (reasoning of another model was left out).
   std::vector<std::string> without_effect{};
+  std::optional<std::string> remote{};  ///< host of the remote that answers; absent: this machine
   bool operator==(const StartedEvent&) const = default;
 };
 
@@ -73,6 +75,8 @@ struct Usage {
   int32_t accepted_tokens = 0;     ///< of these, accepted: decode steps saved
   int32_t cached_disk_tokens = 0;  ///< of the cached tokens, restored from disk for this request
   int32_t reasoning_tokens = 0;    ///< of the output tokens, reasoning
+  /// Host of the remote that answered, whose counts these are; absent: this machine.
+  std::optional<std::string> remote{};
   bool operator==(const Usage&) const = default;
 };
 struct Timings {

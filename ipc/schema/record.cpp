@@ -29,6 +29,7 @@ GenerateRequest shape_of(const GenerateRequest& request) {
   shape.speculate = request.speculate;
   shape.draft = request.draft;
   shape.cache = request.cache;
+  shape.remote = request.remote;
   return shape;
 }
 

@@ -81,11 +81,12 @@ struct PsEntry {
   std::string id;
   std::string owner;  ///< "uid:1000"
   std::string model;
-  std::string state;  ///< queued, waiting, prefill, decode, recovering
+  std::string state;  ///< queued, waiting, prefill, decode, recovering, remote
   std::string priority;
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
   int64_t age_ms = 0;
+  std::optional<std::string> remote{};  ///< host of the remote that answers it
   bool operator==(const PsEntry&) const = default;
 };
 struct PsReply {
@@ -104,6 +105,19 @@ struct WorkerStats {
   WorkerSnapshot snapshot;
   bool operator==(const WorkerStats&) const = default;
 };
+/// What a role's remote was asked since the daemon started.
+struct RemoteStats {
+  std::string role;
+  std::string remote;              ///< its host
+  int32_t requests_live = 0;       ///< at the remote
+  uint64_t requests_sent = 0;      ///< so far; each ends as one of the next four
+  uint64_t requests_done = 0;      ///< answered by the remote
+  uint64_t requests_failed = 0;    ///< amid its answer, or this machine could not answer either
+  uint64_t requests_returned = 0;  ///< to this machine: it failed before its answer began
+  uint64_t requests_cancelled = 0;
+  uint64_t output_tokens_total = 0;  ///< as it counts them
+  bool operator==(const RemoteStats&) const = default;
+};
 struct StatsReply {
   std::string instance;
   std::string version;
@@ -115,6 +129,7 @@ struct StatsReply {
   uint64_t requests_cancelled = 0;
   uint64_t output_tokens_total = 0;
   std::vector<WorkerStats> workers;
+  std::vector<RemoteStats> remotes{};  ///< of roles with a remote
   bool operator==(const StatsReply&) const = default;
 };
 

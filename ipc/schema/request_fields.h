@@ -403,7 +403,13 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
                                   .meaning = "A regular expression of the whole text.",
                                   .min = 1,
                                   .max = kSchemaBytes}),
-    row(&GenerateRequest::detach, kDetach)};
+    row(&GenerateRequest::detach, kDetach),
+    row(&GenerateRequest::remote,
+        {.name = "remote",
+         .type = FieldType::kBool,
+         .meaning = "Whether the remote of the role that `model` names may answer, if the role has "
+                    "one: false keeps the request on this machine. Absent: as the configuration "
+                    "has it for the request's user, else false."})};
 
 template <>
 inline constexpr auto kRowsOf<TokenizeRequest> = std::tuple{

@@ -91,6 +91,7 @@ struct GenerateRequest {
   std::string grammar;              ///< GBNF that constrains the text; empty: none
   std::string regex;                ///< regular expression of the whole text; empty: none
   bool detach = false;              ///< continues when its client leaves; see `attach`
+  std::optional<bool> remote;       ///< the role's remote may answer it; absent: as configured
   bool operator==(const GenerateRequest&) const = default;
 };
 

@@ -113,8 +113,9 @@ struct WatchedRequest : WatchedProgress {
   std::string owner;  ///< "uid:1000"
   std::string model;
   std::string priority;
-  std::string state;        ///< queued, waiting, prefill, decode, recovering
-  std::string waiting_for;  ///< loading, busy, blocks, slots, fairness, restoring; empty: nothing
+  std::string state;  ///< queued, waiting, prefill, decode, recovering, remote
+  /// loading, busy, blocks, slots, fairness, restoring, or the host of the remote; empty: nothing
+  std::string waiting_for;
   int32_t queue_position = 0;
   int64_t estimate_ms = 0;  ///< until it starts; 0: not known
   int64_t age_ms = 0;

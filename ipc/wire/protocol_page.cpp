@@ -43,7 +43,8 @@ token among the sample's generated tokens, number of tokens, number of parts.
   `{"index":0,"id":"a1B2c3D4e","name":"f"}`. Channel 3 is more of that call's arguments, as JSON text.
 
 The ids frame holds the delta's token ids, each a little-endian 32-bit number. If a delta's first
-index is not the expected one, a delta was lost. The logprobs frame is a JSON list with one
+index is not the expected one, a delta was lost. Deltas of an answer that a remote gave have text and
+no tokens. The logprobs frame is a JSON list with one
 `{"logprob":x,"top":[{"token":i,"logprob":x,"text":"a"}],"text":"a"}` per token. If the bytes of a
 token are not valid UTF-8 by themselves, its text is `bytes:\xe2\x82`, in hexadecimal.
 
@@ -247,26 +248,7 @@ RecordedEvent example_record(const DoneEvent& done) {
           .digests = {"90c95f5ef8a1b2d3"}};
 }
 
-/// One of each event, encoded by the codec: the page cannot show another form.
-std::vector<Event> example_events() {
-  ModelEntry model;
-  model.name = "stories";
-  model.roles = {"default"};
-  model.state = "resident";
-  model.file_bytes = 1'185'376;
-  model.load_share = 1;
-  model.architecture = "llama";
-  model.file_type = "Q8_0";
-  model.num_parameters = 1'100'000;
-  model.context_length = 1024;
-  model.device = "cpu avx512-vnni";
-  model.weight_bytes = 1'200'000;
-  model.kv_bytes = model.kv_bound_bytes = 8'388'608;
-  model.kv_backed_bytes = 2'097'152;
-  model.worker_pid = 4243;
-  model.memory_bytes = 10'000'000;
-  model.keep_alive_ms = 1'800'000;
-  const DoneEvent done = example_done();
+StatsReply example_stats() {
   StatsReply stats;
   stats.instance = "5f0c9d31a7e24b68";
   stats.version = "0.1.0";
@@ -296,6 +278,35 @@ std::vector<Event> example_events() {
                          .utilization_percent = 97,
                          .throttled = "power limit"};
   stats.workers = {worker, on_gpu};
+  stats.remotes = {{.role = "code",
+                    .remote = "gpu.example.com",
+                    .requests_live = 1,
+                    .requests_sent = 4,
+                    .requests_done = 3,
+                    .output_tokens_total = 620}};
+  return stats;
+}
+
+/// One of each event, encoded by the codec: the page cannot show another form.
+std::vector<Event> example_events() {
+  ModelEntry model;
+  model.name = "stories";
+  model.roles = {"default"};
+  model.state = "resident";
+  model.file_bytes = 1'185'376;
+  model.load_share = 1;
+  model.architecture = "llama";
+  model.file_type = "Q8_0";
+  model.num_parameters = 1'100'000;
+  model.context_length = 1024;
+  model.device = "cpu avx512-vnni";
+  model.weight_bytes = 1'200'000;
+  model.kv_bytes = model.kv_bound_bytes = 8'388'608;
+  model.kv_backed_bytes = 2'097'152;
+  model.worker_pid = 4243;
+  model.memory_bytes = 10'000'000;
+  model.keep_alive_ms = 1'800'000;
+  const DoneEvent done = example_done();
   return {
       QueuedEvent{"slots", 2, 1500},
       ProgressEvent{128, 4000},
@@ -314,7 +325,7 @@ std::vector<Event> example_events() {
       CancelReply{"r1"},
       ModelsReply{{model}, {"/var/lib/hearth/models"}},
       PsReply{{{"r1", "uid:1000", "stories", "decode", "normal", 12, 30, 456}}, {model}},
-      stats,
+      example_stats(),
       HealthReply{"ok", {}},
       LoadingEvent{"stories", "reading", 600'000, 1'185'376, 40},
       LoadReply{"stories", 95, 1'200'000, 8'388'608, ""},

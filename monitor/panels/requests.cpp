@@ -76,6 +76,7 @@ ImU32 request_colour(const Theme& theme, const std::string& state) {
   if (state == "ended") return theme.faint;
   if (state == "recovering") return theme.bad;
   if (state == "queued") return theme.muted;
+  if (state == "remote") return theme.accent;
   return theme.request[3];  // waiting: distinct from prefill
 }
 
@@ -199,7 +200,7 @@ void gantt(View& view, const RequestView& request) {
              theme.faint);
   }
   ImGui::SetCursorScreenPos({at.x, at.y + height + 22 * view.scale});
-  for (const char* state : {"queued", "waiting", "prefill", "decode", "recovering"}) {
+  for (const char* state : {"queued", "waiting", "prefill", "decode", "recovering", "remote"}) {
     legend(view, request_colour(theme, state), state);
     ImGui::SameLine(0, 14 * view.scale);
   }

@@ -13,7 +13,9 @@ std::string requests_table(const ipc::PsReply& reply, size_t width, size_t most_
   std::vector<std::vector<std::string>> rows;
   for (const ipc::PsEntry& entry : reply.requests) {
     if (rows.size() >= most_rows) break;
-    rows.push_back({entry.id, entry.model, entry.state, entry.priority,
+    const std::string state =
+        entry.remote ? fmt::format("{} {}", entry.state, *entry.remote) : entry.state;
+    rows.push_back({entry.id, entry.model, state, entry.priority,
                     std::to_string(entry.prompt_tokens), std::to_string(entry.output_tokens),
                     human_duration(entry.age_ms), entry.owner});
   }

@@ -97,6 +97,15 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
   return out;
 }
 
+std::string remote_line(const ipc::RemoteStats& remote) {
+  return fmt::format(
+      "remote of {}: {}, {} live, {} sent: {} done, {} failed, {} returned, {} cancelled; {} "
+      "tokens\n",
+      remote.role, remote.remote, remote.requests_live, remote.requests_sent, remote.requests_done,
+      remote.requests_failed, remote.requests_returned, remote.requests_cancelled,
+      remote.output_tokens_total);
+}
+
 }  // namespace
 
 std::string stats_text(const ipc::StatsReply& reply) {
@@ -106,6 +115,7 @@ std::string stats_text(const ipc::StatsReply& reply) {
                      reply.requests_live, reply.requests_total, reply.requests_done,
                      reply.requests_failed, reply.requests_cancelled);
   out += fmt::format("output: {} tokens\n", reply.output_tokens_total);
+  for (const ipc::RemoteStats& remote : reply.remotes) out += remote_line(remote);
   for (const ipc::WorkerStats& worker : reply.workers) out += worker_lines(worker);
   return terminal_safe(out);
 }

@@ -66,6 +66,13 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
                                 stats.version, human_duration(stats.uptime_ms), stats.requests_live,
                                 stats.requests_done, stats.requests_failed);
   int lines = 1;
+  for (const ipc::RemoteStats& remote : stats.remotes) {
+    out += fmt::format("remote of {}: {}  {} live, {} done, {} failed, {} returned\n",
+                       cut_middle(ipc::one_line(remote.role, 0), 32),
+                       cut_middle(ipc::one_line(remote.remote, 0), 48), remote.requests_live,
+                       remote.requests_done, remote.requests_failed, remote.requests_returned);
+    ++lines;
+  }
   for (const ipc::WorkerStats& worker : stats.workers) {
     const ipc::WorkerSnapshot& s = worker.snapshot;
     const double total = as_double(std::max<int64_t>(1, sum_of(s.kv_blocks_total)));

@@ -62,6 +62,7 @@ GenerateRequest every_field_set() {
   r.json_schema = R"({"type":"string"})";
   r.relax_schema = true;
   r.detach = true;
+  r.remote = false;
   return r;
 }
 
