@@ -115,6 +115,7 @@ Result<void> check_kv_events(const KvEventsConfig& kv_events) {
 Result<void> check_config(const Config& config) {
   HEARTH_TRY(check_http(config.http));
   HEARTH_TRY(check_kv_events(config.kv_events));
+  for (const auto& [role, remote] : config.remotes) HEARTH_TRY(check_remote(role, remote));
   return check_tcp(config.server);
 }
 

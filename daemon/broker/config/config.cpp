@@ -137,11 +137,16 @@ class SectionReader {
     given(key, out, [&](std::string* value) { choice(key, choices, value); });
   }
 
-  /// Reads every key of the section as a string.
+  void boolean(const char* key, std::optional<bool>* out) {
+    given(key, out, [&](bool* value) { boolean(key, value); });
+  }
+
+  /// Reads every key of the section as a string; tables in it are sections of their own.
   void strings(std::map<std::string, std::string>* out) {
     if (section_ == nullptr || error_) return;
     for (auto&& [key, node] : *section_) {
       known_.emplace_back(key.str());
+      if (node.is_table()) continue;
       const std::optional<std::string> value = node.value_exact<std::string>();
       if (!value || value->empty()) {
         return fail(node, met(node, std::string(key.str()).c_str(), "a name"));
@@ -277,6 +282,33 @@ Result<void> read_owners(const toml::table& root, std::string_view source, Confi
   return {};
 }
 
+/// [roles.NAME], with or without a remote.
+Result<void> read_remotes(const toml::table& root, std::string_view source, Config* config) {
+  const toml::node* node = root.get("roles");
+  if (node == nullptr) return {};
+  for (auto&& [name, settings] : *node->as_table()) {
+    if (!settings.is_table()) continue;
+    const std::string role(name.str());
+    std::string local;
+    if (const auto known = config->roles.find(role); known != config->roles.end()) {
+      local = known->second;
+    }
+    RemoteConfig& remote = config->remotes[role];
+    SectionReader section(*node->as_table(), source, "roles." + role, &config->sources);
+    visit_remote(section, &local, &remote);
+    HEARTH_TRY(section.finish());
+    if (!local.empty()) config->roles[role] = local;
+    if (remote.remote.empty()) {
+      return Error::invalid(
+          fmt::format("{}roles.{}.remote: absent, want the address of an endpoint; a role without "
+                      "one is {} = \"MODEL\" in [roles]",
+                      where(source, settings), role, role),
+          "roles");
+    }
+  }
+  return {};
+}
+
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
   constexpr std::array kSections = {"server",   "http",  "limits",       "residency",
                                     "worker",   "cache", "cache_owners", "kv_events",
@@ -326,6 +358,7 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   SectionReader roles(root, source, "roles", &config->sources);
   visit_roles(roles, &config->roles);
   HEARTH_TRY(roles.finish());
+  HEARTH_TRY(read_remotes(root, source, config));
   HEARTH_TRY(read_owners(root, source, config));
   return read_named(root, source, "models", config, [&](SectionReader& in, const auto& name) {
     visit_model(in, &config->models[name]);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/broker/config/remote_config.h"
 #include "ipc/files/paths.h"
 #include "ipc/schema/serve_settings.h"
 #include "kernels/base/log.h"
@@ -146,6 +147,9 @@ struct OwnerConfig {
   // Override the limits per owner (LimitsConfig).
   std::optional<int64_t> max_requests{}, max_queued_bytes{}, max_output_tokens{};
   std::optional<std::string> priority{};  ///< the highest class of its requests
+  /// Whether a role's remote may answer its requests: true: those that do not forbid it; false:
+  /// none. Absent: those that ask for it.
+  std::optional<bool> remote{};
 };
 
 struct Config {
@@ -157,9 +161,10 @@ struct Config {
   CacheConfig cache;
   KvEventsConfig kv_events;
   SamplingConfig sampling;
-  std::map<std::string, std::string> roles;   ///< role -> model name
-  std::map<std::string, ModelConfig> models;  ///< by name
-  std::map<std::string, OwnerConfig> owners;  ///< by "uid:1000" or "key:NAME"
+  std::map<std::string, std::string> roles;     ///< role -> model name
+  std::map<std::string, RemoteConfig> remotes;  ///< by role
+  std::map<std::string, ModelConfig> models;    ///< by name
+  std::map<std::string, OwnerConfig> owners;    ///< by "uid:1000" or "key:NAME"
   /// "section.key" -> source of its value: "/etc/hearth/hearth.toml:12", "environment HEARTH_LOG",
   /// "--set ..."; absent: the default.
   std::map<std::string, std::string> sources;

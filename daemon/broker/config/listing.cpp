@@ -82,6 +82,9 @@ class SectionLister {
               const std::optional<std::string>* value) {
     if (*value) text(key, &**value);
   }
+  void boolean(const char* key, const std::optional<bool>* value) {
+    if (*value) boolean(key, &**value);
+  }
   void sampling(const std::map<std::string, std::map<std::string, double>>* models) {
     for (const auto& [model, fields] : *models) {
       for (const auto& [field, value] : fields) {
@@ -131,7 +134,14 @@ std::vector<Setting> list_settings(const Config& config) {
   visit_cache_owners(cache_owners, &copy.cache.owners);
   visit_kv_events(kv_events, &copy.kv_events);
   visit_sampling(sampling, &copy.sampling);
+  for (const auto& [name, remote] : copy.remotes) copy.roles.erase(name);  // `local` has its model
   visit_roles(roles, &copy.roles);
+  for (auto& [name, remote] : copy.remotes) {
+    SectionLister section("roles." + name, config, &out);
+    const auto local = config.roles.find(name);
+    std::string model = local == config.roles.end() ? "" : local->second;
+    visit_remote(section, &model, &remote);
+  }
   for (auto& [name, model] : copy.models) {
     SectionLister section("models." + name, config, &out);
     visit_model(section, &model);

@@ -79,6 +79,7 @@ ConfigChanges take_over(const Config& next, Config* running) {
   running->worker = next.worker;
   running->sampling = next.sampling;
   running->roles = next.roles;
+  running->remotes = next.remotes;
   running->models = next.models;
   running->owners = next.owners;
   for (const auto& [key, source] : next.sources) {

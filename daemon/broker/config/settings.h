@@ -156,6 +156,18 @@ void visit_roles(Section& in, std::map<std::string, std::string>* roles) {
   in.strings(roles);
 }
 
+/// [roles.NAME]. `local`: the model here, which [roles] names for a role without a remote.
+template <class Section>
+void visit_remote(Section& in, std::string* local, RemoteConfig* remote) {
+  in.text("local", local);
+  in.text("remote", &remote->remote);
+  in.path("key_file", &remote->key_file);
+  in.path("ca_file", &remote->ca_file);
+  in.text("model", &remote->model);
+  in.text("when", &remote->when);
+  in.integer("stall_timeout_ms", 100, kMaxMs, &remote->stall_timeout_ms);
+}
+
 template <class Section>
 void visit_model(Section& in, ModelConfig* model) {
   visit_worker_or_model(in, model);
@@ -168,6 +180,7 @@ void visit_owner(Section& in, OwnerConfig* owner) {
   in.integer("max_queued_bytes", 1024, int64_t{1} << 40, &owner->max_queued_bytes);
   in.integer("max_output_tokens", 0, int64_t{1} << 40, &owner->max_output_tokens);
   in.choice("priority", {"interactive", "normal", "batch"}, &owner->priority);
+  in.boolean("remote", &owner->remote);
 }
 
 }  // namespace hearth::broker

@@ -523,6 +523,16 @@ TEST_CASE("the manual and the shipped configuration contain every setting") {
   CHECK(manual.find(".SH \"SECTION [owners.NAME]\"\n") != std::string::npos);
   CHECK(config.find("\n# [owners.") != std::string::npos);
   CHECK(config.find("\n# keep_alive_ms = ") != std::string::npos);
+  CHECK(manual.find(".SH \"SECTION [roles.NAME]\"\n") != std::string::npos);
+  Config with_remote;
+  with_remote.remotes["code"].remote = "https://a";
+  for (const Setting& setting : list_settings(with_remote)) {
+    if (!setting.key.starts_with("roles.code.")) continue;
+    const std::string key = setting.key.substr(std::string("roles.code.").size());
+    CAPTURE(key);
+    CHECK(config.find("\n# " + key + " = ") != std::string::npos);
+    CHECK(manual.find(".B " + key + "\n") != std::string::npos);
+  }
   for (const Setting& setting : list_settings(Config())) {
     CAPTURE(setting.key);
     const size_t dot = setting.key.find('.');
