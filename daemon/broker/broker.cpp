@@ -30,8 +30,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
-// Descriptors for everything except clients: workers, model and cache programs, files, epoll.
-constexpr size_t kOtherDescriptors = 160;
+// Descriptors of all but clients: workers, model and cache programs, remotes, files, epoll.
+constexpr size_t kOtherDescriptors = 160 + Remotes::kMaxCalls;
 constexpr uint64_t kSecondTicks = 10;
 constexpr uint64_t kMemoryEveryTicks = 20;
 // Delay before a full connection is retried: short at first, longer for a long stall.
@@ -63,6 +63,7 @@ Result<std::unique_ptr<Broker>> Broker::create(const Config& config, ReadConfig 
   HEARTH_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::take(config.server.runtime_dir));
   std::unique_ptr<Broker> broker(new Broker(config, std::move(runtime_dir), std::move(rights)));
   broker->reread_ = std::move(reread);
+  HEARTH_TRY(broker->remotes_.configure(config.remotes));
   HEARTH_TRY(broker->listen());
   HEARTH_TRY(broker->listen_for_watchers());
   return broker;
@@ -96,6 +97,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
                    return start_worker(file, lifecycle);
                  }),
       dispatcher_(clock_, admission_, models_, residency_, output_, config.limits),
+      remotes_(io_, clock_, dispatcher_),
       model_verbs_(clock_, models_, residency_, dispatcher_),
       model_facts_(io_, worker_program(config.worker)),
       reports_(clock_, instance_, config_, models_, model_facts_, residency_, dispatcher_),
@@ -118,6 +120,7 @@ Broker::Broker(const Config& config, RuntimeDir runtime_dir, Rights rights)
   residency_.add_listener(dispatcher_);
   residency_.add_listener(model_verbs_);
   dispatcher_.set_cache(config.cache);
+  dispatcher_.set_remotes(remotes_);
   dispatcher_.owners().configure(config.owners);
   dispatcher_.set_side_thread(side_, {&responses_.thread(), &batches_.thread()});
   reports_.set_kept(responses_, batches_);
@@ -451,6 +454,7 @@ void Broker::retry_output() {
 void Broker::every_tick() {
   ++ticks_;
   residency_.tick();
+  remotes_.tick();
   dispatcher_.tick();
   model_verbs_.tick();
   disk_budget_.tick(clock_.now_us());
@@ -515,10 +519,13 @@ void Broker::wait_for_reload() {
   });
 }
 
-// An unreadable file changes nothing. Existing requests and workers keep their settings.
+// A file with an error changes nothing. Existing requests and workers keep their settings.
 void Broker::reload() {
   systemd_.reloading();
-  const Result<Config> next = reread_();
+  Result<Config> next = reread_();
+  if (next) {
+    if (auto read = remotes_.configure(next->remotes); !read) next = read.take_error();
+  }
   if (!next) {
     log_error("not_reloaded", "error=\"{}\"", next.error().message);
   } else {

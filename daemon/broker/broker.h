@@ -22,6 +22,7 @@
 #include "daemon/broker/process/runtime_dir.h"
 #include "daemon/broker/process/side_thread.h"
 #include "daemon/broker/process/systemd.h"
+#include "daemon/broker/remote/http_remotes.h"
 #include "daemon/broker/requests/admission.h"
 #include "daemon/broker/requests/cache_verbs.h"
 #include "daemon/broker/requests/dispatcher.h"
@@ -112,6 +113,7 @@ class Broker {
   OutputBuffer output_;
   Residency residency_;
   Dispatcher dispatcher_;
+  HttpRemotes remotes_;
   ModelVerbs model_verbs_;
   ModelFacts model_facts_;
   Reports reports_;

@@ -88,7 +88,7 @@ std::string Connection::cors() const {
   return fmt::format(
       "Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n"
       "Access-Control-Expose-Headers: x-request-id, request-id, x-hearth-ignored, "
-      "x-hearth-max-tokens, x-hearth-relaxed, x-hearth-volatile-lines\r\n",
+      "x-hearth-max-tokens, x-hearth-relaxed, x-hearth-remote, x-hearth-volatile-lines\r\n",
       origin_);
 }
 
@@ -327,6 +327,10 @@ void Connection::note_started(const ipc::StartedEvent& started) {
     exchange.fields += fmt::format("x-hearth-max-tokens: {}\r\n", started.max_tokens);
     exchange.max_tokens = 0;  // once, although a request that is resumed starts again
   }
+  // Once, although each of several prompts starts.
+  if (started.remote && exchange.fields.find("x-hearth-remote:") == std::string::npos) {
+    exchange.fields += fmt::format("x-hearth-remote: {}\r\n", field_value(*started.remote));
+  }
   if (started.relaxed.empty() || std::exchange(exchange.relaxed, true)) return;
   std::string names;
   for (const std::string& each : started.relaxed) {
@@ -352,7 +356,9 @@ void Connection::on_event(const ipc::Event& event) {
   if (!exchange.writer) return;
   if (const auto* started = std::get_if<ipc::StartedEvent>(&event)) {
     note_started(*started);
-    exchange.writer->written_by(host_.backend().fingerprint(started->model));
+    // A remote's model may have the name of one here.
+    exchange.writer->written_by(started->remote ? std::string()
+                                                : host_.backend().fingerprint(started->model));
     exchange.writer->started(*started, &out);
     if (exchange.stream) send_stream(out);
   } else if (const auto* prompt = std::get_if<ipc::PromptLogprobsEvent>(&event)) {

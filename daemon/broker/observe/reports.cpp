@@ -41,6 +41,7 @@ std::string request_state(const LiveRequest& request) {
   if (request.state == LiveRequest::State::kWaiting) {
     return request.deaths > 0 ? "recovering" : "queued";
   }
+  if (request.state == LiveRequest::State::kRemote) return "remote";
   if (!request.started()) return "waiting";
   return request.first_delta_us == 0 ? "prefill" : "decode";
 }
@@ -139,6 +140,7 @@ ipc::PsReply Reports::ps(const Caller& caller) const {
                               .prompt_tokens = request.prompt_tokens,
                               .output_tokens = request.output_tokens(),
                               .age_ms = (clock_.now_us() - request.received_us) / 1000});
+    if (!request.remote.empty()) reply.requests.back().remote = request.remote;
   });
   for (const auto& [name, resident] : residency_.residents()) {
     if (resident.worker != nullptr || resident.wanted) {
@@ -166,6 +168,7 @@ std::vector<HubRequest> Reports::hub_requests() const {
       row.queue_position = std::max(0, request.queued.position);
       row.estimate_ms = request.queued.estimate_ms;
     }
+    if (!request.remote.empty()) row.waiting_for = request.remote;
     row.age_ms = (clock_.now_us() - request.received_us) / 1000;
     row.prompt_tokens = request.prompt_tokens;
     row.output_tokens = request.output_tokens();
@@ -186,6 +189,7 @@ ipc::StatsReply Reports::stats() const {
   reply.requests_failed = counters.failed;
   reply.requests_cancelled = counters.cancelled;
   reply.output_tokens_total = counters.output_tokens;
+  reply.remotes = dispatcher_.remote_stats();
   for (const auto& [name, resident] : residency_.residents()) {
     if (resident.worker == nullptr) continue;
     const Worker& worker = *resident.worker;

@@ -80,23 +80,26 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   if (Result<void> admitted = admit(caller, bytes, max_output_tokens_of(request)); !admitted) {
     return reply_error(caller.peer, id, admitted.take_error());
   }
-  Result<ModelFile> file = file_of(model_of(request));
-  if (!file) return reply_error(caller.peer, id, file.take_error());
-  if (Result<void> may = residency_.may_want(file->name); !may) {
-    return reply_error(caller.peer, id, may.take_error());
-  }
-
   LiveRequest live;
+  live.named = model_of(request);
+  if (const auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
+    live.may_leave = may_leave(caller.uid, *generate);
+  }
+  Result<ModelFile> file = servable_file_of(live.named);
+  const Remote* const remote = remote_for(live);
+  if (!file && (remote == nullptr || !remote->rule.absent)) {
+    return reply_error(caller.peer, id, file.take_error());
+  }
   live.peer = caller.peer;
   live.id = id;
   live.owner = caller.uid;
-  live.named = model_of(request);
-  live.model = file->name;
-  live.use = residency_.use(file->name);
-  residency_.note_user(file->name, caller.uid);
+  live.model = file ? file->name : models_.target_of(live.named);
+  if (file) live.use = residency_.use(file->name);
+  if (file) residency_.note_user(file->name, caller.uid);
   live.bytes = bytes;
   live.received_us = clock_.now_us();
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
+    live.chose_seed = generate->seed.has_value();
     // Chosen by the broker rather than a worker, so that a resumed request continues the same text.
     if (!generate->seed) generate->seed = random_seed();
     generate->cache = cache_.allowed(owners_.name(caller.uid), generate->cache);
@@ -108,22 +111,25 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   Result<LiveRequest*> added = table_.add(std::move(live));
   if (!added) return reply_error(caller.peer, id, added.take_error());
   if ((*added)->is_generate()) {
-    (*added)->log = &logs_.begin((*added)->number, caller.uid, id, file->name, (*added)->request,
-                                 std::move(origin.prefix));
+    (*added)->log = &logs_.begin((*added)->number, caller.uid, id, (*added)->model,
+                                 (*added)->request, std::move(origin.prefix));
     (*added)->log->fingerprint = std::move(origin.fingerprint);
   }
   ++counters_.total;
   log_debug("request", "number={} owner={} model={} bytes={}", (*added)->number, caller.uid,
-            file->name, bytes);
-  place(**added, *file);
+            (*added)->model, bytes);
+  file ? place(**added, *file) : send_to_remote(**added);
 }
 
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   const uint64_t number = request.number;
   Worker* worker = residency_.want(file);
   if (table_.find(number) == nullptr) return;  // the model could not start; client has the error
-  if (worker != nullptr && num_suspects_ == 0) {
+  if (request.state == LiveRequest::State::kRemote) return;  // because it could not start
+  if (worker != nullptr && num_suspects_ == 0 && !request.recalled) {
     forward(request, *worker);
+  } else if (leaves_now(request)) {
+    send_to_remote(request);
   } else {
     if (worker != nullptr) forward_waiting(request.model);
     announce_waiting();
@@ -218,7 +224,7 @@ void Dispatcher::end_reasoning(LiveRequest& request) {
 }
 
 void Dispatcher::cancel_request(LiveRequest& request) {
-  if (request.state == LiveRequest::State::kWaiting) {
+  if (request.state != LiveRequest::State::kForwarded) {
     end_without_worker(request, "cancelled");
   } else {
     tell_worker_to_cancel(request);
@@ -226,8 +232,9 @@ void Dispatcher::cancel_request(LiveRequest& request) {
 }
 
 void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
-  if (request.cancelling || request.state != LiveRequest::State::kForwarded) return;
+  if (request.cancelling || request.state == LiveRequest::State::kWaiting) return;
   request.cancelling = true;
+  if (request.state == LiveRequest::State::kRemote) return remotes_->cancel(request.number);
   if (Worker* worker = residency_.worker_of(request.model)) {
     worker->send_cancel(request.number);
   }
@@ -266,18 +273,19 @@ void Dispatcher::tick() {
   if (observer_ != nullptr) observer_->on_tick();
   for (const PeerId& peer : std::exchange(gone_, {})) connection_gone(peer);
   const std::vector<uint64_t> unread = table_.numbers([](const LiveRequest& request) {
-    return request.state == LiveRequest::State::kWaiting && request.muted;
+    return request.state != LiveRequest::State::kForwarded && request.muted;
   });
   end_all_without_worker(unread, "cancelled");
 
   const int64_t now_us = clock_.now_us();
   const std::vector<uint64_t> late = table_.numbers([&](const LiveRequest& request) {
     // A worker watches the deadlines of forwarded requests.
-    return request.state == LiveRequest::State::kWaiting && request.is_generate() &&
+    return request.state != LiveRequest::State::kForwarded && request.is_generate() &&
            request.generate().deadline_ms > 0 &&
            (now_us - request.received_us) / 1000 >= request.generate().deadline_ms;
   });
   end_all_without_worker(late, "deadline");
+  send_late_ones_to_remotes();
   logs_.tick(now_us);
   announce_waiting();
 }
@@ -287,7 +295,7 @@ void Dispatcher::end_all_without_worker(const std::vector<uint64_t>& numbers,
                                         const std::string& reason) {
   for (const uint64_t number : numbers) {
     LiveRequest* request = table_.find(number);
-    if (request != nullptr && request->state == LiveRequest::State::kWaiting) {
+    if (request != nullptr && request->state != LiveRequest::State::kForwarded) {
       end_without_worker(*request, reason);
     }
   }
@@ -299,10 +307,9 @@ void Dispatcher::on_answer(const std::string& model, uint64_t number, const ipc:
                            int64_t read_us) {
   LiveRequest* request = table_.find(number);
   // Answers to a request that has ended here are late, not wrong.
-  if (request == nullptr || request->model != model ||
-      request->state != LiveRequest::State::kForwarded) {
-    return;
-  }
+  if (request == nullptr || request->model != model) return;
+  if (request->recalled) return on_recalled(*request, answer);
+  if (request->state != LiveRequest::State::kForwarded) return;
   if (answer.is_delta) {
     on_delta(*request, answer, read_us);
   } else {
@@ -410,10 +417,16 @@ void Dispatcher::end_reply(LiveRequest& request, std::string_view json) {
 }
 
 void Dispatcher::on_model_failed(const std::string& model, const Error& error) {
-  const std::vector<uint64_t> numbers =
-      table_.numbers([&](const LiveRequest& request) { return request.model == model; });
+  forget_recalls(model);
+  const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
+    return request.model == model && request.state != LiveRequest::State::kRemote;
+  });
   for (const uint64_t number : numbers) {
-    if (LiveRequest* request = table_.find(number)) {
+    LiveRequest* const request = table_.find(number);
+    if (request == nullptr) continue;
+    if (leaves_now(*request)) {
+      send_to_remote(*request);
+    } else {
       end_error(*request, ipc::ErrorEvent{error, 0});
     }
   }
@@ -439,6 +452,7 @@ void Dispatcher::end_done(LiveRequest& request, ipc::DoneEvent done, std::string
            "number={} owner={} model={} tokens={} ms={:.0f} resumed={} cancelled={}",
            request.number, request.owner, request.model, request.output_tokens(),
            ms_between(request.received_us, clock_.now_us()), done.resumed, cancelled);
+  note_remote_done(request, &done, cancelled);
   if (on_done_) on_done_(request.owner, request.id, done);
   if (observer_ != nullptr) observer_->on_end(request, {.done = &done});
   const bool as_it_came = !json.empty() && request.resumed == 0;
@@ -469,11 +483,12 @@ void Dispatcher::end_without_worker(LiveRequest& request, const std::string& rea
 void Dispatcher::end_error(LiveRequest& request, ipc::ErrorEvent error, std::string_view json) {
   const bool adds_retry = error.error.code == ErrorCode::kBusy && error.retry_ms == 0;
   if (adds_retry) error.retry_ms = admission_.retry_ms(table_.size());
+  note_remote_error(request, &error.error);
   log_info("request_failed", "number={} owner={} model={} code={}", request.number, request.owner,
            request.model, name(error.error.code));
   ++counters_.failed;
   if (observer_ != nullptr) observer_->on_end(request, {.error = &error.error});
-  const bool as_it_came = !json.empty() && !adds_retry;
+  const bool as_it_came = !json.empty() && !adds_retry && request.remote_failure.empty();
   const std::string last = as_it_came ? std::string(json) : ipc::encode_event(error);
   send_event(request, last, Size::kMustFit);
   end_log(request, last);
@@ -484,6 +499,7 @@ void Dispatcher::erase(LiveRequest& request) {
   admission_.note_duration_ms(ms_between(request.received_us, clock_.now_us()));
   const bool others_waited = num_suspects_ > 0;
   if (request.deaths > 0) --num_suspects_;
+  if (request.state == LiveRequest::State::kRemote) remotes_->cancel(request.number);
   const std::string model = others_waited ? request.model : std::string();
   table_.erase(request.number);
   if (others_waited) forward_waiting(model);

@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/broker/config/config.h"
 #include "daemon/broker/process/side_thread.h"
+#include "daemon/broker/remote/remotes.h"
 #include "daemon/broker/requests/admission.h"
 #include "daemon/broker/requests/owners.h"
 #include "daemon/broker/requests/request_table.h"
@@ -53,7 +56,7 @@ class RequestObserver {
   virtual void on_fail_all(const Error& error) = 0;
 };
 
-class Dispatcher final : public ResidencyListener, public AnswerSink {
+class Dispatcher final : public ResidencyListener, public AnswerSink, public RemoteSink {
  public:
   Dispatcher(const Clock& clock, Admission& admission, ModelDirectory& models, Residency& residency,
              OutputBuffer& output, const LimitsConfig& limits = {})
@@ -76,6 +79,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
     threads_ = std::move(stores);
     threads_.push_back(&side);
   }
+  /// Where requests may go that this machine has no room for; without, all stay.
+  void set_remotes(Remotes& remotes) { remotes_ = &remotes; }
   Owners& owners() { return owners_; }
   const Owners& owners() const { return owners_; }
   /// The storage tiers that requests may use.
@@ -121,6 +126,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   const RequestCounters& counters() const { return counters_; }
   /// Of each model that has or had requests; nothing about workers.
   http::ModelTraffics traffic() const;
+  /// Of each role with a remote.
+  std::vector<ipc::RemoteStats> remote_stats() const;
 
   void on_answer(const std::string& model, uint64_t number, const ipc::Answer& answer,
                  int64_t read_us) override;
@@ -128,6 +135,10 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void on_model_stopped(const std::string& model) override;
   void on_model_lost(const std::string& model, const std::string& how) override;
   void on_model_failed(const std::string& model, const Error& error) override;
+  void on_remote_text(uint64_t number, const std::string& model, const RemoteText& text) override;
+  void on_remote_done(uint64_t number, const std::string& model,
+                      const std::vector<std::string>& reasons, const ipc::Usage& usage) override;
+  void on_remote_failed(uint64_t number, Error error) override;
 
  private:
   struct Origin;
@@ -140,6 +151,19 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   void place(LiveRequest& request, const ModelFile& file);
   void forward(LiveRequest& request, Worker& worker);
   void on_encoded(uint64_t number, uint64_t encoding, std::string json);
+  const Remote* remote_for(const LiveRequest& request) const;
+  bool may_leave(uint32_t owner, const ipc::GenerateRequest& request) const;
+  bool leaves_now(const LiveRequest& request);
+  void send_to_remote(LiveRequest& request);
+  void send_late_ones_to_remotes();
+  void on_remote_encoded(uint64_t number, uint64_t encoding, Result<RemoteRequest> encoded);
+  void begin_remote_answer(LiveRequest& request, const std::string& model);
+  void return_from_remote(LiveRequest& request, const Error& error);
+  Result<ModelFile> servable_file_of(const std::string& name);
+  void note_remote_done(const LiveRequest& request, ipc::DoneEvent* done, bool cancelled);
+  void note_remote_error(const LiveRequest& request, Error* error);
+  void on_recalled(LiveRequest& request, const ipc::Answer& answer);
+  void forget_recalls(const std::string& model);
   void on_delta(LiveRequest& request, const ipc::Answer& answer, int64_t read_us);
   void note_times(LiveRequest& request, const ipc::DeltaHeader& header, int64_t now_us);
   void on_event(LiveRequest& request, std::string_view json);
@@ -178,6 +202,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink {
   OutputBuffer& output_;
   SideThread* side_ = nullptr;
   std::vector<const SideThread*> threads_;  // whose bytes count
+  Remotes* remotes_ = nullptr;
+  std::map<std::string, ipc::RemoteStats> remote_stats_;  // by role; entries stay
   TokenLogs logs_;
   RequestTable table_;
   uint64_t watchers_made_ = 0;

@@ -127,6 +127,11 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   const auto refuse = [&](Error error) { reply_error(caller.peer, id, std::move(error)); };
   const TokenLog* log = logs_.find(caller.uid, request.id);
   if (log == nullptr) return reply_error(caller.peer, id, not_found());
+  if (log->is_remote) {
+    return refuse(Error::unsupported(
+        "a remote answers this request: its tokens have no ids here, so none can be continued",
+        "id"));
+  }
   if (std::cmp_greater_equal(request.sample, log->samples.size())) {
     return refuse(Error::invalid(
         fmt::format("sample: met {}, the request has {}", request.sample, log->samples.size()),
@@ -144,6 +149,7 @@ void Dispatcher::fork(const Caller& caller, const std::string& id,
   next.n = request.n;
   next.seed = request.seed;
   next.detach = request.detach;
+  next.remote = false;  // it continues tokens that only this machine has
   next.prompt_logprobs = false;
   next.cache_keep_s = 0;
   if (request.max_tokens > 0) {

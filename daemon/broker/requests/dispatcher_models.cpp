@@ -17,6 +17,13 @@ Result<ModelFile> Dispatcher::file_of(const std::string& name) {
   return resident->file;
 }
 
+/// The same for requests, which may not load every model.
+Result<ModelFile> Dispatcher::servable_file_of(const std::string& name) {
+  HEARTH_ASSIGN_OR_RETURN(ModelFile file, file_of(name));
+  HEARTH_TRY(residency_.may_want(file.name));
+  return file;
+}
+
 void Dispatcher::repoint(const std::string& role) {
   const Result<ModelFile> file = models_.resolve(role);
   if (!file) return;  // waiting requests keep their model

@@ -34,6 +34,7 @@ std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& model) const {
 void Dispatcher::on_model_ready(const std::string& model) { forward_waiting(model); }
 
 void Dispatcher::on_model_stopped(const std::string& model) {
+  forget_recalls(model);
   for (const uint64_t number : forwarded_to(model)) {
     LiveRequest* request = table_.find(number);
     if (request == nullptr) continue;
@@ -46,6 +47,7 @@ void Dispatcher::on_model_stopped(const std::string& model) {
 }
 
 void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
+  forget_recalls(model);
   const std::vector<uint64_t> forwarded = forwarded_to(model);
   size_t present = 0;  // requests that the worker had; others were not sent to it yet
   bool trial = false;
@@ -95,7 +97,8 @@ void Dispatcher::forward_waiting(const std::string& model) {
     if (request.state == LiveRequest::State::kForwarded) {
       ++forwarded;
       trial |= request.is_tried();
-    } else if (!request.muted) {
+    } else if (request.state == LiveRequest::State::kWaiting && !request.muted &&
+               !request.recalled) {
       waiting.push_back(number);
       if (once == nullptr && request.is_tried()) once = &request;
       if (twice == nullptr && request.deaths >= 2) twice = &request;

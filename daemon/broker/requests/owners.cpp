@@ -21,6 +21,13 @@ const OwnerConfig* Owners::find(uint32_t owner) const {
   return found == owners_.end() ? nullptr : &found->second;
 }
 
+bool Owners::may_leave(uint32_t owner, std::optional<bool> asked) const {
+  if (asked == false) return false;
+  const OwnerConfig* const own = find(owner);
+  if (own != nullptr && own->remote) return *own->remote;
+  return asked.value_or(false);
+}
+
 void Owners::bound_priority(uint32_t owner, ipc::GenerateRequest* request) const {
   const OwnerConfig* const own = find(owner);
   if (own == nullptr || !own->priority) return;

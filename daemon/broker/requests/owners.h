@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "daemon/broker/config/config.h"
@@ -24,6 +25,8 @@ class Owners {
   std::string name(uint32_t owner) const;
   /// The settings that differ for this owner; null: none.
   const OwnerConfig* find(uint32_t owner) const;
+  /// Whether a remote may answer a request of this owner. `asked`: the request's field `remote`.
+  bool may_leave(uint32_t owner, std::optional<bool> asked) const;
   /// Lowers the class of a request to the highest that its owner may use.
   void bound_priority(uint32_t owner, ipc::GenerateRequest* request) const;
 

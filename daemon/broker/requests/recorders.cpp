@@ -53,7 +53,8 @@ ipc::RecordedEvent record_of(const LiveRequest& request, const RequestEnd& end, 
         std::accumulate(record.text_tokens.begin(), record.text_tokens.end(), int64_t{0});
     record.usage.prompt_tokens = narrow<int32_t>(std::clamp<int64_t>(tokens, 0, INT32_MAX));
   }
-  if (text && end.done != nullptr && request.log != nullptr) {
+  // Without ids of a remote's tokens there is nothing to compare.
+  if (text && end.done != nullptr && request.log != nullptr && request.remote.empty()) {
     for (const TokenLog::Sample& sample : request.log->samples) {
       ipc::TokenDigest digest;
       digest.add(sample.ids);

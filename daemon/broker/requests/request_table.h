@@ -36,6 +36,7 @@ struct LiveRequest {
   enum class State {
     kWaiting,    ///< in the broker: its model loads or recovers, or it waits for room
     kForwarded,  ///< a worker has it
+    kRemote,     ///< a remote has it
   };
 
   // What each token needs comes first.
@@ -75,6 +76,15 @@ struct LiveRequest {
   ipc::QueuedEvent queued = kNotQueued;  ///< the last one sent
   int64_t queued_said_us = 0;
 
+  // What remotes have to do with it: dispatcher_remote.cpp.
+  bool may_leave = false;        ///< its client lets a remote answer it, and none has failed to
+  bool chose_seed = false;       ///< its client did
+  bool recalled = false;         ///< from its worker, whose last answer is still to come
+  std::string remote{};          ///< host of the remote that has it; "": none
+  std::string remote_model{};    ///< as that names it, once its answer has begun
+  std::string remote_failure{};  ///< why the remote's answer did not begin; "": it did not fail
+  int64_t left_us = 0;           ///< when it was sent there
+
   bool is_generate() const { return std::holds_alternative<ipc::GenerateRequest>(*request); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }
   bool started() const { return log != nullptr && !log->started.empty(); }
@@ -83,7 +93,8 @@ struct LiveRequest {
   int64_t max_output_tokens() const { return max_output_tokens_of(*request); }
   /// No output was sent and it killed no worker: another model may still take it.
   bool untouched() const {
-    return state == State::kWaiting && !started() && deaths == 0 && output_tokens() == 0;
+    return state == State::kWaiting && !recalled && !started() && deaths == 0 &&
+           output_tokens() == 0;
   }
   void move_to_model(const std::string& to, ModelUse its_use);
   /// It may kill its worker, so it does not run together with another such request.

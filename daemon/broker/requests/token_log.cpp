@@ -104,17 +104,25 @@ Result<bool> TokenLogs::add(TokenLog& log, const ipc::DeltaHeader& header,
     sample.ids.resize(sent + header.num_tokens);
     std::memcpy(sample.ids.data() + sent, delta.ids.data(), delta.ids.size());
   }
-  const std::string_view logprobs = delta.logprobs.size() > 2 ? delta.logprobs : "";
-  const DeltaSizes sizes{.payload = narrow<uint32_t>(delta.payload.size()),
-                         .logprobs = narrow<uint32_t>(logprobs.size())};
-  const size_t added = sizeof sizes + delta.payload.size() + logprobs.size();
-  const size_t before = sample.deltas.size();
-  sample.deltas.resize(before + sizeof sizes);
-  std::memcpy(sample.deltas.data() + before, &sizes, sizeof sizes);
-  sample.deltas += delta.payload;
-  sample.deltas += logprobs;
-  grow(log, added);
+  append(log, header.sample, delta.payload, delta.logprobs.size() > 2 ? delta.logprobs : "");
   return true;
+}
+
+void TokenLogs::add_text(TokenLog& log, uint32_t sample, std::string_view payload) {
+  append(log, sample, payload, {});
+}
+
+void TokenLogs::append(TokenLog& log, uint32_t sample, std::string_view payload,
+                       std::string_view logprobs) {
+  std::string& deltas = log.samples[sample].deltas;
+  const DeltaSizes sizes{.payload = narrow<uint32_t>(payload.size()),
+                         .logprobs = narrow<uint32_t>(logprobs.size())};
+  const size_t before = deltas.size();
+  deltas.resize(before + sizeof sizes);
+  std::memcpy(deltas.data() + before, &sizes, sizeof sizes);
+  deltas += payload;
+  deltas += logprobs;
+  grow(log, sizeof sizes + payload.size() + logprobs.size());
 }
 
 void TokenLogs::note(TokenLog& log, std::string TokenLog::*event, std::string_view json) {

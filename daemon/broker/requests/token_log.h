@@ -60,6 +60,7 @@ struct TokenLog {
   std::string prompt_logprobs;
   std::string last;  ///< done or error; empty while it runs
   int64_t ended_us = 0;
+  bool is_remote = false;  ///< a remote answers: texts without tokens
 
   bool live() const { return last.empty(); }
   const ipc::GenerateRequest& generate() const { return std::get<ipc::GenerateRequest>(*request); }
@@ -82,6 +83,8 @@ class TokenLogs {
   /// already has it (a resumed worker repeats only the end of a text). kInternal: the worker
   /// violated the protocol as the message describes, and nothing was appended.
   Result<bool> add(TokenLog& log, const ipc::DeltaHeader& header, const ipc::Answer& delta);
+  /// Appends the payload of a delta of text without tokens, as remotes send it.
+  void add_text(TokenLog& log, uint32_t sample, std::string_view payload);
   /// Records a sent event that a client which attaches later needs.
   void note(TokenLog& log, std::string TokenLog::*event, std::string_view json);
   void note_sample_done(TokenLog& log, size_t sample, std::string reason, std::string_view json);
@@ -96,6 +99,7 @@ class TokenLogs {
   size_t owner_bytes(uint32_t owner) const;
 
  private:
+  void append(TokenLog& log, uint32_t sample, std::string_view payload, std::string_view logprobs);
   void grow(TokenLog& log, size_t bytes);
   void shrink(TokenLog& log, size_t bytes);
   void bound(uint32_t owner);

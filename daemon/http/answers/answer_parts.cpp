@@ -12,21 +12,23 @@ std::string finish_reason(std::string_view reason) {
 }
 
 namespace {
-/// Adds what is not in the prompt although the request has it.
-Json with_volatile_lines(const Call& call, Json usage) {
+/// Adds what is not in the prompt although the request has it, and the remote that counted.
+Json with_notes(const Call& call, const ipc::Usage& counts, Json usage) {
   if (call.volatile_lines > 0) usage["volatile_lines"] = call.volatile_lines;
+  if (counts.remote) usage["remote"] = *counts.remote;
   return usage;
 }
 }  // namespace
 
 Json usage_json(const Call& call, const ipc::Usage& usage,
                 const ipc::SpeculationStats& speculation) {
-  Json out = with_volatile_lines(
-      call, {{"prompt_tokens", usage.prompt_tokens},
-             {"completion_tokens", usage.output_tokens},
-             {"total_tokens", usage.prompt_tokens + usage.output_tokens},
-             {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-             {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}});
+  Json out =
+      with_notes(call, usage,
+                 {{"prompt_tokens", usage.prompt_tokens},
+                  {"completion_tokens", usage.output_tokens},
+                  {"total_tokens", usage.prompt_tokens + usage.output_tokens},
+                  {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+                  {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}});
   if (call.request.prediction.empty()) return out;
   uint64_t accepted = 0, rejected = 0;
   for (const ipc::ProposerStats& each : speculation.by) {
@@ -177,12 +179,13 @@ Json response_json(const Call& call, const Head& head, const Sample* sample,
   if (cut) output.back()["status"] = "incomplete";
   out["output"] = std::move(output);
   const ipc::Usage& usage = done->usage;
-  out["usage"] = with_volatile_lines(
-      call, {{"input_tokens", usage.prompt_tokens},
-             {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-             {"output_tokens", usage.output_tokens},
-             {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
-             {"total_tokens", usage.prompt_tokens + usage.output_tokens}});
+  out["usage"] =
+      with_notes(call, usage,
+                 {{"input_tokens", usage.prompt_tokens},
+                  {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+                  {"output_tokens", usage.output_tokens},
+                  {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+                  {"total_tokens", usage.prompt_tokens + usage.output_tokens}});
   return out;
 }
 
@@ -244,12 +247,12 @@ Json anthropic_content(const Call& call, const Head& head, const Sample& sample)
   return out;
 }
 Json anthropic_usage(const Call& call, const ipc::Usage& usage) {
-  return with_volatile_lines(
-      call, {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-             {"cache_creation_input_tokens", 0},
-             {"cache_read_input_tokens", usage.cached_tokens},
-             {"output_tokens", usage.output_tokens},
-             {"output_tokens_details", {{"thinking_tokens", usage.reasoning_tokens}}}});
+  return with_notes(call, usage,
+                    {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+                     {"cache_creation_input_tokens", 0},
+                     {"cache_read_input_tokens", usage.cached_tokens},
+                     {"output_tokens", usage.output_tokens},
+                     {"output_tokens_details", {{"thinking_tokens", usage.reasoning_tokens}}}});
 }
 std::string_view request_id_of(const Head& head) {
   return std::string_view(head.id).substr(head.id.find('_') + 1);

@@ -49,6 +49,7 @@ class JoinedAnswer final : public AnswerWriter {
     to->cached_tokens += more.cached_tokens;
     to->output_tokens += more.output_tokens;
     to->reasoning_tokens += more.reasoning_tokens;
+    if (more.remote) to->remote = more.remote;
   }
 
   const std::unique_ptr<AnswerWriter> inner_;

@@ -103,6 +103,30 @@ void add_batches(Page& page, const BatchStats& batches) {
   page.value(batches.lines);
 }
 
+/// Nothing if no role has a remote.
+void add_remotes(Page& page, const ipc::StatsReply& stats) {
+  using Remote = ipc::RemoteStats;
+  if (stats.remotes.empty()) return;
+  const auto labels = [](const Remote& remote, std::string_view more = {}) {
+    return fmt::format("{{role=\"{}\",remote=\"{}\"{}}}", label(remote.role), label(remote.remote),
+                       more);
+  };
+  page.metric("remote_requests_live", "gauge", "Requests that a role's remote answers now.");
+  for (const Remote& each : stats.remotes) page.value(each.requests_live, labels(each));
+  page.metric("remote_requests_total", "counter", "Requests sent to a role's remote.");
+  for (const Remote& each : stats.remotes) page.value(each.requests_sent, labels(each));
+  page.metric("remote_requests_ended_total", "counter",
+              "Of them, ended, by how; returned: answered here after the remote had failed.");
+  for (const Remote& each : stats.remotes) {
+    page.value(each.requests_done, labels(each, ",how=\"done\""));
+    page.value(each.requests_failed, labels(each, ",how=\"failed\""));
+    page.value(each.requests_returned, labels(each, ",how=\"returned\""));
+    page.value(each.requests_cancelled, labels(each, ",how=\"cancelled\""));
+  }
+  page.metric("remote_output_tokens_total", "counter", "Tokens of its answers, as it counts them.");
+  for (const Remote& each : stats.remotes) page.value(each.output_tokens_total, labels(each));
+}
+
 }  // namespace
 
 std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept,
@@ -124,6 +148,7 @@ std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept,
   page.value(stats.output_tokens_total);
   add_kept(page, kept);
   add_batches(page, batches);
+  add_remotes(page, stats);
 
   using Worker = ipc::WorkerStats;
   const auto of_workers = [&](std::string_view name, std::string_view type, std::string_view help,

@@ -55,6 +55,7 @@ class OllamaAnswer final : public AnswerWriter {
     last["done_reason"] = reason_;
     last["total_duration"] = nanoseconds(timings.total_ms);
     last["prompt_eval_count"] = event.usage.prompt_tokens;
+    if (event.usage.remote) last["remote"] = *event.usage.remote;
     last["prompt_eval_duration"] = nanoseconds(timings.prefill_ms);
     last["eval_count"] = tokens;
     // From the first token to the last.

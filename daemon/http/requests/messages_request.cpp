@@ -209,6 +209,7 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
   take_conversation(in, rules, messages);
   request["messages"] = std::move(messages);
   in.pass("model", request);
+  in.pass("remote", request);
   request["clip_max_tokens"] = true;
   take_max_tokens(in, "max_tokens", request);
   if (!request.contains("max_tokens")) {

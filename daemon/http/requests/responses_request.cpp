@@ -191,6 +191,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier
   request["max_tokens"] = 0;
   request["clip_max_tokens"] = true;
   in.pass("model", request);
+  in.pass("remote", request);
   take_max_tokens(in, "max_output_tokens", request);
   in.pass("temperature", request);
   in.pass("top_p", request);

@@ -26,8 +26,14 @@ void FakeWorker::step() {
   if (state_ == State::kEnding) return listener_.on_worker_ended(*this, "played");
   if (state_ == State::kStarting) return load_on();
   for (auto it = live_.begin(); it != live_.end() && state_ != State::kEnding;) {
-    const bool ended = serve(it->first, it->second);
-    it = ended ? live_.erase(it) : std::next(it);
+    const uint64_t number = it->first;
+    if (!serve(number, it->second)) {
+      ++it;
+      continue;
+    }
+    const Live ended = std::move(it->second);
+    it = live_.erase(it);
+    end(number, ended);
   }
   if (state_ == State::kDraining && live_.empty()) {
     said_stopped_ = true;
@@ -82,7 +88,7 @@ void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
   sim_.dispatcher.on_answer(model_, number, out, sim_.clock.now_us());
 }
 
-// True if the request has ended.
+// True if the request has nothing more to compute.
 bool FakeWorker::serve(uint64_t number, Live& live) {
   const ipc::GenerateRequest& request = live.request.generate();
   const auto wanted = static_cast<uint32_t>(request.max_tokens);
@@ -109,13 +115,16 @@ bool FakeWorker::serve(uint64_t number, Live& live) {
     live.sent += static_cast<uint32_t>(ids.size());
     return false;
   }
+  return true;
+}
+
+void FakeWorker::end(uint64_t number, const Live& live) {
   const std::string reason = live.cancelled ? "cancelled" : "length";
   answer(number, ipc::SampleDoneEvent{0, reason, static_cast<int32_t>(live.sent)});
   ipc::DoneEvent done;
   done.finish_reasons = {reason};
   done.model = model_;
   answer(number, done);
-  return true;
 }
 
 void FakeWorker::send_request(uint64_t number, std::string json) {
@@ -232,6 +241,7 @@ ipc::SendOutcome BrokerSim::receive(const PeerId& peer, const OutgoingView& outg
     CHECK(payload->header.first_index == to.ids.size());
     CHECK(to.ends == 0);
     const std::vector<int32_t> ids = ipc::decode_ids(outgoing.ids).value();
+    if (ids.empty()) to.text += payload->text;
     to.ids.insert(to.ids.end(), ids.begin(), ids.end());
     return ipc::SendOutcome::kSent;
   }

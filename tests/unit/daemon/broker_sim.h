@@ -81,6 +81,8 @@ class FakeWorker final : public Worker {
   };
   void load_on();
   bool serve(uint64_t number, Live& live);
+  /// The events of its end; the broker may send a request of the same number from within.
+  void end(uint64_t number, const Live& live);
   void answer(uint64_t number, const ipc::Event& event);
 
   BrokerSim& sim_;
@@ -96,6 +98,7 @@ class FakeWorker final : public Worker {
 /// All answers to one request or verb.
 struct SimAnswer {
   std::vector<int32_t> ids;
+  std::string text;                ///< of deltas without tokens
   std::vector<ipc::Event> events;  ///< without the last
   std::optional<ipc::Event> last;  ///< done, error or a reply
   std::string last_json;           ///< as it came
