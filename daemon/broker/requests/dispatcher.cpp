@@ -82,13 +82,14 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   }
   LiveRequest live;
   live.named = model_of(request);
-  if (const auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
-    live.may_leave = may_leave(caller.uid, *generate);
-  }
+  const Result<void> leave = may_leave(caller.uid, live.named, request);
+  live.may_leave = leave.ok();
   Result<ModelFile> file = servable_file_of(live.named);
   const Remote* const remote = remote_for(live);
   if (!file && (remote == nullptr || !remote->rule.absent)) {
-    return reply_error(caller.peer, id, file.take_error());
+    Error error = file.take_error();
+    if (!leave && !leave.error().message.empty()) error.message += "; " + leave.error().message;
+    return reply_error(caller.peer, id, std::move(error));
   }
   live.peer = caller.peer;
   live.id = id;

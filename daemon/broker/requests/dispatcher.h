@@ -152,7 +152,8 @@ class Dispatcher final : public ResidencyListener, public AnswerSink, public Rem
   void forward(LiveRequest& request, Worker& worker);
   void on_encoded(uint64_t number, uint64_t encoding, std::string json);
   const Remote* remote_for(const LiveRequest& request) const;
-  bool may_leave(uint32_t owner, const ipc::GenerateRequest& request) const;
+  Result<void> may_leave(uint32_t owner, const std::string& role,
+                         const ipc::ComputeRequest& request) const;
   bool leaves_now(const LiveRequest& request);
   void send_to_remote(LiveRequest& request);
   void send_late_ones_to_remotes();

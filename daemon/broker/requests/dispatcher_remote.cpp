@@ -25,13 +25,24 @@ double ms_from_to(int64_t from_us, int64_t to_us) { return us_as_ms(to_us - from
 
 }  // namespace
 
-/// Its client, its owner and its content let it leave; whether it does is another question.
-bool Dispatcher::may_leave(uint32_t owner, const ipc::GenerateRequest& request) const {
-  if (remotes_ == nullptr || remotes_->find(request.model) == nullptr) return false;
-  if (!owners_.may_leave(owner, request.remote)) return false;
-  const Result<void> portable = check_portable(request);
-  if (!portable) log_debug("stays", "owner={} field={}", owner, portable.error().field);
-  return portable.ok();
+/// Whether its client, its owner and its content let a request leave. The error is empty if its
+/// role has no remote.
+Result<void> Dispatcher::may_leave(uint32_t owner, const std::string& role,
+                                   const ipc::ComputeRequest& request) const {
+  if (remotes_ == nullptr || remotes_->find(role) == nullptr) return Error{};
+  const auto stays = [&](std::string_view why) {
+    return Error::forbidden(fmt::format("the remote of role {} may not answer: {}", role, why));
+  };
+  const auto* const generate = std::get_if<ipc::GenerateRequest>(&request);
+  if (generate == nullptr) return stays("it generates text, and nothing else");
+  if (!owners_.may_leave(owner, generate->remote)) {
+    return stays(
+        "neither the request (\"remote\": true) nor the configuration of its owner lets it");
+  }
+  if (const Result<void> portable = check_portable(*generate); !portable) {
+    return stays(portable.error().message);
+  }
+  return {};
 }
 
 /// Null: the request stays here.

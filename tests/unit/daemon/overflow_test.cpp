@@ -178,9 +178,15 @@ TEST_CASE("a role without a model here: the remote, or an error that names what 
   CHECK(rig.answer("b").error()->message.find("and before that: remote gpu.example.com: broke") !=
         std::string::npos);
   CHECK(rig.stats().requests_failed == 1);
+  const auto refused = [&](const char* id, std::string_view why) {
+    REQUIRE(rig.answer(id).error() != nullptr);
+    CHECK(rig.answer(id).error()->code == ErrorCode::kNotFound);
+    CHECK(rig.answer(id).error()->message.find(why) != std::string::npos);
+  };
   rig.ask("c", false);
-  REQUIRE(rig.answer("c").error() != nullptr);
-  CHECK(rig.answer("c").error()->code == ErrorCode::kNotFound);
+  refused("c", "the remote of role code may not answer: neither the request");
+  rig.ask("d", true, [](ipc::GenerateRequest& request) { request.raw = true; });
+  refused("d", "the remote of role code may not answer: raw: has no place in OpenAI's API");
   OverflowRig queue({.queue_ms = 0}, "");
   queue.ask("a");
   CHECK(queue.answer("a").error()->code == ErrorCode::kNotFound);
