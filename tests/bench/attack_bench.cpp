@@ -30,6 +30,7 @@
 #include "kernels/base/check.h"
 #include "tests/bench/attacks.h"
 #include "tests/bench/bench_daemon.h"
+#include "tests/bench/tls_attacks.h"
 #include "tests/other_user.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
@@ -137,7 +138,7 @@ int run(const Lengths& lengths, const fs::path& model, const std::string& only) 
   const tests::TempDir temp;
   fs::create_directories(temp.path() / "models");
   fs::copy_file(model, temp.path() / "models/tales.gguf");
-  const Daemon daemon(temp.path(), {});
+  const Daemon daemon(temp.path(), write_tls_door(temp.path() / "run", free_port()));
   tests::let_other_user_in(temp.path(), daemon.runtime());
   (void)measure(daemon, lengths.measured / 4);  // loads the model
   for (const Attack& attack : attacks()) {
@@ -161,6 +162,7 @@ int run(const Lengths& lengths, const fs::path& model, const std::string& only) 
 int attack_until_killed(const fs::path& runtime, const std::string& only) {
   std::list<Attacker> attackers;
   for (const Attack& attack : attacks()) {
+    if (attack.over_tls && tls_port(runtime) == 0) continue;
     if (only.empty() || only == attack.name) attackers.emplace_back(attack, runtime);
   }
   int status = 0;

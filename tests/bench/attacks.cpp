@@ -15,6 +15,7 @@
 
 #include "ipc/files/paths.h"
 #include "kernels/base/check.h"
+#include "tests/bench/tls_attacks.h"
 #include "tests/other_user.h"
 
 namespace hearth::bench {
@@ -279,6 +280,10 @@ constexpr Attack kAttacks[] = {
     {"unread", "40 connections ask and do not read the answers", unread_answers},
     {"unread HTTP", "60 HTTP connections ask and do not read the answers", unread_http},
     {"waiting", "120 connections send requests of 500 KB that wait for their turn", waiting},
+    {"half handshakes", "120 connections begin TLS and send a byte now and then", half_handshakes,
+     true},
+    {"handshakes", "8 threads shake hands for TLS and leave, as fast as it goes", handshakes, true},
+    {"unread TLS", "60 connections over TLS ask and do not read the answers", unread_tls, true},
 };
 
 }  // namespace

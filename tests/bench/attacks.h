@@ -14,6 +14,7 @@ struct Attack {
   const char* name;
   const char* what;
   void (*run)(const std::filesystem::path& runtime);  ///< does not return
+  bool over_tls = false;                              ///< wants the door of write_tls_door()
 };
 
 std::span<const Attack> attacks();

@@ -1,8 +1,11 @@
 #include "tests/bench/bench_daemon.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +36,18 @@ int64_t resident_bytes(pid_t pid) {
   int64_t pages = 0;
   std::ifstream(fmt::format("/proc/{}/statm", pid)) >> pages >> pages;
   return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+uint16_t free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  HEARTH_CHECK(::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(fd);
+  return ntohs(address.sin_port);
 }
 
 Daemon::Daemon(const fs::path& dir, const std::vector<std::string>& settings)

@@ -16,6 +16,8 @@ int64_t now_us();
 /// The quantile at `share`; 0 of no values.
 double quantile(std::vector<double> values, double share);
 int64_t resident_bytes(pid_t pid);
+/// Of 127.0.0.1, free at the moment.
+uint16_t free_port();
 
 class Daemon {
  public:

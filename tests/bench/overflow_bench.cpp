@@ -42,17 +42,6 @@ sockaddr_in loopback(uint16_t port) {
   return address;
 }
 
-/// Free at the moment.
-uint16_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = loopback(0);
-  socklen_t size = sizeof address;
-  HEARTH_CHECK(::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0);
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
-
 struct Times {
   double first_ms = 0;
   double whole_ms = 0;

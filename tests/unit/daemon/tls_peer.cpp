@@ -1,6 +1,5 @@
 #include "tests/unit/daemon/tls_peer.h"
 
-#include <doctest/doctest.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -11,6 +10,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "kernels/base/check.h"
+
 namespace hearth::tests {
 namespace {
 
@@ -19,9 +20,9 @@ SSL* tls_of(void* tls) { return static_cast<SSL*>(tls); }
 template <class Write>
 void write_pem(const std::filesystem::path& path, mode_t mode, Write write) {
   FILE* const file = std::fopen(path.c_str(), "w");
-  REQUIRE(file != nullptr);
-  REQUIRE(::fchmod(::fileno(file), mode) == 0);
-  CHECK(write(file) == 1);
+  HEARTH_CHECK(file != nullptr);
+  HEARTH_CHECK(::fchmod(::fileno(file), mode) == 0);
+  HEARTH_CHECK(write(file) == 1);
   std::fclose(file);
 }
 
@@ -32,7 +33,7 @@ void write_certificate(const std::filesystem::path& certificate, const std::file
   const std::unique_ptr<EVP_PKEY, decltype(&::EVP_PKEY_free)> pair(::EVP_EC_gen("P-256"),
                                                                    &::EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&::X509_free)> x509(::X509_new(), &::X509_free);
-  REQUIRE(pair != nullptr);
+  HEARTH_CHECK(pair != nullptr);
   ::X509_set_version(x509.get(), 2);
   ::ASN1_INTEGER_set(::X509_get_serialNumber(x509.get()), 7);
   ::X509_gmtime_adj(::X509_getm_notBefore(x509.get()), from_s);
@@ -42,7 +43,7 @@ void write_certificate(const std::filesystem::path& certificate, const std::file
   const unsigned char kName[] = "localhost";
   ::X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, kName, -1, -1, 0);
   ::X509_set_issuer_name(x509.get(), name);
-  REQUIRE(::X509_sign(x509.get(), pair.get(), ::EVP_sha256()) > 0);
+  HEARTH_CHECK(::X509_sign(x509.get(), pair.get(), ::EVP_sha256()) > 0);
   write_pem(certificate, 0644, [&](FILE* file) { return ::PEM_write_X509(file, x509.get()); });
   write_pem(key, 0600, [&](FILE* file) {
     return ::PEM_write_PrivateKey(file, pair.get(), nullptr, nullptr, 0, nullptr, nullptr);
