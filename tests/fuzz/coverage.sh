@@ -32,6 +32,7 @@ declare -A files=(
     daemon/http/requests/batch_request.cpp daemon/http/requests/api_rerank.cpp daemon/http/requests/token_request.cpp
     daemon/http/requests/reasoning.cpp daemon/http/requests/field_lists.cpp daemon/http/requests/volatile_lines.cpp
     daemon/http/answers/page.cpp"
+  [remote]="daemon/broker/remote/remote_answer.cpp daemon/broker/remote/remote_request.cpp"
   [template]="models/template"
   [grammar]="engine/grammar"
   [answer]="models/answer"

@@ -401,6 +401,7 @@ int main(int argc, char** argv) {
   wire(directory / "wire");
   store(directory / "store");
   fuzz::http_seeds(directory / "http");
+  fuzz::remote_seeds(directory / "remote");
   chat_template(directory / "template");
   fuzz::grammar_seeds(directory / "grammar");
   fuzz::answer_seeds(directory / "answer");

@@ -30,6 +30,8 @@ class Folder {
 
 /// Connections, bodies and key files; see http_fuzz.
 void http_seeds(Folder out);
+/// Streams of remotes, conversations for them, addresses and rules; see remote_fuzz.
+void remote_seeds(Folder out);
 /// Schemas, grammars, expressions and calls, and bytes for a walk; see grammar_fuzz.
 void grammar_seeds(Folder out);
 /// Answers of each format, and templates' ways of writing calls; see answer_fuzz.

@@ -21,7 +21,7 @@ std::string requests_table(const ipc::PsReply& reply, size_t width, size_t most_
   }
   const std::string out = table({{"REQUEST", false, 8},
                                  {"MODEL", false, 10},
-                                 {"STATE"},
+                                 {"STATE", false, 10},
                                  {"CLASS"},
                                  {"PROMPT", true},
                                  {"OUTPUT", true},

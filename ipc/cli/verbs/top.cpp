@@ -67,10 +67,10 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
                                 stats.requests_done, stats.requests_failed);
   int lines = 1;
   for (const ipc::RemoteStats& remote : stats.remotes) {
-    out += fmt::format("remote of {}: {}  {} live, {} done, {} failed, {} returned\n",
-                       cut_middle(ipc::one_line(remote.role, 0), 32),
-                       cut_middle(ipc::one_line(remote.remote, 0), 48), remote.requests_live,
-                       remote.requests_done, remote.requests_failed, remote.requests_returned);
+    out += fmt::format("remote of {}: {}  {} live, {} done, {} failed\n",
+                       cut_middle(ipc::one_line(remote.role, 0), 14),
+                       cut_middle(ipc::one_line(remote.remote, 0), 22), remote.requests_live,
+                       remote.requests_done, remote.requests_failed);
     ++lines;
   }
   for (const ipc::WorkerStats& worker : stats.workers) {

@@ -177,6 +177,9 @@ struct Reported {
       odd.ttft.add(us);
     for (const int64_t us : {100, 3'000, 9'999, 10'000, 10'001, 90'000'000}) odd.gaps.add(us);
     traffic["parked"].num_waiting = 5;
+    stats.remotes = {{.role = kOdd, .remote = "gpu.example.com", .requests_live = 2}};
+    stats.remotes[0].requests_sent = 9;
+    stats.remotes[0].requests_returned = 4;
   }
   ReadPage page() const { return read_page(metrics_text(stats, {}, {}, traffic)); }
 
@@ -285,6 +288,19 @@ TEST_CASE("usage of KV blocks is within 0 and 1, and absent before an engine has
   CHECK(usage() == 0);
   s.kv_blocks_used = {0, 9};
   CHECK(usage() == 1);
+}
+
+TEST_CASE("remotes of roles are counted, and absent where none is configured") {
+  Reported reported;
+  const std::map<std::string, std::string> labels{{"role", Reported::kOdd},
+                                                  {"remote", "gpu.example.com"}};
+  std::map<std::string, std::string> returned = labels;
+  returned["how"] = "returned";
+  CHECK(reported.page().value("hearth_remote_requests_live", labels) == 2);
+  CHECK(reported.page().value("hearth_remote_requests_total", labels) == 9);
+  CHECK(reported.page().value("hearth_remote_requests_ended_total", returned) == 4);
+  reported.stats.remotes.clear();
+  CHECK_FALSE(reported.page().helps.contains("hearth_remote_requests_live"));
 }
 
 TEST_CASE("readiness gives its reason as a JSON text") {

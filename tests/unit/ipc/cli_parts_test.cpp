@@ -88,6 +88,27 @@ TEST_CASE("stats show what was reserved of a device's memory, and what was taken
                                "of it, 32.0 MiB by graphs\n") != std::string::npos);
 }
 
+TEST_CASE("stats, top and ps show the remote of a role, and which request is there") {
+  ipc::StatsReply stats;
+  stats.remotes = {{.role = "code",
+                    .remote = "gpu.example.com",
+                    .requests_live = 1,
+                    .requests_sent = 9,
+                    .requests_done = 3,
+                    .requests_failed = 2,
+                    .requests_returned = 2,
+                    .requests_cancelled = 1,
+                    .output_tokens_total = 620}};
+  CHECK(stats_text(stats).find("remote of code: gpu.example.com, 1 live, 9 sent: 3 done, 2 failed, "
+                               "2 returned, 1 cancelled; 620 tokens\n") != std::string::npos);
+  ipc::PsReply ps;
+  ps.requests = {{"r1", "uid:1000", "qwen", "remote", "normal", 0, 0, 10, "gpu.example.com"}};
+  CHECK(ps_text(ps, 120).find("remote gpu.example.com") != std::string::npos);
+  CHECK(top_text(stats, ps, 100, 120)
+            .find("remote of code: gpu.example.com  1 live, 3 done, 2 failed\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("stats show host memory used as a tier of a GPU, with a store on disk or without") {
   ipc::StatsReply stats;
   ipc::StoreSnapshot& store = stats.workers.emplace_back().snapshot.store;

@@ -118,12 +118,17 @@ TEST_CASE("ps, top and models fit a terminal of 80 columns, with any names") {
   entry.age_ms = 7'500'000;
   ps.requests.push_back(entry);
   CHECK(longest_line(ps_text(ps, 80)) <= 80);
+  ps.requests[0].remote = "a-host-of-some-length.example.com:8443";
+  CHECK(longest_line(ps_text(ps, 80)) <= 80);
   CHECK(ps_text(ps, 0).find(name) != std::string::npos);
   ipc::StatsReply stats;
   ipc::WorkerStats& worker = stats.workers.emplace_back();
   worker.model = name;
   worker.device = "cpu avx512-vnni";
   worker.state = "ready";
+  ipc::RemoteStats& remote = stats.remotes.emplace_back();
+  remote.role = remote.remote = name;
+  remote.requests_done = 1000;
   CHECK(longest_line(top_text(stats, ps, 100, 80)) <= 80);
   for (int i = 0; i < 100; ++i) ps.requests.push_back(entry);
   CHECK(std::ranges::count(top_text(stats, ps, 24, 80), '\n') == 23);
