@@ -146,6 +146,8 @@ void Posts::set_options(Post& post) {
   ::curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, narrow<curl_off_t>(post.what.body.size()));
   ::curl_easy_setopt(easy, CURLOPT_POSTFIELDS, post.what.body.data());  // not copied
   ::curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  // A thread that resolves a name is left to its end: otherwise cancelling waits for it.
+  ::curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
   ::curl_easy_setopt(easy, CURLOPT_PROXY, "");  // not even one of the environment
   ::curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
   ::curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, narrow<long>(post.what.connect_timeout_ms));

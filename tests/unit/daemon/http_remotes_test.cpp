@@ -3,10 +3,14 @@
 
 #include "daemon/broker/remote/http_remotes.h"
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <netdb.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <fstream>
@@ -19,6 +23,28 @@
 #include "tests/temp_dir.h"
 #include "tests/unit/daemon/scripted_server.h"
 #include "tests/unit/daemon/tls_peer.h"
+
+namespace {
+
+/// Names under slow.example take until the test lets them fail.
+std::atomic<bool> g_resolving = false, g_may_fail = false, g_waited_too_long = false;
+
+}  // namespace
+
+// In place of the C library's, for the client library, too.
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  static const auto real =
+      reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (node == nullptr || std::string_view(node) != "slow.example") {
+    return real(node, service, hints, found);
+  }
+  g_resolving = true;
+  for (int i = 0; i < 6000 && !g_may_fail; ++i) ::usleep(5'000);
+  g_waited_too_long = !g_may_fail;
+  g_resolving = false;
+  return EAI_NONAME;
+}
 
 namespace hearth::broker {
 namespace {
@@ -307,6 +333,26 @@ TEST_CASE("TLS: the certificate must be trusted, valid now, and the host's") {
   CHECK(has(ask("good", "localhost", {}).error, "certificate"));
   CHECK(has(ask("good", "127.0.0.1", file("good.pem")).error, "127.0.0.1"));
   CHECK(has(ask("expired", "localhost", file("expired.pem")).error, "expired"));
+}
+
+TEST_CASE("a name that takes long to resolve holds up nothing, not even its own end") {
+  g_may_fail = false;
+  {
+    RemotesRig rig("https://slow.example/v1");
+    rig.start(1);
+    REQUIRE(rig.run_until([] { return g_resolving.load(); }));
+    rig.remotes.cancel(1);
+    rig.start(2);
+    rig.clock.advance_us(5'000'000);
+    rig.remotes.tick();
+    CHECK(has(rig.sink.answers[2].error, "it has sent nothing for 5000 ms"));
+  }
+  CHECK(g_resolving);  // all of that while the first still waited
+  g_may_fail = true;
+  for (int i = 0; i < 6000 && g_resolving; ++i) ::usleep(5'000);
+  CHECK_FALSE(g_waited_too_long);
+  RemotesRig rig("https://slow.example/v1");
+  CHECK(has(rig.run(1).error, "resolve host"));
 }
 
 TEST_CASE("plain HTTP where TLS is wanted, and no server at all, are errors") {
