@@ -2,6 +2,9 @@
 
 #include <curl/curl.h>
 #include <fmt/core.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -35,6 +38,9 @@ struct FreeMulti {
 struct FreeList {
   void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
 };
+struct FreeStore {
+  void operator()(X509_STORE* store) const { ::X509_STORE_free(store); }
+};
 
 /// What a callback was given to remember.
 template <class T>
@@ -63,8 +69,12 @@ struct Post {
 // callbacks only take notes: it must not be called from within them, as handlers would.
 class Posts final : public HttpPosts {
  public:
-  explicit Posts(asio::io_context& io) : io_(io), timer_(io), multi_(::curl_multi_init()) {
-    HEARTH_CHECK(multi_ != nullptr);
+  explicit Posts(asio::io_context& io)
+      : io_(io), timer_(io), system_(::X509_STORE_new()), multi_(::curl_multi_init()) {
+    HEARTH_CHECK(multi_ != nullptr && system_ != nullptr);
+    // Without files of that name the store is empty, and trusts nothing.
+    ::X509_STORE_set_default_paths(system_.get());
+    ::ERR_clear_error();
     ::curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETFUNCTION, on_socket);
     ::curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETDATA, this);
     ::curl_multi_setopt(multi_.get(), CURLMOPT_TIMERFUNCTION, on_timer);
@@ -91,6 +101,7 @@ class Posts final : public HttpPosts {
 
   static int on_socket(CURL*, curl_socket_t fd, int what, void* self, void*);
   static int on_timer(CURLM*, long ms, void* self);
+  static CURLcode on_tls(CURL*, void* context, void* self);
   static size_t on_body(char* bytes, size_t, size_t count, void* post);
   static size_t on_header(char* bytes, size_t, size_t count, void* post);
 
@@ -104,6 +115,8 @@ class Posts final : public HttpPosts {
 
   asio::io_context& io_;
   asio::steady_timer timer_;
+  // Of this process: libcurl would read all of the system's certificates for each connection.
+  const std::unique_ptr<X509_STORE, FreeStore> system_;
   std::unique_ptr<CURLM, FreeMulti> multi_;
   std::unordered_map<int, Watched> sockets_;
   std::unordered_map<uint64_t, std::shared_ptr<Post>> posts_;
@@ -156,12 +169,16 @@ void Posts::set_options(Post& post) {
   ::curl_easy_setopt(easy, CURLOPT_SSLVERSION, long{CURL_SSLVERSION_TLSv1_2});
   ::curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
   ::curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
-  if (!post.what.certificates.empty()) {
+  ::curl_easy_setopt(easy, CURLOPT_CAINFO, nullptr);
+  ::curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);
+  if (post.what.certificates.empty()) {
+    ::curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, on_tls);
+    ::curl_easy_setopt(easy, CURLOPT_SSL_CTX_DATA, this);
+  } else {
     curl_blob blob{.data = post.what.certificates.data(),
                    .len = post.what.certificates.size(),
                    .flags = CURL_BLOB_NOCOPY};
     ::curl_easy_setopt(easy, CURLOPT_CAINFO_BLOB, &blob);
-    ::curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);
   }
   ::curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, post.reason.data());
   ::curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
@@ -208,6 +225,11 @@ int Posts::on_timer(CURLM*, long ms, void* self) {
         if (!error && !alive.expired()) posts.act(CURL_SOCKET_TIMEOUT, 0);
       });
   return 0;
+}
+
+CURLcode Posts::on_tls(CURL*, void* context, void* self) {
+  ::SSL_CTX_set1_cert_store(&of<SSL_CTX>(context), of<Posts>(self).system_.get());
+  return CURLE_OK;
 }
 
 size_t Posts::on_body(char* bytes, size_t, size_t count, void* data) {

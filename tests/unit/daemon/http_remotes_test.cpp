@@ -13,6 +13,7 @@
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -331,6 +332,10 @@ TEST_CASE("TLS: the certificate must be trusted, valid now, and the host's") {
   CHECK(good.text == "t");
   CHECK(has(ask("good", "localhost", file("other.pem")).error, "certificate"));
   CHECK(has(ask("good", "localhost", {}).error, "certificate"));
+  // Where OpenSSL looks for the system's.
+  ::setenv("SSL_CERT_FILE", file("good.pem").c_str(), 1);
+  CHECK(ask("good", "localhost", {}).text == "t");
+  ::unsetenv("SSL_CERT_FILE");
   CHECK(has(ask("good", "127.0.0.1", file("good.pem")).error, "127.0.0.1"));
   CHECK(has(ask("expired", "localhost", file("expired.pem")).error, "expired"));
 }
