@@ -225,10 +225,11 @@ enum class DraftedBy {
   kDraftModel,
   kDraftLayer,
   kDraftHeads,
+  kEagle3,
   kPrediction,  ///< Request::prediction
   kScript,      ///< measurements and tests
 };
-inline constexpr size_t kDraftedByCount = 6;
+inline constexpr size_t kDraftedByCount = 7;
 
 /// What one sequence drafted for one step.
 struct DraftSize {

@@ -94,7 +94,7 @@ Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::O
     if (options.heads != nullptr) HEARTH_TRY(model->add_heads(*options.heads));
     return model;
   }
-  if (wanted == kHeadsArchitecture) {
+  if (is_heads(file)) {
     return Error::unsupported(fmt::format(
         "general.architecture: \"{}\", heads that draft for a model; want the model itself",
         printable(wanted)));

@@ -64,9 +64,11 @@ struct ModelInfo {
   /// heads, which store nothing.
   bool drafts = false;
   int32_t draft_heads = 0;            ///< tokens that heads draft at most; 0: no heads
+  bool eagle3 = false;                ///< that layer is an EAGLE-3 head, from a file of its own
+  std::string draft_fingerprint;      ///< of that file, as `fingerprint`
   uint64_t draft_weight_bytes = 0;    ///< of weight_bytes, that of the draft layer or the heads
   int32_t draft_vocab = 0;            ///< tokens among which it drafts: the first ones, or
-  std::vector<int32_t> draft_tokens;  ///< these, ascending, if not empty
+  std::vector<int32_t> draft_tokens;  ///< these, if not empty
   Pooling pooling = Pooling::kNone;   ///< from the file
 };
 
@@ -105,11 +107,12 @@ class Model {
   /// them. The model's device memory, valid until the next step.
   virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
 
-  // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp, draft_heads.cpp) ----
-  /// Loads heads that draft from a file of their own, into the same device. Call before `reserve`,
-  /// at most once. The file and its bytes may go afterwards. Errors name the key or tensor:
-  /// kUnsupported (this model cannot have heads, tensor type), kCorrupt (malformed, or made for a
-  /// model of other sizes or of another name), kOutOfMemory.
+  // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp, draft_heads.cpp, eagle3.cpp)
+  // --
+  /// Loads heads that draft (Medusa, EAGLE-3) from a file of their own, into the same device. Call
+  /// before `reserve`, at most once. The file and its bytes may go afterwards. Errors name the key
+  /// or tensor: kUnsupported (this model cannot have heads, tensor type), kCorrupt (malformed, or
+  /// made for a model of other sizes or of another name), kOutOfMemory.
   virtual Result<void> add_heads(const GgufFile& file);
   /// Chooses the hidden rows that the next `draft` continues: of the last `forward`, its final rows
   /// by token row; or `own`, those that the last `draft` made. At most max_outputs of `reserve`.

@@ -45,7 +45,9 @@ std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
       fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
                   kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
   const bool layer = info.drafts && info.draft_heads == 0;
-  if (layer) scope += "draft layer\n";  // its KV and its state are in the blocks
+  // Its KV and its state are in the blocks.
+  if (layer)
+    scope += info.eagle3 ? fmt::format("eagle3 {}\n", info.draft_fingerprint) : "draft layer\n";
   return scope;
 }
 

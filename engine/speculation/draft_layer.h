@@ -1,9 +1,9 @@
 #pragma once
-// The model's own layer for drafting (models/decoder/draft_layer.cpp), or heads that were added to
-// it (draft_heads.cpp), as a proposer. It continues the final row that a sequence's last token was
-// drawn from, and then its own rows. A layer's K and V are in the sequence's blocks, and the
-// target's steps have stored them for all tokens but the last; heads have none: it never has to
-// catch up. It draws with the request's own sampling and noise.
+// The model's own layer for drafting (models/decoder/draft_layer.cpp), or an EAGLE-3 head or heads
+// that were added to it (eagle3.cpp, draft_heads.cpp), as a proposer. It continues the final row
+// that a sequence's last token was drawn from, and then its own rows. A layer's K and V are in the
+// sequence's blocks, and the target's steps have stored them for all tokens but the last; heads
+// have none: it never has to catch up. It draws with the request's own sampling and noise.
 //
 // A sequence that had no row in the last step gets no draft: its final row is gone.
 //
@@ -28,7 +28,7 @@ namespace hearth::engine {
 class DraftLayer final : public Proposer {
  public:
   /// Draft tokens of a sequence at most: each takes a round.
-  static constexpr int32_t kMaxTokens = 4;
+  static constexpr int32_t kMaxTokens = 4, kMaxTokensOfEagle3 = 8;
 
   /// All three outlive this. `runner`: of a model that drafts.
   DraftLayer(ModelRunner& runner, KvCache& kv, const Clock& clock);
@@ -38,10 +38,12 @@ class DraftLayer final : public Proposer {
   void replay(const ReplayScript* script) { script_ = script; }
 
   DraftedBy kind() const override {
+    if (runner_.info().eagle3) return DraftedBy::kEagle3;
     return heads() ? DraftedBy::kDraftHeads : DraftedBy::kDraftLayer;
   }
   bool free() const override { return false; }
   int32_t max_tokens() const override {
+    if (runner_.info().eagle3) return kMaxTokensOfEagle3;
     return heads() ? std::min(kMaxTokens, runner_.info().draft_heads) : kMaxTokens;
   }
   /// `catch_up_us` of 0: other sequences need blocks, so a draft gets none beyond those held.

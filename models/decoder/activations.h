@@ -57,15 +57,16 @@ struct Activations {
     kernels::TensorView scan_kept;  ///< (layers * 2 kKeptRows, kept_width)
   } recurrent;                      ///< if config.recurrent.kind is one
   struct Draft {
-    kernels::TensorView hidden;   ///< (tokens + 2 * outputs, width): the step's final rows (with
-                                  ///< heads x itself), rows that a draft continues, final rows of
-                                  ///< the last draft
-    kernels::TensorView pair;     ///< (tokens, 2 * width), with heads (outputs, 2 * width):
-                                  ///< embedding, and hidden row before
-    kernels::TensorView kept;     ///< (2 kKeptRows, width): of the row before
-    kernels::TensorView rows[2];  ///< (outputs, width), of heads: results of their blocks
-  } draft;                        ///< if config.draft_layer, or config.draft_heads
-  kernels::TensorView q, gate;    ///< (tokens, q_width) of the widest layer, if gate_in_q
+    kernels::TensorView hidden;    ///< (tokens + 2 * outputs, width): the step's final rows (with
+                                   ///< heads x itself), rows that a draft continues, final rows of
+                                   ///< the last draft
+    kernels::TensorView pair;      ///< (tokens, 2 * width), with heads (outputs, 2 * width):
+                                   ///< embedding, and hidden row before
+    kernels::TensorView kept;      ///< (2 kKeptRows, width): of the row before
+    kernels::TensorView rows[2];   ///< (outputs, width), of heads: results of their blocks
+    kernels::TensorView features;  ///< (tokens, feature_width): rows of the target's layers
+  } draft;                         ///< if config.draft_layer, or config.draft_heads
+  kernels::TensorView q, gate;     ///< (tokens, q_width) of the widest layer, if gate_in_q
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)
   kernels::TensorView out_x;                 ///< (outputs, width)
   kernels::TensorView out_norm;              ///< (outputs, width)

@@ -8,6 +8,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/ops/encoder_ops.h"
+#include "models/decoder/eagle3.h"
 #include "models/weights/file_info.h"
 
 namespace hearth::models {
@@ -101,19 +102,22 @@ Decoder::Decoder(Parts parts)
   set_context_length(config_.context_length);
 }
 
+Decoder::~Decoder() = default;
+
 void Decoder::set_context_length(int32_t context_length) {
   long_context_ = !config_.ropes.empty() && context_length > config_.ropes.front().original_context;
 }
 
 uint64_t Decoder::activation_bytes(int32_t max_tokens, int32_t max_outputs) const {
-  return Activations().lay_out(config_, max_tokens, max_outputs, nullptr);
+  return Activations().lay_out(config_, max_tokens, max_outputs, nullptr) +
+         (eagle3_ == nullptr ? 0 : eagle3_->activation_bytes(max_tokens, max_outputs));
 }
 
 Result<void> Decoder::reserve(int32_t max_tokens, int32_t max_outputs) {
-  HEARTH_ASSIGN_OR_RETURN(
-      memory_, kernels::DeviceBuffer::allocate(ops_, activation_bytes(max_tokens, max_outputs),
-                                               "activations"));
+  const uint64_t bytes = act_.lay_out(config_, max_tokens, max_outputs, nullptr);
+  HEARTH_ASSIGN_OR_RETURN(memory_, kernels::DeviceBuffer::allocate(ops_, bytes, "activations"));
   act_.lay_out(config_, max_tokens, max_outputs, memory_.data());
+  if (eagle3_ != nullptr) HEARTH_TRY(eagle3_->reserve(max_tokens, max_outputs));
   if (config_.latent.kv_rank == 0) return {};
   const TensorView& heads = act_.latent.heads;
   std::vector<int32_t> numbers;
@@ -134,10 +138,15 @@ void Decoder::forward(const StepArgs& args) {
                args.pools.size(), config_.groups.size());
   embed(batch);
   begin(batch);
-  for (int32_t i = 0; i < config_.num_layers; ++i) layer(step_of(args, i));
+  for (int32_t i = 0; i < config_.num_layers; ++i) {
+    if (eagle3_ != nullptr) eagle3_->take(batch, i, act_.x);
+    layer(step_of(args, i));
+  }
+  if (eagle3_ != nullptr) eagle3_->take(batch, config_.num_layers, act_.x);
   finish(batch);
   if (batch.num_outputs > 0) head(batch, args.logits);
   if (config_.draft_layer) store_draft_kv(args);
+  if (eagle3_ != nullptr) eagle3_->store(args);
 }
 
 Decoder::LayerStep Decoder::step_of(const StepArgs& args, int32_t i) const {

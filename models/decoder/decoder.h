@@ -22,6 +22,8 @@
 
 namespace hearth::models {
 
+class Eagle3;
+
 class Decoder : public Model {
  public:
   struct Parts {
@@ -35,6 +37,7 @@ class Decoder : public Model {
                                   const kernels::OpTable& ops, const LoadProgressFn& progress);
 
   explicit Decoder(Parts parts);
+  ~Decoder() override;
 
   const ModelInfo& info() const override { return info_; }
   void set_context_length(int32_t context_length) override;
@@ -115,11 +118,23 @@ class Decoder : public Model {
   /// act().x += norm(y W + bias).
   void add_normed_product(const LayerStep& s, const kernels::TensorView& y, const WeightHandle& w,
                           const WeightHandle& bias, const WeightHandle& norm_weight);
+  LayerStep step_of(const StepArgs& args, int32_t layer) const;
+  void rotations(const kernels::BatchIndex& batch);
+  /// logits = rows W, in the model's scale.
+  void head_product(const kernels::BatchIndex& batch, const kernels::TensorView& rows,
+                    const kernels::Weight* weight, const kernels::TensorView& logits);
+  // Rows that a draft continues (draft_layer.cpp).
+  kernels::TensorView step_draft_rows() const;    ///< of the last step, by token row
+  kernels::TensorView chosen_draft_rows() const;  ///< those chosen of either
+  kernels::TensorView own_draft_rows() const;     ///< of the last draft
+  /// out = step_draft_rows(), each in the place of the one after it. `weight`: pack_row_before.
+  void rows_before(const StepArgs& args, const WeightHandle& weight,
+                   const kernels::TensorView& out);
+  /// Stores K and V of the rows of `in`.
+  void store_rows(const LayerStep& s, const kernels::TensorView& in);
 
  private:
   void embed(const kernels::BatchIndex& batch);
-  void rotations(const kernels::BatchIndex& batch);
-  LayerStep step_of(const StepArgs& args, int32_t layer) const;
   void norm_rows(const kernels::BatchIndex& batch, kernels::Rows rows, const kernels::TensorView& x,
                  const WeightHandle& weight, const WeightHandle& bias,
                  const kernels::TensorView& out, const kernels::Weight* reader);
@@ -163,23 +178,18 @@ class Decoder : public Model {
                   std::span<const WeightHandle> each_head, Moment moment);
   void rotate(const LayerStep& s, const kernels::TensorView& heads);
   void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
-  void head_product(const kernels::BatchIndex& batch, const kernels::TensorView& rows,
-                    const kernels::Weight* weight, const kernels::TensorView& logits);
   // Of the draft layer (draft_layer.cpp).
   void store_draft_kv(const StepArgs& args);
   /// act().x = what the draft layer takes, of each token and the hidden row in act().draft.pair.
   void join_pairs(const kernels::BatchIndex& batch);
   kernels::TensorView draft_part(int32_t part) const;
-  kernels::TensorView chosen_draft_rows() const;
-  kernels::TensorView own_draft_rows() const;
   void draft_by_layer(const StepArgs& args);
   // Of heads (draft_heads.cpp).
   void draft_by_head(const StepArgs& args, int32_t place);
   /// The residual rows of the last block of a head, of which `chosen` are the input.
   kernels::TensorView head_rows(const kernels::BatchIndex& batch, const DraftHeads::Head& head,
                                 const kernels::TensorView& chosen);
-  /// Stores K and V of the rows of `in`.
-  void store_rows(const LayerStep& s, const kernels::TensorView& in);
+  Result<void> add_eagle3(const GgufFile& file);
   void write_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v);
   void store_latent(const LayerStep& s, const kernels::TensorView& in);
   /// Rotates the values from `first` on of each head.
@@ -194,6 +204,7 @@ class Decoder : public Model {
   kernels::OpTable ops_;
   DecoderWeights weights_;
   DraftHeads heads_;
+  std::unique_ptr<Eagle3> eagle3_;  ///< null: none
   bool long_context_ = false;
   kernels::DeviceBuffer memory_;
   Activations act_;

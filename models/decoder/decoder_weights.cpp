@@ -235,11 +235,7 @@ Result<void> pack_draft(WeightPacker& packer, const DecoderTensors& all, int32_t
   if (t.head != nullptr || draft_rows(vocab_size) < vocab_size) {
     HEARTH_ASSIGN_OR_RETURN(w.head, packer.pack_front(*head, draft_rows(vocab_size), kMatmul));
   }
-  // A convolution of two taps, of which the older one counts alone: each row becomes the one
-  // before.
-  std::vector<float> before(2 * size_t(width), 0.0f);
-  std::fill_n(before.begin(), width, 1.0f);
-  HEARTH_ASSIGN_OR_RETURN(w.before, packer.pack_values("row before", before));
+  HEARTH_ASSIGN_OR_RETURN(w.before, pack_row_before(packer, width));
   return {};
 }
 
@@ -282,6 +278,13 @@ Result<void> pack_inputs(WeightPacker& packer, const DecoderTensors& t, const De
 }
 
 }  // namespace
+
+Result<WeightHandle> pack_row_before(WeightPacker& packer, int32_t width) {
+  // Of the two taps, the older one counts alone.
+  std::vector<float> before(2 * size_t(width), 0.0f);
+  std::fill_n(before.begin(), width, 1.0f);
+  return packer.pack_values("row before", before);
+}
 
 Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderConfig& config,
                                             const kernels::OpTable& ops,

@@ -122,4 +122,7 @@ struct DecoderWeights {
                                      const kernels::OpTable& ops, const LoadProgressFn& progress);
 };
 
+/// ShortConvArgs::weight of two taps that put each row in the place of the one after it.
+Result<WeightHandle> pack_row_before(WeightPacker& packer, int32_t width);
+
 }  // namespace hearth::models

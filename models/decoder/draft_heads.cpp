@@ -22,7 +22,7 @@
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "kernels/ops/encoder_ops.h"
-#include "models/decoder/decoder.h"
+#include "models/decoder/eagle3.h"
 #include "models/gguf/heads_keys.h"
 #include "models/weights/tensor_set.h"
 
@@ -52,11 +52,7 @@ Result<void> check_target(const GgufFile& file, const ModelInfo& model) {
   };
   HEARTH_TRY(same("medusa.embedding_length", model.width));
   HEARTH_TRY(same("medusa.vocab_size", model.vocab_size));
-  HEARTH_ASSIGN_OR_RETURN(const auto name, file.get_or<std::string_view>("medusa.target.name", ""));
-  if (name.empty() || model.title.empty() || name == model.title) return {};
-  return Error::corrupt(
-      fmt::format("medusa.target.name: \"{}\", want \"{}\", the general.name of {}",
-                  printable(name), printable(model.title), printable(model.name)));
+  return check_target_name(file, "medusa.target.name", model);
 }
 
 Result<std::vector<int32_t>> draft_tokens(const GgufFile& file, int32_t vocab_size) {
@@ -77,6 +73,14 @@ Result<std::vector<int32_t>> draft_tokens(const GgufFile& file, int32_t vocab_si
 }
 
 }  // namespace
+
+Result<void> check_target_name(const GgufFile& file, std::string_view key, const ModelInfo& model) {
+  HEARTH_ASSIGN_OR_RETURN(const auto name, file.get_or<std::string_view>(key, ""));
+  if (name.empty() || model.title.empty() || name == model.title) return {};
+  return Error::corrupt(fmt::format("{}: \"{}\", want \"{}\", the general.name of {}", key,
+                                    printable(name), printable(model.title),
+                                    printable(model.name)));
+}
 
 int32_t DraftHeads::most_drafts() const { return chained ? kMostHeads : size32(heads); }
 
@@ -139,6 +143,7 @@ Result<DraftHeads> DraftHeads::load(const GgufFile& file, const ModelInfo& model
 }
 
 Result<void> check_heads(const GgufFile& file, const kernels::OpTable& ops) {
+  if (is_eagle3(file)) return check_eagle3(file, ops);
   ModelInfo sizes;
   HEARTH_ASSIGN_OR_RETURN(sizes.width, count_of(file, "medusa.embedding_length", 1, INT32_MAX));
   HEARTH_ASSIGN_OR_RETURN(sizes.vocab_size, count_of(file, "medusa.vocab_size", 1, INT32_MAX));
@@ -149,6 +154,7 @@ Result<void> check_heads(const GgufFile& file, const kernels::OpTable& ops) {
 Result<void> Decoder::add_heads(const GgufFile& file) {
   const bool computes = ops_.embed != nullptr;  // a table without it only measures
   if (config_.draft_layer || !info_.generates) return Model::add_heads(file);
+  if (is_eagle3(file)) return add_eagle3(file);
   if (computes && (ops_.encoder == nullptr || ops_.add_scaled == nullptr)) {
     return Error::unsupported(fmt::format("{}: this build does not do heads for drafting on {}",
                                           printable(file.name()), ops_.device.kind));

@@ -20,6 +20,7 @@
 //   head.K.hidden_norm.weight, head.K.output_norm.weight                  (width)
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/result.h"
@@ -28,6 +29,9 @@
 #include "models/weights/weight_packer.h"
 
 namespace hearth::models {
+
+/// kCorrupt if the file of heads has at `key` the name of another model than this one.
+Result<void> check_target_name(const GgufFile& file, std::string_view key, const ModelInfo& model);
 
 struct DraftHeads {
   /// Tokens that are drafted at most.

@@ -18,7 +18,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
-#include "models/decoder/decoder.h"
+#include "models/decoder/eagle3.h"
 
 namespace hearth::models {
 
@@ -45,28 +45,31 @@ TensorView Decoder::draft_part(int32_t part) const {
   return view;
 }
 
+TensorView Decoder::step_draft_rows() const { return draft_part(kStep); }
 TensorView Decoder::chosen_draft_rows() const { return draft_part(kContinued); }
 TensorView Decoder::own_draft_rows() const { return draft_part(kOwn); }
 
-void Decoder::store_draft_kv(const StepArgs& args) {
-  const BatchIndex& batch = *args.batch;
-  const LayerStep s = step_of(args, config_.num_layers);
-  const int64_t width = config_.width;
-  const TensorView hidden = draft_part(kStep);
-  const TensorView before = act_.draft.pair.columns(width, width);
-  norm_rows(batch, Rows::kTokens, act_.x, weights_.output_norm, weights_.output_norm_bias, hidden,
-            nullptr);
+void Decoder::rows_before(const StepArgs& args, const WeightHandle& weight, const TensorView& out) {
   const KvPool& pool = args.pools.back();
   ops_.recurrent->short_conv(
-      state(), {.batch = &batch,
-                .x = hidden,
-                .weight = weights_.draft.before.get(),
+      state(), {.batch = args.batch,
+                .x = step_draft_rows(),
+                .weight = weight.get(),
                 .bias = nullptr,
                 .taps = 2,
                 .state = {pool.base, pool.block_bytes,
                           config_.groups.back().num_layers * config_.groups.back().state_bytes},
                 .kept = act_.draft.kept,
-                .out = before});
+                .out = out});
+}
+
+void Decoder::store_draft_kv(const StepArgs& args) {
+  const BatchIndex& batch = *args.batch;
+  const LayerStep s = step_of(args, config_.num_layers);
+  const TensorView before = act_.draft.pair.columns(config_.width, config_.width);
+  norm_rows(batch, Rows::kTokens, act_.x, weights_.output_norm, weights_.output_norm_bias,
+            step_draft_rows(), nullptr);
+  rows_before(args, weights_.draft.before, before);
   norm(s, before, weights_.draft.hidden_norm, before);
   join_pairs(batch);
   norm_input(s, s.weights.attn_norm, s.weights.attn_norm_bias, nullptr);
@@ -102,6 +105,7 @@ void Decoder::store_rows(const LayerStep& s, const TensorView& in) {
 }
 
 void Decoder::choose_draft_rows(std::span<const int32_t> rows, bool own) {
+  if (eagle3_ != nullptr) return eagle3_->choose_draft_rows(rows, own);
   const int64_t tokens = act_.x.rows, outputs = act_.out_x.rows;
   HEARTH_CHECK(std::ssize(rows) <= outputs, "{} rows, reserved {}", rows.size(), outputs);
   copy_src_.clear();
@@ -120,6 +124,7 @@ void Decoder::draft(const StepArgs& args, int32_t place) {
   HEARTH_CHECK(
       info_.drafts && batch.num_tokens <= act_.out_x.rows && batch.num_tokens == batch.num_outputs,
       "{} tokens, {} outputs", batch.num_tokens, batch.num_outputs);
+  if (eagle3_ != nullptr) return eagle3_->draft(args, place);
   if (info_.draft_heads > 0) return draft_by_head(args, place);
   draft_by_layer(args);
 }

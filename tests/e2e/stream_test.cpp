@@ -304,10 +304,17 @@ TEST_CASE("heads next to a model are its draft: the same text; heads of another 
   loop.temperature = 0;
   ipc::GenerateRequest plain = loop, named = loop, none = loop;
   plain.speculate = false;
-  named.draft = "tiny-medusa";
   none.draft = "none";
-  for (const bool other : {false, true}) {
-    write_tiny_heads(sandbox.models() / "tiny-medusa.gguf", other);
+  // Of both files, EAGLE-3 comes first.
+  for (const auto& [kind, other] : {std::pair<std::string, bool>{"medusa", false},
+                                    {"medusa", true},
+                                    {"eagle3", false},
+                                    {"eagle3", true}}) {
+    CAPTURE(kind);
+    CAPTURE(other);
+    named.draft = "tiny-" + kind;
+    const std::filesystem::path heads = sandbox.models() / (named.draft + ".gguf");
+    (kind == "medusa" ? write_tiny_heads : write_tiny_eagle3)(heads, other);
     const Daemon daemon(sandbox);
     ipc::Client client = daemon.connect();
     const Answer want = run(client, plain);
@@ -317,7 +324,7 @@ TEST_CASE("heads next to a model are its draft: the same text; heads of another 
       REQUIRE_MESSAGE(drafted.done, why(drafted));
       CHECK(drafted.ids == want.ids);
       for (const ipc::ProposerStats& by : drafted.done->speculation.by) {
-        CHECK((by.name == "lookup" || (by.name == "medusa" && !other && request.draft != "none")));
+        CHECK((by.name == "lookup" || (by.name == kind && !other && request.draft != "none")));
       }
     }
     const Answer answer = run(client, named);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/unit/models/test_vocab.h"
+#include "tests/unit/models/tiny_model.h"
 
 namespace hearth::e2e {
 namespace {
@@ -82,6 +83,11 @@ void write_tiny_heads(const std::filesystem::path& path, bool other_width) {
   file.set_u32("medusa.embedding_length", other_width ? kWidth + 1 : kWidth);
   file.set_u32("medusa.vocab_size", static_cast<uint32_t>(models::small_vocab().tokens.size()));
   REQUIRE(file.write(path).ok());
+}
+
+void write_tiny_eagle3(const std::filesystem::path& path, bool other_width) {
+  const auto vocab = static_cast<uint32_t>(models::small_vocab().tokens.size());
+  REQUIRE(models::tiny_eagle3(other_width ? kWidth + 1 : kWidth, vocab).write(path).ok());
 }
 
 }  // namespace hearth::e2e

@@ -16,5 +16,7 @@ void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
 
 /// Heads for that model, or for one of another width: each drafts by the model's own output.
 void write_tiny_heads(const std::filesystem::path& path, bool other_width = false);
+/// The same as an EAGLE-3 head with an output of its own.
+void write_tiny_eagle3(const std::filesystem::path& path, bool other_width = false);
 
 }  // namespace hearth::e2e

@@ -15,9 +15,15 @@ namespace hearth::golden {
 namespace {
 
 /// In the source tree, or next to a program that was carried elsewhere (tests/cuda/carry.sh).
-std::filesystem::path folder() {
-  const auto in_tree = std::filesystem::path(hearth::tests::source_dir()) / "tests/golden/families";
-  return std::filesystem::exists(in_tree) ? in_tree : tests::test_data("families");
+std::filesystem::path folder(const char* name = "families") {
+  const auto in_tree = std::filesystem::path(hearth::tests::source_dir()) / "tests/golden" / name;
+  return std::filesystem::exists(in_tree) ? in_tree : tests::test_data(name);
+}
+
+nlohmann::json read_json(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  REQUIRE_MESSAGE(in.good(), file.string());
+  return nlohmann::json::parse(in);
 }
 
 /// FNV-1a of the seed's four bytes and the name.
@@ -127,10 +133,10 @@ std::vector<std::byte> FamilyModel::drafting_file_bytes() const {
   return w.bytes();
 }
 
-FamilyModel read_family(const std::string& name) {
-  std::ifstream in(folder() / (name + ".json"));
-  REQUIRE_MESSAGE(in.good(), name);
-  const auto root = nlohmann::json::parse(in);
+namespace {
+
+/// How the file is made, and the drafts.
+FamilyModel read_model(const nlohmann::json& root) {
   FamilyModel m;
   root.at("name").get_to(m.name);
   root.at("architecture").get_to(m.architecture);
@@ -140,17 +146,34 @@ FamilyModel read_family(const std::string& name) {
   for (const auto& entry : root.at("tensors")) {
     m.tensors.push_back({entry.at(0), entry.at(1), entry.at(2), entry.at(3)});
   }
-  root.at("prompt").get_to(m.prompt);
-  root.at("greedy").get_to(m.greedy);
-  root.at("margins").get_to(m.margins);
-  for (const auto& [row, logits] : root.at("logits").items()) {
-    m.logits[std::stoul(row)] = logits.get<std::vector<double>>();
-  }
   if (const auto drafts = root.find("drafts"); drafts != root.end()) {
     for (const auto& [size, recorded] : drafts->items()) {
       m.drafts[std::stoul(size)] = {recorded.at(0).get<std::vector<int32_t>>(),
                                     recorded.at(1).get<std::vector<std::vector<double>>>()};
     }
+  }
+  return m;
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& recordings) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(recordings)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+FamilyModel read_family(const std::string& name) {
+  const nlohmann::json root = read_json(folder() / (name + ".json"));
+  FamilyModel m = read_model(root);
+  root.at("prompt").get_to(m.prompt);
+  root.at("greedy").get_to(m.greedy);
+  root.at("margins").get_to(m.margins);
+  for (const auto& [row, logits] : root.at("logits").items()) {
+    m.logits[std::stoul(row)] = logits.get<std::vector<double>>();
   }
   if (const auto other = root.find("llama_cpp"); other != root.end()) {
     other->at("greedy").get_to(m.llama_cpp);
@@ -161,14 +184,31 @@ FamilyModel read_family(const std::string& name) {
   return m;
 }
 
-std::vector<std::string> family_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder())) {
-    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+std::vector<std::byte> Eagle3Model::file_bytes(kernels::DType matrix_type) const {
+  models::GgufWriter w;
+  model.describe(&w);
+  model.add_tensors(&w, matrix_type);
+  if (!tokens.empty()) add_draft_tokens(&w, {tokens.begin(), tokens.end()});
+  return w.bytes();
 }
+
+void add_draft_tokens(models::GgufWriter* file, const std::vector<int64_t>& tokens) {
+  const auto bytes = std::as_bytes(std::span(tokens));
+  const uint64_t count = tokens.size();
+  file->add_tensor("d2t", {&count, 1}, kernels::DType::kI64, {bytes.begin(), bytes.end()});
+}
+
+std::vector<Eagle3Model> read_eagle3_heads() {
+  std::vector<Eagle3Model> heads;
+  for (const std::string& name : names_in(folder("eagle3"))) {
+    const nlohmann::json root = read_json(folder("eagle3") / (name + ".json"));
+    heads.push_back({read_model(root), root.at("target"), root.at("tokens")});
+  }
+  REQUIRE(heads.size() >= 3);
+  return heads;
+}
+
+std::vector<std::string> family_names() { return names_in(folder()); }
 
 std::vector<std::string> drafting_family_names() {
   std::vector<std::string> names = family_names();

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "ipc/text/utf8.h"
@@ -90,9 +92,10 @@ void ModelDirectory::log_news(const std::vector<ipc::HiddenModel>& hidden) {
 }
 
 bool ModelDirectory::is_heads(std::string_view name) const {
-  constexpr std::string_view kSuffix = "-medusa";
-  return name.ends_with(kSuffix) &&
-         models_.contains(std::string(name.substr(0, name.size() - kSuffix.size())));
+  return std::ranges::any_of(std::array{"-medusa", "-eagle3"}, [&](std::string_view suffix) {
+    return name.ends_with(suffix) &&
+           models_.contains(std::string(name.substr(0, name.size() - suffix.size())));
+  });
 }
 
 std::vector<fs::path> ModelDirectory::dirs() const {

@@ -57,8 +57,8 @@ class ModelDirectory {
   Result<std::string> model_of_role(const std::string& role) const;
 
   const std::map<std::string, ModelFile>& models() const { return models_; }
-  /// MODEL-medusa next to MODEL has heads for drafting: a load may name it as its draft, and lists
-  /// of models leave it out.
+  /// MODEL-medusa and MODEL-eagle3 next to MODEL have heads for drafting: a load may name one as
+  /// its draft, and lists of models leave them out.
   bool is_heads(std::string_view name) const;
   /// The roles that point at this model.
   std::vector<std::string> roles_of(const std::string& model) const;

@@ -48,7 +48,10 @@ std::optional<models::GgufFile> open_heads(DraftChoice* choice) {
   if (!choice->heads) return {};
   Result<models::GgufFile> file = models::GgufFile::open(choice->path);
   const Result<std::string> digest = file.ok() ? computed_fingerprint(*file) : file.error();
-  if (digest.ok()) return std::move(file).value();
+  if (digest.ok()) {
+    file->set_fingerprint(*digest);
+    return std::move(file).value();
+  }
   warn_no_draft(choice->path, digest.error());
   *choice = {};
   return {};

@@ -1,5 +1,5 @@
-// Models with a layer for drafting, or with heads: the same text, log probabilities and seeds with
-// it and without, and the same drafts wherever a prefix comes from.
+// Models with a layer for drafting, an EAGLE-3 head, or heads: the same text, log probabilities and
+// seeds with it and without, and the same drafts wherever a prefix comes from.
 
 #include <doctest/doctest.h>
 
@@ -11,6 +11,7 @@
 #include "models/gguf/gguf_writer.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
+#include "tests/golden/random_eagle3.h"
 #include "tests/golden/random_heads.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
@@ -289,7 +290,7 @@ TEST_CASE("draft layers: weights that are not numbers draft nothing, and change 
 
 // ---- Heads ------------------------------------------------------------------------------------
 
-constexpr auto kHeads = static_cast<size_t>(DraftedBy::kDraftHeads);
+constexpr auto kMedusa = static_cast<size_t>(DraftedBy::kDraftHeads);
 
 /// Each token depends mostly on the one before it.
 LlamaShape predictable_llama() {
@@ -339,7 +340,7 @@ TEST_CASE("draft heads: the same text and log probabilities, alone, together and
         CHECK(run.engine().kv_layout().identity == layout.identity);  // nothing in the blocks
         check_equal(ask_together(&run, asked, together), want);
         const SpeculationCounts counts = run.engine().snapshot().speculation;
-        CHECK(counts.drafted_by[kHeads] == counts.drafted_tokens);
+        CHECK(counts.drafted_by[kMedusa] == counts.drafted_tokens);
         CHECK(counts.drafted_tokens > 100);
         CHECK(counts.accepted_tokens < counts.drafted_tokens);
         if (heads_shape.name == "often right") {
@@ -418,6 +419,134 @@ TEST_CASE("draft heads: weights that are not numbers draft nothing, and change n
       CHECK(run.engine().snapshot().speculation.drafted_tokens == 0);
     }
   }
+}
+
+// ---- EAGLE-3 ----------------------------------------------------------------------------------
+
+constexpr auto kEagle = static_cast<size_t>(DraftedBy::kEagle3);
+
+struct EaglePair {
+  std::string name;
+  OwnedFile model;
+  OwnedFile head;
+  bool often_right = false;
+};
+
+/// A head that is often right for its model, one of some tokens, and those of the recordings, of
+/// which one drafts for a model with states.
+std::vector<EaglePair> eagle_pairs() {
+  std::vector<EaglePair> out;
+  const LlamaShape shape = predictable_llama();
+  const auto add = [&](const Eagle3Shape& head) {
+    out.push_back({head.name, OwnedFile(RandomLlama(shape, 3).file_bytes(DType::kQ8_0)),
+                   OwnedFile(RandomEagle3(head, shape, 6).file_bytes()), head.often_right});
+  };
+  add({.name = "often right", .own_output = false, .often_right = true});
+  add({.name = "some tokens", .draft_tokens = {0, 1, 40, 41, 90, 127}, .norms = true});
+  for (const Eagle3Model& head : read_eagle3_heads()) {
+    out.push_back({head.model.name, OwnedFile(read_family(head.target).file_bytes(DType::kQ8_0)),
+                   OwnedFile(head.file_bytes(DType::kQ8_0))});
+  }
+  return out;
+}
+
+TEST_CASE("eagle3: the same text and log probabilities, alone, together and preempted") {
+  const NamedTable table = all_tables().back();
+  const auto asked = mixed_requests();
+  uint64_t preemptions = 0;
+  for (const EaglePair& pair : eagle_pairs()) {
+    CAPTURE(pair.name);
+    const models::LoadOptions options{.heads = &pair.head.file};
+    EngineRun plain(pair.model.file, table.ops, config_of(-1));
+    const auto want = ask_together(&plain, asked, 1);
+    const KvLayout layout =
+        EngineRun(pair.model.file, table.ops, config_of(1), nullptr, options).engine().kv_layout();
+    CHECK(layout.identity != plain.engine().kv_layout().identity);
+    for (const int32_t width : {1, 3, 8}) {
+      for (const size_t together : {size_t{1}, size_t{7}}) {
+        if (width == 1 && together == 1) continue;
+        CAPTURE(width);
+        CAPTURE(together);
+        EngineConfig config = config_of(width);
+        if (width == 8) config.kv_bytes = few_bytes(layout);
+        EngineRun run(pair.model.file, table.ops, config, nullptr, options);
+        check_equal(ask_together(&run, asked, together), want);
+        const SpeculationCounts counts = run.engine().snapshot().speculation;
+        CHECK(counts.drafted_by[kEagle] == counts.drafted_tokens);
+        CHECK(counts.drafted_tokens > 100);
+        CHECK(counts.accepted_tokens < counts.drafted_tokens);
+        if (pair.often_right) CHECK(counts.accepted_tokens > 50);
+        preemptions += run.engine().snapshot().preemptions_total;
+      }
+    }
+  }
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("eagle3: a cached prefix, a fork and a chunked prompt get the same drafts") {
+  const NamedTable table = all_tables().back();
+  for (const EaglePair& pair : eagle_pairs()) {
+    CAPTURE(pair.name);
+    const models::LoadOptions options{.heads = &pair.head.file};
+    Request request;
+    request.id = 1;
+    request.owner = request.cache_salt = "uid:1000";
+    request.prompt = random_tokens(50, kVocab, 5);
+    request.max_tokens = 40;
+    request.sampling.temperature = 0.7f;
+    request.sampling.seed = 11;
+    const auto drafted = [](EngineRun& run) {
+      const SpeculationCounts counts = run.engine().snapshot().speculation;
+      return std::pair(counts.drafted_tokens, counts.accepted_tokens);
+    };
+    EngineRun cold(pair.model.file, table.ops, config_of(2), nullptr, options);
+    const EngineAnswer want = cold.ask(request);
+    const auto first = drafted(cold);
+    REQUIRE(first.first > 20);
+    request.id = 2;
+    const EngineAnswer again = cold.ask(request);
+    CHECK(again.cached_tokens == 48);
+    CHECK(again.tokens == want.tokens);
+    CHECK(drafted(cold) == std::pair(2 * first.first, 2 * first.second));
+    request.n = 2;
+    EngineRun forked(pair.model.file, table.ops, config_of(2), nullptr, options);
+    CHECK(forked.ask(request).tokens[0] == want.tokens[0]);
+    request.n = 1;
+    for (const int32_t chunk : {1, 7, 16}) {
+      CAPTURE(chunk);
+      EngineConfig config = config_of(2);
+      config.scheduler.max_step_tokens = std::max(chunk, 3);
+      EngineRun run(pair.model.file, table.ops, config, nullptr, options);
+      CHECK(run.ask(request).tokens == want.tokens);
+      CHECK(drafted(run) == first);
+    }
+  }
+}
+
+TEST_CASE("eagle3: weights that are not numbers, and another model's head, change no text") {
+  const NamedTable table = all_tables().back();
+  const auto asked = mixed_requests();
+  const LlamaShape shape = predictable_llama();
+  const OwnedFile owned(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
+  EngineRun plain(owned.file, table.ops, config_of(-1));
+  const auto want = ask_together(&plain, asked, 1);
+  const RandomEagle3 good({.own_output = false, .often_right = true}, shape, 6);
+  RandomEagle3 names = good;
+  for (const auto& [name, tensor] : names.tensors()) {
+    CAPTURE(name);
+    RandomEagle3 broken = good;
+    std::ranges::fill(broken.tensors()[name].values, std::numeric_limits<float>::quiet_NaN());
+    const OwnedFile head(broken.file_bytes());
+    EngineRun run(owned.file, table.ops, config_of(3), nullptr, {.heads = &head.file});
+    check_equal(ask_together(&run, asked, 7), want);
+    CHECK(run.engine().snapshot().speculation.drafted_tokens == 0);
+  }
+  // Of a model of the same sizes.
+  const OwnedFile foreign(
+      RandomEagle3({.draft_tokens = {127, 3, 5, 5, 0}, .norms = true}, shape, 60).file_bytes());
+  EngineRun run(owned.file, table.ops, config_of(3), nullptr, {.heads = &foreign.file});
+  check_equal(ask_together(&run, asked, 7), want);
+  CHECK(run.engine().snapshot().speculation.drafted_tokens > 100);
 }
 
 TEST_CASE("with the states of a single sequence, requests are served one after the other") {

@@ -106,6 +106,11 @@ TEST_CASE("the draft next to a model: heads before a draft model, and what a set
   CHECK(found.path == heads);
   CHECK(found.heads);
   CHECK(found.found_by_name);
+  const auto eagle = dir.path() / "m-eagle3.gguf";
+  REQUIRE(models::tiny_eagle3().write(eagle).ok());
+  CHECK(choose_draft("auto", model).path == eagle);
+  CHECK(choose_draft("auto", model).heads);
+  std::filesystem::remove(eagle);
   CHECK_FALSE(choose_draft("m-draft", model).heads);
   CHECK(choose_draft("m-medusa", model).heads);
   CHECK(choose_draft(heads.string(), dir.path() / "other.gguf").heads);

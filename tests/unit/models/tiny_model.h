@@ -1,7 +1,9 @@
 #pragma once
 // A whole model file of family llama of a few kilobytes, with a vocabulary.
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,45 @@ inline GgufWriter tiny_heads() {
   add_ones(&w, "head.0.block.0.weight", {kWidth, kWidth});
   add_ones(&w, "head.0.block.0.bias", {kWidth});
   add_ones(&w, "head.0.output.weight", {kWidth, 2});
+  return w;
+}
+
+/// An EAGLE-3 head of another width for it, or for a model of the given width and vocabulary; it
+/// drafts two tokens.
+inline GgufWriter tiny_eagle3(uint32_t target_width = 8, uint32_t vocab = 16) {
+  constexpr uint32_t kWidth = 16, kFfn = 12, kTokens = 2;
+  GgufWriter w;
+  w.set_string("general.architecture", "eagle3");
+  const auto set = [&w](const std::string& key, uint32_t value) {
+    w.set_u32("eagle3." + key, value);
+  };
+  set("context_length", 64);
+  set("embedding_length", kWidth);
+  set("block_count", 1);
+  set("feed_forward_length", kFfn);
+  set("attention.head_count", 2);
+  set("target_hidden_size", target_width);
+  set("vocab_size", vocab);
+  w.set_f32("eagle3.attention.layer_norm_rms_epsilon", 1e-5f);
+  w.set_i32s("eagle3.target_layers", std::vector<int32_t>{0, 1, 1});
+  add_ones(&w, "fc.weight", {3 * target_width, kWidth});
+  for (const char* norm :
+       {"blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm", "output_norm"}) {
+    add_ones(&w, std::string(norm) + ".weight", {kWidth});
+  }
+  for (const char* part : {"q", "k", "v"}) {
+    add_ones(&w, std::string("blk.0.attn_") + part + ".weight", {2 * kWidth, kWidth});
+  }
+  add_ones(&w, "blk.0.attn_output.weight", {kWidth, kWidth});
+  add_ones(&w, "blk.0.ffn_gate.weight", {kWidth, kFfn});
+  add_ones(&w, "blk.0.ffn_up.weight", {kWidth, kFfn});
+  add_ones(&w, "blk.0.ffn_down.weight", {kFfn, kWidth});
+  add_ones(&w, "token_embd.weight", {kWidth, vocab});
+  add_ones(&w, "output.weight", {kWidth, kTokens});
+  constexpr uint64_t kDims[] = {kTokens};
+  constexpr std::array<int64_t, kTokens> kDraftTokens = {3, 11};
+  const auto bytes = std::as_bytes(std::span(kDraftTokens));
+  w.add_tensor("d2t", kDims, kernels::DType::kI64, {bytes.begin(), bytes.end()});
   return w;
 }
 
