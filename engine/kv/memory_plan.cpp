@@ -19,7 +19,7 @@ constexpr int32_t kMaxStepTokens = 1 << 16;
 constexpr double kUsefulContexts = 4;
 constexpr double kUsefulTokens = 32768;
 /// Snapshots of states that are worth memory beyond what sequences hold.
-constexpr double kUsefulSnapshots = 64;
+constexpr int32_t kUsefulSnapshots = 64;
 
 Error bad(std::string_view field, const std::string& met, const std::string& want) {
   return Error::invalid(fmt::format("{} is {}, want {}", field, met, want), std::string(field));
@@ -78,12 +78,13 @@ int32_t full_context_blocks(const models::LayerGroup& group, const MemoryPlan& p
                            ceil_div(plan.max_step_tokens, plan.block_size) + 1);
 }
 
+int32_t useful_states(int32_t max_seqs) { return kStateBlocks * max_seqs + kUsefulSnapshots; }
+
 /// Blocks of states: for all sequences at once, and for snapshots that stay cached; as many of them
 /// as `bytes` hold.
 int32_t state_blocks(const MemoryPlan& plan, int64_t block_bytes, double bytes) {
-  const double useful = kStateBlocks * plan.max_seqs + kUsefulSnapshots;
-  return std::max(kStateBlocks,
-                  static_cast<int32_t>(std::min(useful, bytes / as_double(block_bytes))));
+  return std::max(kStateBlocks, static_cast<int32_t>(std::min<double>(
+                                    useful_states(plan.max_seqs), bytes / as_double(block_bytes))));
 }
 
 IndexLayout lay_out_index(const MemoryPlan& plan) {
@@ -178,6 +179,19 @@ int64_t bytes_for(const models::LayerGroup& group, const EngineConfig& config, i
   // Half of kv_bytes may be states (plan_memory).
   return bytes *
          (group.recurrent() ? 2 * int64_t{kStateBlocks} * config.scheduler.max_seqs : blocks);
+}
+
+uint64_t kv_bytes_for(const models::ModelInfo& info, const EngineConfig& config, int64_t blocks) {
+  int64_t kv = 0;
+  for (const models::LayerGroup& group : info.groups) {
+    if (!group.recurrent()) kv += bytes_for(group, config, blocks);
+  }
+  const models::LayerGroup& last = info.groups.back();
+  if (!last.recurrent()) return kv;
+  // More states than were asked for may take their part first: all that are useful, or half.
+  const int64_t most = useful_states(config.scheduler.max_seqs) *
+                       last.block_bytes(config.kv_type, config.block_size);
+  return kv + std::max(bytes_for(last, config, 0), std::min(kv, most));
 }
 
 EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info) {

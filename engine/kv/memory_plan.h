@@ -77,6 +77,10 @@ EngineConfig config_for(const EngineConfig& config, const models::ModelInfo& inf
 /// max_seqs sequences.
 int64_t bytes_for(const models::LayerGroup& group, const EngineConfig& config, int64_t blocks);
 
+/// The `kv_bytes` with which every group that has KV gets that many blocks, and a recurrent one the
+/// states of max_seqs sequences.
+uint64_t kv_bytes_for(const models::ModelInfo& info, const EngineConfig& config, int64_t blocks);
+
 /// kInvalidArgument names the field and its range; kOutOfMemory holds the bytes available and the
 /// bytes that the pools need at least.
 Result<MemoryPlan> plan_memory(const EngineConfig& config, const models::Model& model,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/kv/memory_plan.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/replay_pattern.h"
 #include "models/gguf/gguf_writer.h"
@@ -519,6 +520,23 @@ TEST_CASE("eagle3: a cached prefix, a fork and a chunked prompt get the same dra
       EngineRun run(pair.model.file, table.ops, config, nullptr, options);
       CHECK(run.ask(request).tokens == want.tokens);
       CHECK(drafted(run) == first);
+    }
+  }
+}
+
+TEST_CASE("eagle3: kv_bytes_for() holds the blocks that it is asked for, next to small states") {
+  for (const EaglePair& pair : eagle_pairs()) {
+    CAPTURE(pair.name);
+    const auto model = models::load_model(pair.model.file, all_tables().back().ops, nullptr,
+                                          {.heads = &pair.head.file})
+                           .value();
+    for (const int32_t blocks : {1, 17, 400}) {
+      EngineConfig config = config_of(3);
+      config.kv_bytes = kv_bytes_for(model->info(), config, blocks);
+      const MemoryPlan plan = plan_memory(config, *model, 0).value();
+      for (size_t i = 0; i + 1 < plan.groups.size(); ++i) {
+        CHECK(plan.groups[i].num_blocks >= blocks);
+      }
     }
   }
 }

@@ -27,9 +27,7 @@ engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
     const int64_t of_one = (each.context() + config.block_size - 1) / config.block_size + 1;
     blocks = std::max(blocks, each.sequences * of_one);
   }
-  for (const models::LayerGroup& group : info.groups) {
-    config.kv_bytes += engine::bytes_for(group, config, blocks);
-  }
+  config.kv_bytes = engine::kv_bytes_for(info, config, blocks);
   return config;
 }
 

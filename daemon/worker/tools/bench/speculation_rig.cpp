@@ -33,9 +33,7 @@ engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models:
   config.context_length = std::min(info.context_length, wanted);
   const int64_t blocks =
       ask.sequences * ((config.context_length + config.block_size - 1) / config.block_size + 1);
-  for (const models::LayerGroup& group : info.groups) {
-    config.kv_bytes += engine::bytes_for(group, config, blocks);
-  }
+  config.kv_bytes = engine::kv_bytes_for(info, config, blocks);
   config.speculation.fixed_width = ask.width;
   config.speculation.max_rivals = ask.rivals;
   return config;
