@@ -35,7 +35,7 @@ awk '$3 ~ "^/" {print $3}' <<<"$needed" | sort -u | grep -Ev "/($own)" |
 cp tests/cuda/run_on_device.sh "$out/run.sh"
 mkdir "$out/demo"
 cp models/demo/tales.gguf tests/golden/tales.json "$out/demo/"
-cp -r tests/golden/families "$out/"
+cp -r tests/golden/{families,eagle3} "$out/"
 tar -C "$out" -czf "$out/programs.tar.gz" "${programs[@]}" lib
 (cd "$out" && rm -r "${programs[@]}" lib)
 size=$(du -sm "$out" | cut -f1)

@@ -119,6 +119,35 @@ TEST_CASE("engine: layers with a state give the same tokens in every way of comp
   }
 }
 
+TEST_CASE(
+    "engine: an EAGLE-3 head drafts in captured steps, changes no token, and takes its plan") {
+  HEARTH_CUDA_TABLE(ops);
+  for (const Eagle3Model& head : read_eagle3_heads()) {
+    CAPTURE(head.model.name);
+    const OwnedFile file(read_family(head.target).file_bytes(DType::kQ8_0));
+    const OwnedFile with(head.file_bytes(DType::kQ8_0));
+    const models::LoadOptions options{.heads = &with.file};
+    EngineRun plain(file.file, ops, config());
+    const Texts want = serve(plain);
+    engine::EngineConfig drafted = config();
+    drafted.speculation.enabled = true;
+    drafted.speculation.lookup = false;
+    drafted.speculation.fixed_width = 3;
+    {
+      EngineRun run(file.file, ops, drafted, nullptr, options);
+      CHECK(serve(run) == want);
+      const engine::SpeculationCounts counts = run.engine().snapshot().speculation;
+      CHECK(counts.drafted_by[static_cast<size_t>(engine::DraftedBy::kEagle3)] > 20);
+    }
+    auto model = models::load_model(file.file, ops, nullptr, options).value();
+    const engine::MemoryPlan plan = engine::plan_memory(drafted, *model, 1 << 24).value();
+    const auto before = runtime_counts();
+    const auto runner =
+        engine::ModelRunner::create(plan, DType::kF16, ops, std::move(model)).value();
+    if (before) CHECK(runtime_counts()->bytes_in_use - before->bytes_in_use == plan.total_bytes());
+  }
+}
+
 TEST_CASE("engine: the memory of states on the device is taken as planned") {
   HEARTH_CUDA_TABLE(ops);
   const OwnedFile file(read_family("qwen35").file_bytes(DType::kQ8_0));
