@@ -16,6 +16,7 @@
 #include "kernels/ops/half.h"
 #include "kernels/quant/blocks.h"
 #include "models/convert/checkpoint.h"
+#include "models/convert/eagle3.h"
 #include "models/convert/family_keys.h"
 #include "models/convert/heads.h"
 #include "models/convert/tensor_plan.h"
@@ -73,6 +74,7 @@ std::optional<DType> kept_type(const Checkpoint& in, const PlannedTensor& tensor
 Result<DType> type_for(const Checkpoint& in, const PlannedTensor& tensor,
                        const ConvertOptions& options) {
   if (tensor.blocks) return DType::kMXFP4;
+  if (!tensor.ids.empty()) return DType::kI64;
   if (is_vector(tensor)) return DType::kF32;
   if (options.type) return *options.type;
   if (const auto kept = kept_type(in, tensor, options)) return *kept;
@@ -99,6 +101,8 @@ class TensorWriter {
   Result<void> tensor(const PlannedTensor& tensor, DType type) {
     if (tensor.blocks) {
       HEARTH_TRY(write_blocks(*tensor.blocks, tensor.dims));
+    } else if (!tensor.ids.empty()) {
+      HEARTH_TRY(out_.append(std::as_bytes(std::span(tensor.ids))));
     } else if (tensor.parts.empty()) {
       HEARTH_TRY(out_.append(std::as_bytes(std::span(tensor.values))));
     }
@@ -325,6 +329,24 @@ Result<ConvertReport> convert_heads(const Checkpoint& checkpoint, const std::fil
   return report;
 }
 
+Result<ConvertReport> convert_eagle3(const Checkpoint& checkpoint, const std::filesystem::path& out,
+                                     const ConvertOptions& options,
+                                     const WriteProgressFn& progress) {
+  HEARTH_ASSIGN_OR_RETURN(const Eagle3Plan plan, plan_eagle3(checkpoint, options.target));
+  HEARTH_ASSIGN_OR_RETURN(const DType main, main_type(checkpoint, plan.tensors, options));
+  GgufWriter writer;
+  writer.set_string("general.architecture", kEagle3Architecture);
+  writer.set_string("general.name", title_of(checkpoint.folder()));
+  writer.set_u32("general.file_type", file_type(main));
+  writer.set_u32("eagle3.block_count", 1);
+  for (const auto& [key, value] : plan.keys.entries) set(writer, key, value);
+  HEARTH_ASSIGN_OR_RETURN(ConvertReport report,
+                          write_file(checkpoint, plan.tensors, options, writer, out, progress));
+  report.architecture = kEagle3Architecture;
+  report.num_left_out = checkpoint.num_left_out();
+  return report;
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
@@ -333,6 +355,7 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const WriteProgressFn& progress) {
   HEARTH_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
   if (has_heads(checkpoint.config())) return convert_heads(checkpoint, out, options, progress);
+  if (has_eagle3(checkpoint.config())) return convert_eagle3(checkpoint, out, options, progress);
   HEARTH_ASSIGN_OR_RETURN(const FamilyKeys keys, family_keys(checkpoint.config()));
   HEARTH_ASSIGN_OR_RETURN(const TensorPlan plan, plan_tensors(checkpoint, keys));
   const std::vector<PlannedTensor>& tensors = plan.tensors;

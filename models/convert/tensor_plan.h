@@ -50,6 +50,7 @@ struct PlannedTensor {
   bool exact = false;          ///< F32 whatever type was asked for
   std::vector<Part> parts;     ///< one after another; all of one type
   std::vector<float> values;   ///< instead of parts
+  std::vector<int64_t> ids;    ///< instead of parts: I64
   /// Instead of parts: published blocks of MXFP4, which stay as they are. Row `r` of the new
   /// tensor, counted over all its matrices, is the published row `first + r * step`.
   struct Blocks {

@@ -25,6 +25,7 @@ struct ConvertVerb {
   std::string folder;
   std::string out;
   std::string type;
+  std::string target;
   bool without_tokenizer = false;
 };
 
@@ -40,6 +41,7 @@ Result<void> check(const ConvertVerb& options) {
 Result<models::ConvertReport> run_convert(const ConvertVerb& options) {
   models::ConvertOptions convert;
   convert.without_tokenizer = options.without_tokenizer;
+  convert.target = options.target;
   if (options.type == "F32") convert.type = kernels::DType::kF32;
   if (options.type == "F16") convert.type = kernels::DType::kF16;
   if (options.type == "BF16") convert.type = kernels::DType::kBF16;
@@ -85,7 +87,7 @@ void add_convert(Verb program) {
   const auto options = std::make_shared<ConvertVerb>();
   Verb verb = program.verb("convert", "Convert published weights (safetensors) to a model file");
   verb.option("FOLDER", options->folder,
-              "folder with config.json, tokenizer.json and *.safetensors; or of Medusa heads")
+              "folder with config.json, tokenizer.json and *.safetensors; or of heads that draft")
       .required();
   verb.option("OUT", options->out, "the .gguf file to write").required();
   verb.option("--type", options->type,
@@ -93,6 +95,9 @@ void add_convert(Verb program) {
               "(GPTQ, AWQ, int8) without loss")
       .type_name("T")
       .one_of({"F32", "F16", "BF16"});
+  verb.option("--target", options->target,
+              "the model that an EAGLE-3 head drafts for, if config.json does not name its layers")
+      .type_name("FILE");
   verb.flag("--without-tokenizer", options->without_tokenizer,
             "convert a folder without a tokenizer; requests then need token ids");
   verb.run([options] { return convert(*options); });
