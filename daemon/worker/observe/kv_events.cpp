@@ -1,15 +1,13 @@
 #include "daemon/worker/observe/kv_events.h"
 
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "kernels/base/match.h"
+#include "daemon/worker/observe/msgpack_writer.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
-
-using Json = nlohmann::ordered_json;  // members in the order of vLLM's structs
 
 std::string_view medium_of(engine::CacheTier tier, const KvEventForm& form) {
   switch (tier) {
@@ -25,45 +23,72 @@ std::string_view kind_of(const engine::KvGroup& group) {
   return group.window > 0 ? "sliding_window" : "full_attention";
 }
 
-Json json_of(const engine::BlocksStored& event, const KvEventForm& form) {
-  // As in vLLM, the scope is a key of a chain's first block: the others have it by their parent.
-  Json extra_keys = Json::array();
-  for (size_t i = 0; i < event.hashes.size(); ++i) {
-    extra_keys.push_back(i == 0 && !event.parent ? Json::array({event.scope}) : Json());
-  }
-  const engine::KvGroup& group = form.groups.at(event.group);
-  Json out = {{"type", "BlockStored"},
-              {"block_hashes", event.hashes},
-              {"parent_block_hash", event.parent ? Json(*event.parent) : Json()},
-              {"token_ids", event.tokens},
-              {"block_size", form.block_size},
-              {"lora_id", nullptr},
-              {"medium", medium_of(event.tier, form)},
-              {"lora_name", nullptr},
-              {"extra_keys", std::move(extra_keys)},
-              {"group_idx", event.group},
-              {"kv_cache_spec_kind", kind_of(group)}};
-  if (group.window > 0) out["kv_cache_spec_sliding_window"] = group.window;
-  return out;
+void write_hashes(MsgpackWriter& out, const std::vector<uint64_t>& hashes) {
+  out.text("block_hashes");
+  out.array(hashes.size());
+  for (const uint64_t hash : hashes) out.number(hash);
 }
 
-Json json_of(const engine::BlocksRemoved& event, const KvEventForm& form) {
-  return {{"type", "BlockRemoved"},
-          {"block_hashes", event.hashes},
-          {"medium", medium_of(event.tier, form)},
-          {"group_idx", event.group}};
+void write(MsgpackWriter& out, const engine::BlocksStored& event, const KvEventForm& form) {
+  const engine::KvGroup& group = form.groups.at(event.group);
+  out.map(group.window > 0 ? 12 : 11);
+  out.text("type");
+  out.text("BlockStored");
+  write_hashes(out, event.hashes);
+  out.text("parent_block_hash");
+  event.parent ? out.number(*event.parent) : out.nil();
+  out.text("token_ids");
+  out.array(event.tokens.size());
+  for (const int32_t token : event.tokens) out.number(narrow<uint64_t>(token));
+  out.text("block_size");
+  out.number(narrow<uint64_t>(form.block_size));
+  out.text("lora_id");
+  out.nil();
+  out.text("medium");
+  out.text(medium_of(event.tier, form));
+  out.text("lora_name");
+  out.nil();
+  // As in vLLM, the scope is a key of a chain's first block: the others have it by their parent.
+  out.text("extra_keys");
+  out.array(event.hashes.size());
+  for (size_t i = 0; i < event.hashes.size(); ++i) {
+    if (i > 0 || event.parent) {
+      out.nil();
+      continue;
+    }
+    out.array(1);
+    out.text(event.scope);
+  }
+  out.text("group_idx");
+  out.number(narrow<uint64_t>(event.group));
+  out.text("kv_cache_spec_kind");
+  out.text(kind_of(group));
+  if (group.window == 0) return;
+  out.text("kv_cache_spec_sliding_window");
+  out.number(narrow<uint64_t>(group.window));
+}
+
+void write(MsgpackWriter& out, const engine::BlocksRemoved& event, const KvEventForm& form) {
+  out.map(4);
+  out.text("type");
+  out.text("BlockRemoved");
+  write_hashes(out, event.hashes);
+  out.text("medium");
+  out.text(medium_of(event.tier, form));
+  out.text("group_idx");
+  out.number(narrow<uint64_t>(event.group));
 }
 
 }  // namespace
 
+// Members are in the order of vLLM's structs.
 std::string encode_kv_events(std::span<const engine::CacheEvent> events, const KvEventForm& form) {
-  Json list = Json::array();
+  MsgpackWriter out;
+  out.array(events.size());
   for (const engine::CacheEvent& event : events) {
-    list.push_back(std::visit([&](const auto& each) { return json_of(each, form); }, event));
+    std::visit([&](const auto& each) { write(out, each, form); }, event);
   }
-  std::string out;
-  Json::to_msgpack(list, out);
-  return out;
+  return out.take();
 }
 
 void KvEventBatch::add(std::vector<engine::CacheEvent> events, int64_t now_us) {

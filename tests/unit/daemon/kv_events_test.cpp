@@ -64,6 +64,27 @@ TEST_CASE("continued chains, groups and tiers") {
   CHECK_FALSE(list[1].contains("kv_cache_spec_sliding_window"));
 }
 
+TEST_CASE("every length and number in its shortest form") {
+  std::vector<CacheEvent> events;
+  for (const size_t count : {15, 16, 40, 70'000}) {
+    BlocksRemoved& removed = std::get<BlocksRemoved>(events.emplace_back(BlocksRemoved{}));
+    for (size_t i = 0; i < count; ++i) {
+      removed.hashes.push_back((uint64_t{1} << i % 64) - i % 2);
+    }
+  }
+  for (const size_t bytes : {31, 32, 255, 256, 70'000}) {
+    events.emplace_back(
+        BlocksStored{CacheTier::kPool, 0, {1}, {}, {0, INT32_MAX}, std::string(bytes, 'x')});
+  }
+  const std::string met = encode_kv_events(events, form());
+  const auto list = nlohmann::ordered_json::from_msgpack(met);
+  CHECK(list[3]["block_hashes"].size() == 70'000);
+  CHECK(list[8]["extra_keys"][0][0] == std::string(70'000, 'x'));
+  std::string want;
+  nlohmann::ordered_json::to_msgpack(list, want);
+  CHECK(met == want);
+}
+
 TEST_CASE("events of a few milliseconds are one batch") {
   KvEventBatch batch;
   batch.set_form(form());
