@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "kernels/base/numbers.h"
+#include "kernels/base/little_endian.h"
 
 namespace hearth::worker {
 
@@ -44,9 +45,9 @@ class MsgpackWriter {
     big_endian(size, wide ? 4 : 2);
   }
   void big_endian(uint64_t value, int bytes) {
-    while (bytes-- > 0) byte(value >> 8 * bytes & 0xFF);
+    while (bytes-- > 0) byte(value >> 8 * bytes);
   }
-  void byte(uint64_t value) { out_ += static_cast<char>(narrow<uint8_t>(value)); }
+  void byte(uint64_t value) { append_little_endian(out_, value, 1); }
 
   std::string out_;
 };
