@@ -28,15 +28,15 @@ struct SchedulerConfig {
   int64_t aging_us = 2'000'000;  ///< a class that is passed over this long rises by one rank
 };
 
+/// Rivals of a draft token: the second, third and fourth best at its place.
 inline constexpr int32_t kMaxRivals = 3;
 
 /// Drafting tokens and verifying several in one step. Changes speed, never text.
 struct SpeculationConfig {
   bool enabled = true;
-  bool lookup = true;     ///< draft by looking up earlier text of the sequence
-  int32_t max_width = 8;  ///< draft tokens verified per sequence and step, at most
-  /// Branches next to each draft token, at most: the next best tokens at its place.
-  int32_t max_rivals = 2;
+  bool lookup = true;      ///< draft by looking up earlier text of the sequence
+  int32_t max_width = 8;   ///< draft tokens verified per sequence and step, at most
+  int32_t max_rivals = 2;  ///< of each draft token, at most; each begins a branch
   /// Verify exactly this many draft tokens, whatever they cost; 0: as many as pay. For tests and
   /// measurements.
   int32_t fixed_width = 0;

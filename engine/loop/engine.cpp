@@ -46,8 +46,9 @@ std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
                   kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
   const bool layer = info.drafts && info.draft_heads == 0;
   // Its KV and its state are in the blocks.
-  if (layer)
+  if (layer) {
     scope += info.eagle3 ? fmt::format("eagle3 {}\n", info.draft_fingerprint) : "draft layer\n";
+  }
   return scope;
 }
 

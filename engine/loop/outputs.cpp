@@ -18,11 +18,10 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
   }
   int32_t next_row = 0;
   int32_t next_token = 0;
-  for (const PlannedRows& rows : plan.rows) {
-    if (&rows - plan.rows.data() == plan.num_decode_rows) {
-      next_row += plan.num_branch_rows;
-      next_token += plan.num_branch_rows;
-    }
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const PlannedRows& rows = plan.rows[i];
+    next_row += plan.branch_rows_before(i);
+    next_token += plan.branch_rows_before(i);
     const int32_t end = rows.first + rows.count;
     const int32_t first_token = std::exchange(next_token, next_token + rows.count);
     const int32_t first_row = next_row;
@@ -187,8 +186,9 @@ void Engine::Impl::plan_draws(const StepPlan& plan) {
   if (!runner->picks_tokens()) return;
   wishes.resize(plan.num_outputs);
   size_t next_row = 0;
-  for (const PlannedRows& rows : plan.rows) {
-    if (&rows - plan.rows.data() == plan.num_decode_rows) next_row += plan.num_branch_rows;
+  for (size_t index = 0; index < plan.rows.size(); ++index) {
+    const PlannedRows& rows = plan.rows[index];
+    next_row += plan.branch_rows_before(index);
     Sequence& seq = *rows.seq;
     const Request& request = seq.request->request;
     const int32_t end = rows.first + rows.count;

@@ -22,6 +22,8 @@
 // Drafts. A decoding sequence may bring `drafted` tokens: rows after its own, all of them output
 // rows. They get only the rows, outputs and blocks that are left over: no block beyond those
 // already held while any sequence waits or prefills, and none in a step that is to be a plain one.
+// Its `branches` get what is left then, in a step without prefill: each has rows and a block table
+// of its own, and all its blocks until the tokens of the step are drawn.
 //
 // A preempted sequence gives back its blocks (they stay cached) and waits with its tokens.
 //
@@ -36,6 +38,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/config.h"
@@ -68,6 +71,10 @@ struct StepPlan {
   int32_t num_branch_rows = 0;
   bool by_draft_layer = false;  ///< rows of the draft layer or of heads: no state changes
   bool empty() const { return rows.empty(); }
+  /// Rows of branches directly before those of rows[i].
+  int32_t branch_rows_before(size_t i) const {
+    return std::cmp_equal(i, num_decode_rows) ? num_branch_rows : 0;
+  }
 };
 
 /// A waiting request as ProgressEvent shows it.

@@ -38,7 +38,7 @@ struct Draft {
   int32_t max_rivals = 0;       ///< branches wanted at each place, at most
   struct Rival {
     int32_t place = 0;  ///< of `tokens`; it stands in place of that one
-    int32_t rank = 0;   ///< 0 .. kRivalRanks-1, smaller is more likely
+    int32_t rank = 0;   ///< 0 .. kMaxRivals-1, smaller is more likely
     std::vector<int32_t> tokens;
   };
   std::vector<Rival> rivals;  ///< out; no two of a place begin with the same token
@@ -47,9 +47,6 @@ struct Draft {
     rivals.clear();
   }
 };
-
-/// The second, third and fourth best token of a place.
-inline constexpr int32_t kRivalRanks = kMaxRivals;
 
 class Proposer {
  public:

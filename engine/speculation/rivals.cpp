@@ -16,7 +16,7 @@ void draw_rivals(Sampler& sampler, std::span<float> logits, const SampleArgs& ar
   banned.insert(banned.end(), stops.begin(), stops.end());
   banned.push_back(token);
   SampleArgs next = args;
-  for (int32_t rank = 0; rank < std::min(draft->max_rivals, kRivalRanks); ++rank) {
+  for (int32_t rank = 0; rank < std::min(draft->max_rivals, kMaxRivals); ++rank) {
     next.banned = banned;
     const Result<Sampled> sampled = sampler.sample(logits, next);
     // Where everything is banned, something banned is drawn.

@@ -16,7 +16,7 @@ namespace {
 /// Assumed chance that a draft token of each class is right, before any was verified.
 constexpr std::array<double, kConfidences> kBeliefs = {0.3, 0.45, 0.65, 0.8};
 /// The same for rivals, by rank.
-constexpr std::array<double, kRivalRanks> kRivalBeliefs = {0.35, 0.2, 0.12};
+constexpr std::array<double, kMaxRivals> kRivalBeliefs = {0.35, 0.2, 0.12};
 /// Rivals that do not pay are asked for every so often, to learn how often they are right.
 constexpr int64_t kRivalsEvery = 32;
 constexpr double kRivalsMargin = 1.01;

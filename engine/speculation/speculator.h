@@ -133,7 +133,7 @@ class Speculator {
   /// The average of all sequences, per proposer, from which a new sequence starts.
   std::vector<std::array<Acceptance, kConfidences>> beliefs_;
   /// Per proposer and rank: that a rival is right where the chain is wrong, of all sequences.
-  std::vector<std::array<Acceptance, kRivalRanks>> rival_beliefs_;
+  std::vector<std::array<Acceptance, kMaxRivals>> rival_beliefs_;
   std::unordered_map<const Sequence*, State> states_;
   int32_t forced_width_ = 0;
   std::vector<Trial> trials_;  ///< per proposer

@@ -153,7 +153,9 @@ void add_start_flags(CLI::App& verb, bool& no_start, bool& allow_root) {
 
 void define_run(CLI::App& verb, Options& all) {
   RunOptions& options = all.run;
-  verb.add_option("MODEL", options.model, "a model's name (hearth models), a role or a .gguf file")
+  verb.add_option("MODEL", options.model,
+                  "a model's name (hearth models), a role, a .gguf file, or a folder of "
+                  "published weights, which is converted first")
       ->required();
   verb.add_option("PROMPT", options.prompt_words, "the question, or the text to continue");
   verb.add_option("-f,--file", options.file, "read the prompt from this file; - is stdin")
@@ -181,7 +183,8 @@ void define_run(CLI::App& verb, Options& all) {
 void define_chat(CLI::App& verb, Options& all) {
   ChatOptions& options = all.chat;
   verb.add_option("MODEL", options.model,
-                  "a model's name, a role or a file; default: the role default");
+                  "a model's name, a role, a file or a folder of published weights; default: the "
+                  "role default");
   verb.add_option("QUESTION", options.words, "the first question");
   verb.add_option_function<std::string>(
           "--resume",
@@ -359,7 +362,9 @@ void define_cancel(CLI::App& verb, Options& options) {
 
 void define_load(CLI::App& verb, Options& options) {
   define_json(verb, options);
-  verb.add_option("MODEL", options.model, "a model's name, a role or a .gguf file")->required();
+  verb.add_option("MODEL", options.model,
+                  "a model's name, a role, a .gguf file or a folder of published weights")
+      ->required();
   verb.add_option("--keep-alive", options.keep_alive,
                   "unload after this idle time: 90s, 30m, 8h, never")
       ->type_name("TIME");
@@ -376,7 +381,9 @@ void define_unload(CLI::App& verb, Options& options) {
 void define_swap(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("ROLE", options.role, "default, or a role from the configuration")->required();
-  verb.add_option("MODEL", options.model, "the model's name or a .gguf file")->required();
+  verb.add_option("MODEL", options.model,
+                  "the model's name, a .gguf file or a folder of published weights")
+      ->required();
   add_start_flags(verb, options.no_start, options.allow_root);
 }
 

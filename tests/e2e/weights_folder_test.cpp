@@ -56,6 +56,8 @@ TEST_CASE("a folder of published weights runs: it is converted once, and again a
   const std::string file = fs::directory_iterator(made)->path().string();
   CHECK(run_hearth(sandbox, "run " + file + words.substr(13)).out == first.out);
 
+  CHECK(run_hearth(sandbox, "unload ./weights").status == 0);
+
   fs::last_write_time(sandbox.path() / "weights/model.safetensors",
                       fs::file_time_type::clock::now() + std::chrono::seconds(2));
   const CommandOutcome changed = run_hearth(sandbox, words);

@@ -3,11 +3,11 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cmath>
+#include <span>
 #include <utility>
 
 #include "models/model.h"
+#include "tests/golden/draft_checks.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_eagle3.h"
 #include "tests/golden/random_llama.h"
@@ -26,10 +26,6 @@ StepRunner runner_with(const OwnedFile& model, const OwnedFile& head, const Name
                     {.seqs = 2, .step_tokens = 96, .context = 96, .heads = &head.file});
 }
 
-std::vector<int32_t> first_of(const std::vector<int32_t>& tokens, size_t count) {
-  return {tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count)};
-}
-
 TEST_CASE("eagle3: logits equal PyTorch's, each draft continued from the head's own row") {
   for (const Eagle3Model& head : read_eagle3_heads()) {
     const FamilyModel target = read_family(head.target);
@@ -46,15 +42,8 @@ TEST_CASE("eagle3: logits equal PyTorch's, each draft continued from the head's 
         REQUIRE(runner.info().eagle3);
         CHECK(runner.info().draft_tokens == head.tokens);
         const Rows met = runner.drafts_after(first_of(tokens, size), 96, want.tokens);
-        double most = 0, worst = 0;
-        for (size_t i = 0; i < met.size(); ++i) {
-          REQUIRE(std::cmp_equal(runner.info().draft_vocab, want.logits[i].size()));
-          for (size_t j = 0; j < want.logits[i].size(); ++j) {
-            most = std::max(most, std::fabs(want.logits[i][j]));
-            worst = std::max(worst, std::fabs(double{met[i][j]} - want.logits[i][j]));
-          }
-        }
-        CHECK(worst < 5e-5 * most);
+        REQUIRE(std::cmp_equal(runner.info().draft_vocab, want.logits.front().size()));
+        check_logits(met, want);
       }
     }
   }
@@ -71,33 +60,10 @@ TEST_CASE("eagle3: chunks and other sequences change no bit, and the head no log
       if (table.name == "reference" && !tests::full_counts()) continue;
       INFO(head.model.name << " on " << table.name);
       StepRunner plain(model.file, table.ops, DType::kF16, {.step_tokens = 96, .context = 96});
-      StepRunner alone = runner_with(model, file, table, DType::kF16);
-      const Rows want = alone.drafts_after(tokens, 96, drafts);
-      for (const int32_t chunk : {1, 7, 33}) {
-        if (table.slow && chunk < 33) continue;
-        StepRunner chunked = runner_with(model, file, table, DType::kF16);
-        CHECK(chunked.drafts_after(tokens, chunk, drafts) == want);
-      }
-      const std::vector<int32_t> last = {tokens.back()};
-      const auto computed = first_of(tokens, tokens.size() - 1);
-      plain.feed(0, computed, 96);
-      CHECK(alone.feed(0, last, 1) == plain.feed(0, last, 1));
-      // Two sequences drafted together, the second of the reversed tokens.
-      StepRunner batched = runner_with(model, file, table, DType::kF16);
-      const std::vector<int32_t> other(computed.rbegin(), computed.rend());
-      const std::span<const int32_t> a(computed), b(other);
-      const Chunk fronts[] = {{1, b.first(40)}, {0, a.first(40)}};
-      batched.step(fronts);
-      const Chunk backs[] = {{1, b.subspan(40)}, {0, a.subspan(40)}};
-      batched.step(backs);
-      const auto rest = static_cast<int32_t>(computed.size()) - 40;
-      std::vector<int32_t> rows = {rest - 1, 2 * rest - 1};
-      for (size_t i = 0; i < drafts.size(); ++i) {
-        const int32_t token = i == 0 ? tokens.back() : drafts[i - 1];
-        const Chunk next[] = {{1, {&token, 1}}, {0, {&token, 1}}};
-        CHECK(batched.draft(next, rows, static_cast<int32_t>(i)).back() == want[i]);
-        rows = {0, 1};
-      }
+      const std::vector<int32_t> chunks = {33, 7, 1};
+      check_drafts_alone(
+          plain, [&] { return runner_with(model, file, table, DType::kF16); }, tokens, drafts,
+          std::span(chunks).first(table.slow ? 1 : 3));
     }
   }
 }

@@ -70,7 +70,7 @@ bool is_weights_folder(const fs::path& folder) {
   return fs::is_directory(folder, problem) && fs::is_regular_file(folder / "config.json", problem);
 }
 
-Result<fs::path> converted_folder(const fs::path& folder) {
+Result<fs::path> file_of_folder(const fs::path& folder) {
   std::error_code problem;
   const fs::path whole = fs::canonical(folder, problem);
   if (problem) {
@@ -78,9 +78,13 @@ Result<fs::path> converted_folder(const fs::path& folder) {
   }
   HEARTH_ASSIGN_OR_RETURN(const ipc::Paths paths,
                           ipc::resolve_paths(ipc::Environment::of_process()));
-  const fs::path file = place_of(whole, paths.state);
+  return place_of(whole, paths.state);
+}
+
+Result<fs::path> converted_folder(const fs::path& folder) {
+  HEARTH_ASSIGN_OR_RETURN(fs::path file, file_of_folder(folder));
   HEARTH_TRY(ipc::ensure_private_dir(file.parent_path()));
-  if (!is_up_to_date(file, whole)) HEARTH_TRY(convert(whole, file));
+  if (!is_up_to_date(file, folder)) HEARTH_TRY(convert(folder, file));
   return file;
 }
 

@@ -16,7 +16,10 @@ namespace fs = std::filesystem;
 Result<std::string> model_argument(const std::string& word) {
   std::error_code error;
   if (!ipc::is_written_as_file(word)) return word;
-  const fs::path file = find_split_model(word);
+  fs::path file = find_split_model(word);
+  if (is_weights_folder(word)) {
+    HEARTH_ASSIGN_OR_RETURN(file, file_of_folder(word));
+  }
   if (fs::is_regular_file(file, error)) return fs::absolute(file).lexically_normal().string();
   if (word.find('/') == std::string::npos) return word;
   return Error::not_found(fmt::format("{}: no such file", ipc::to_valid_utf8(word)), "model");

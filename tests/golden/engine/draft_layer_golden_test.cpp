@@ -354,47 +354,53 @@ TEST_CASE("draft heads: the same text and log probabilities, alone, together and
   CHECK(preemptions > 0);
 }
 
-TEST_CASE("draft heads: a cached prefix, a fork and a chunked prompt get the same drafts") {
+/// A cached prefix, a fork and a prompt computed in steps of so many rows get the same drafts.
+void check_same_drafts(const OwnedFile& model, const OwnedFile& heads,
+                       std::initializer_list<int32_t> step_rows) {
   const NamedTable table = all_tables().back();
+  const models::LoadOptions options{.heads = &heads.file};
+  Request request;
+  request.id = 1;
+  request.owner = request.cache_salt = "uid:1000";
+  request.prompt = random_tokens(50, kVocab, 5);
+  request.max_tokens = 40;
+  request.sampling.temperature = 0.7f;
+  request.sampling.seed = 11;
+  const auto drafted = [](EngineRun& run) {
+    const SpeculationCounts counts = run.engine().snapshot().speculation;
+    return std::pair(counts.drafted_tokens, counts.accepted_tokens);
+  };
+  EngineRun cold(model.file, table.ops, config_of(2), nullptr, options);
+  const EngineAnswer want = cold.ask(request);
+  const auto first = drafted(cold);
+  REQUIRE(first.first > 20);
+  request.id = 2;
+  const EngineAnswer again = cold.ask(request);
+  CHECK(again.cached_tokens == 48);
+  CHECK(again.tokens == want.tokens);
+  CHECK(drafted(cold) == std::pair(2 * first.first, 2 * first.second));
+  request.n = 2;
+  EngineRun forked(model.file, table.ops, config_of(2), nullptr, options);
+  CHECK(forked.ask(request).tokens[0] == want.tokens[0]);
+  request.n = 1;
+  for (const int32_t rows : step_rows) {
+    CAPTURE(rows);
+    EngineConfig config = config_of(2);
+    config.scheduler.max_step_tokens = rows;
+    EngineRun run(model.file, table.ops, config, nullptr, options);
+    CHECK(run.ask(request).tokens == want.tokens);
+    CHECK(drafted(run) == first);
+  }
+}
+
+TEST_CASE("draft heads: a cached prefix, a fork and a chunked prompt get the same drafts") {
   const LlamaShape shape = predictable_llama();
   const OwnedFile owned(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
   for (const HeadsShape& heads_shape : drafting_heads()) {
     CAPTURE(heads_shape.name);
     const OwnedFile heads(RandomHeads(heads_shape, shape, 6).file_bytes(DType::kF32));
-    const models::LoadOptions options{.heads = &heads.file};
-    Request request;
-    request.id = 1;
-    request.owner = request.cache_salt = "uid:1000";
-    request.prompt = random_tokens(50, kVocab, 5);
-    request.max_tokens = 40;
-    request.sampling.temperature = 0.7f;
-    request.sampling.seed = 11;
-    const auto drafted = [](EngineRun& run) {
-      const SpeculationCounts counts = run.engine().snapshot().speculation;
-      return std::pair(counts.drafted_tokens, counts.accepted_tokens);
-    };
-    EngineRun cold(owned.file, table.ops, config_of(2), nullptr, options);
-    const EngineAnswer want = cold.ask(request);
-    const auto first = drafted(cold);
-    REQUIRE(first.first > 20);
-    request.id = 2;
-    const EngineAnswer again = cold.ask(request);
-    CHECK(again.cached_tokens == 48);
-    CHECK(again.tokens == want.tokens);
-    CHECK(drafted(cold) == std::pair(2 * first.first, 2 * first.second));
-    request.n = 2;
-    EngineRun forked(owned.file, table.ops, config_of(2), nullptr, options);
-    CHECK(forked.ask(request).tokens[0] == want.tokens[0]);
-    request.n = 1;
-    // Rows for the last token, two draft tokens and their rivals at least.
-    for (const int32_t chunk : {7, 9, 16}) {
-      CAPTURE(chunk);
-      EngineConfig config = config_of(2);
-      config.scheduler.max_step_tokens = chunk;
-      EngineRun run(owned.file, table.ops, config, nullptr, options);
-      CHECK(run.ask(request).tokens == want.tokens);
-      CHECK(drafted(run) == first);
-    }
+    // At least those of the last token, two draft tokens and their rivals.
+    check_same_drafts(owned, heads, {7, 9, 16});
   }
 }
 
@@ -485,42 +491,10 @@ TEST_CASE("eagle3: the same text and log probabilities, alone, together and pree
 }
 
 TEST_CASE("eagle3: a cached prefix, a fork and a chunked prompt get the same drafts") {
-  const NamedTable table = all_tables().back();
   for (const EaglePair& pair : eagle_pairs()) {
     CAPTURE(pair.name);
-    const models::LoadOptions options{.heads = &pair.head.file};
-    Request request;
-    request.id = 1;
-    request.owner = request.cache_salt = "uid:1000";
-    request.prompt = random_tokens(50, kVocab, 5);
-    request.max_tokens = 40;
-    request.sampling.temperature = 0.7f;
-    request.sampling.seed = 11;
-    const auto drafted = [](EngineRun& run) {
-      const SpeculationCounts counts = run.engine().snapshot().speculation;
-      return std::pair(counts.drafted_tokens, counts.accepted_tokens);
-    };
-    EngineRun cold(pair.model.file, table.ops, config_of(2), nullptr, options);
-    const EngineAnswer want = cold.ask(request);
-    const auto first = drafted(cold);
-    REQUIRE(first.first > 20);
-    request.id = 2;
-    const EngineAnswer again = cold.ask(request);
-    CHECK(again.cached_tokens == 48);
-    CHECK(again.tokens == want.tokens);
-    CHECK(drafted(cold) == std::pair(2 * first.first, 2 * first.second));
-    request.n = 2;
-    EngineRun forked(pair.model.file, table.ops, config_of(2), nullptr, options);
-    CHECK(forked.ask(request).tokens[0] == want.tokens[0]);
-    request.n = 1;
-    for (const int32_t chunk : {1, 7, 16}) {
-      CAPTURE(chunk);
-      EngineConfig config = config_of(2);
-      config.scheduler.max_step_tokens = std::max(chunk, 3);
-      EngineRun run(pair.model.file, table.ops, config, nullptr, options);
-      CHECK(run.ask(request).tokens == want.tokens);
-      CHECK(drafted(run) == first);
-    }
+    check_same_drafts(pair.model, pair.head,
+                      {3, 7, 16});  // models with a state verify chains alone
   }
 }
 
