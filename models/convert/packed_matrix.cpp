@@ -221,7 +221,7 @@ std::vector<uint32_t> runs(uint64_t cols, uint64_t group_size) {
   return out;
 }
 
-/// What one tensor of each part looks like in a folder of 4 or 8 bits.
+/// Of whole numbers, from `quantization_config`.
 struct Settings {
   uint32_t bits = 4;
   uint64_t group_size = 0;  ///< 0: all inputs
