@@ -206,10 +206,10 @@ Speculator::Offer Speculator::offer_of(size_t p, int32_t plain_rows) const {
     offer.width = std::min(config_.fixed_width, proposers_[p]->max_tokens());
     return offer;
   }
-  const bool known = proposers_[p]->propose_us(1, 1).has_value();
   const int32_t widest = std::min(config_.max_width, proposers_[p]->max_tokens());
-  for (int32_t k = 1; known && k <= widest; ++k) {
-    const double gain = gain_with(offer, k, {}, plain_rows);
+  const bool possible = could_pay(offer, 0, plain_rows);
+  for (int32_t k = 1; possible && k <= widest; ++k) {
+    const double gain = gain_with(offer, k, plain_rows);
     if (gain <= offer.gain) continue;
     offer.gain = gain;
     offer.width = k;
@@ -217,13 +217,34 @@ Speculator::Offer Speculator::offer_of(size_t p, int32_t plain_rows) const {
   return offer;
 }
 
-// If each of its tokens is right with the chance `right`, or with that of each sequence.
-double Speculator::gain_with(const Offer& offer, int32_t width, std::optional<double> right,
-                             int32_t plain_rows, bool rivals) const {
+// Whether drafts would be worth their time if each were as likely to be right as the likeliest, or
+// `least_chance`. It bounds gain_with(), whose own time shows on a tiny model.
+bool Speculator::could_pay(const Offer& offer, double least_chance, int32_t plain_rows) const {
+  const Proposer& proposer = *proposers_[offer.proposer];
+  const auto spent = proposer.propose_us(size32(offer.better), 1);
+  if (!spent.has_value()) return false;
+  double likeliest = least_chance;
+  for (const WidthChoice& choice : choices_) likeliest = std::max(likeliest, choice.chance);
+  for (const size_t i : offer.better) {
+    const double own = chance(*asked_states_[i], offer.proposer, kPaidConfidence);
+    likeliest = std::max(likeliest, own);
+  }
+  const double plain_us = rows_us_(plain_rows);
+  const int32_t widest = std::min(config_.max_width, proposer.max_tokens());
+  const int32_t most = std::min(kExtraOutputs, size32(choices_) * widest);
+  for (int32_t extra = 1; extra <= most; ++extra) {
+    const double tokens = 1 + extra * std::min(likeliest, 1.0) / plain_rows;
+    if (tokens * plain_us > kPaidMargin * (rows_us_(plain_rows + extra) + *spent)) return true;
+  }
+  return false;
+}
+
+double Speculator::gain_with(const Offer& offer, int32_t width, int32_t plain_rows,
+                             bool rivals) const {
   std::vector<WidthChoice> with = choices_;
   for (const size_t i : offer.better) {
     const State& state = *asked_states_[i];
-    const double own = right.value_or(chance(state, offer.proposer, kPaidConfidence));
+    const double own = chance(state, offer.proposer, kPaidConfidence);
     with[i] = {own, std::min(width, state.draft.max_tokens), 0};
     const double instead = (1 - own) * rival_beliefs_[offer.proposer].front().chance();
     for (int32_t place = 0; rivals && place < width; ++place) {
@@ -244,13 +265,14 @@ void Speculator::ask_paid_proposers(int32_t plain_rows, double catch_up_us) {
   }
   if (offers.empty()) return;
   if (config_.fixed_width > 0) return ask(offers.front(), false, plain_rows, catch_up_us);
-  std::vector<WidthChoice> without = choices_;
-  const double least =
-      kPaidMargin * choose_widths(without, plain_rows, kExtraOutputs, std::ref(rows_us_));
   const Offer& best = *std::ranges::max_element(offers, {}, &Offer::gain);
-  if (best.width > 0 && best.gain > least) {
-    trials_[best.proposer].every = kFirstTrial;
-    return ask(best, false, plain_rows, catch_up_us);
+  if (best.width > 0) {
+    std::vector<WidthChoice> without = choices_;
+    const double other = choose_widths(without, plain_rows, kExtraOutputs, std::ref(rows_us_));
+    if (best.gain > kPaidMargin * other) {
+      trials_[best.proposer].every = kFirstTrial;
+      return ask(best, false, plain_rows, catch_up_us);
+    }
   }
   for (Offer& offer : offers) {
     if (make_trial(&offer, plain_rows)) return ask(offer, true, plain_rows, catch_up_us);
@@ -258,11 +280,9 @@ void Speculator::ask_paid_proposers(int32_t plain_rows, double catch_up_us) {
 }
 
 bool Speculator::make_trial(Offer* offer, int32_t plain_rows) {
-  const Proposer& proposer = *proposers_[offer->proposer];
   if (steps_ < trials_[offer->proposer].next) return false;
-  const int32_t widest = std::min(config_.max_width, proposer.max_tokens());
-  const bool known = proposer.propose_us(1, 1).has_value();
-  if (known && gain_with(*offer, widest, 1.0, plain_rows) <= 1) return false;  // it never could pay
+  const bool known = proposers_[offer->proposer]->propose_us(1, 1).has_value();
+  if (known && !could_pay(*offer, 1.0, plain_rows)) return false;  // whatever it drafts
   offer->better.resize(1);
   offer->width = 1;
   return true;
@@ -273,7 +293,7 @@ bool Speculator::make_trial(Offer* offer, int32_t plain_rows) {
 bool Speculator::rivals_pay(const Offer& offer, int32_t plain_rows) const {
   if (config_.max_rivals == 0) return false;
   if (config_.fixed_width > 0 || asks_ % kRivalsEvery == 0) return true;
-  return gain_with(offer, offer.width, {}, plain_rows, true) > kRivalsMargin * offer.gain;
+  return gain_with(offer, offer.width, plain_rows, true) > kRivalsMargin * offer.gain;
 }
 
 void Speculator::ask(const Offer& offer, bool trial, int32_t plain_rows, double catch_up_us) {

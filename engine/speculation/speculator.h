@@ -117,8 +117,9 @@ class Speculator {
   void ask_free_proposers();
   void ask_paid_proposers(int32_t plain_rows, double catch_up_us);
   Offer offer_of(size_t p, int32_t plain_rows) const;
-  double gain_with(const Offer& offer, int32_t width, std::optional<double> right,
-                   int32_t plain_rows, bool rivals = false) const;
+  bool could_pay(const Offer& offer, double least_chance, int32_t plain_rows) const;
+  double gain_with(const Offer& offer, int32_t width, int32_t plain_rows,
+                   bool rivals = false) const;
   bool make_trial(Offer* offer, int32_t plain_rows);
   void ask(const Offer& offer, bool trial, int32_t plain_rows, double catch_up_us);
   double chance(const State& state, size_t proposer, int32_t confidence) const;
