@@ -190,33 +190,42 @@ double rate(ThreadPool& pool, double (*unit)()) {
   return best;
 }
 
-double read_rate(ThreadPool& pool, size_t bytes) {
-  constexpr size_t kChunk = size_t{256} << 10;
-  bytes = std::max(bytes / kChunk, size_t{1}) * kChunk;
-  void* memory = allocate_host(bytes);
-  if (memory == nullptr) return 0;
-  auto* data = static_cast<uint64_t*>(memory);
-  std::fill(data, data + bytes / 8, 1);
-  std::vector<uint64_t> sums(pool.num_threads() * 8);
-  double best = 0;
-  for (int run = 0; run < 5; ++run) {
-    const double seconds = seconds_of([&] {
-      pool.run(bytes / kChunk, [&](int64_t item, int32_t thread) {
-        sums[thread * 8] += sum_of(data + item * kChunk / 8, kChunk / 8);
-      });
-    });
-    best = std::max(best, as_double(bytes) / seconds);
-  }
-  keep(sums[0]);
-  release_host(memory, bytes);
-  return best;
-}
+constexpr size_t kChunk = size_t{256} << 10;
 
 }  // namespace
 
+MemoryReader::MemoryReader(ThreadPool& pool, size_t bytes)
+    : pool_(pool),
+      bytes_(std::max(bytes / kChunk, size_t{1}) * kChunk),
+      memory_(allocate_host(bytes_)),
+      sums_(pool.num_threads() * 8) {
+  if (memory_ == nullptr) return;
+  auto* data = static_cast<uint64_t*>(memory_);
+  std::fill(data, data + bytes_ / 8, 1);
+}
+
+MemoryReader::~MemoryReader() {
+  if (memory_ != nullptr) release_host(memory_, bytes_);
+}
+
+double MemoryReader::read() {
+  if (memory_ == nullptr) return 0;
+  const auto* data = static_cast<const uint64_t*>(memory_);
+  const double seconds = seconds_of([&] {
+    pool_.run(bytes_ / kChunk, [&](int64_t item, int32_t thread) {
+      sums_[thread * 8] += sum_of(data + item * kChunk / 8, kChunk / 8);
+    });
+  });
+  keep(sums_[0]);
+  return as_double(bytes_) / seconds;
+}
+
 Ceilings measure_ceilings(ThreadPool& pool, const std::string& variant, size_t read_bytes) {
   Ceilings ceilings;
-  ceilings.read_bytes_per_s = read_rate(pool, read_bytes);
+  MemoryReader reader(pool, read_bytes);
+  for (int run = 0; run < 5; ++run) {
+    ceilings.read_bytes_per_s = std::max(ceilings.read_bytes_per_s, reader.read());
+  }
 #if defined(__x86_64__)
   if (variant == "avx2") {
     ceilings.f32_ops_per_s = rate(pool, f32_avx2);

@@ -1,7 +1,10 @@
 #pragma once
 // Measures this machine's peak rates, the ceilings that speeds are compared with.
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernels/host/thread_pool.h"
 
@@ -18,5 +21,25 @@ struct Ceilings {
 /// `read_bytes` is the size of the buffer read; an accurate figure needs several times the
 /// last-level cache. Returns the best of a few runs.
 Ceilings measure_ceilings(ThreadPool& pool, const std::string& variant, size_t read_bytes);
+
+/// A buffer in huge pages that all threads of a pool read.
+class MemoryReader {
+ public:
+  /// `bytes`: rounded down to a multiple of 256 KiB, at least that.
+  MemoryReader(ThreadPool& pool, size_t bytes);
+  ~MemoryReader();
+  MemoryReader(const MemoryReader&) = delete;
+  MemoryReader& operator=(const MemoryReader&) = delete;
+
+  size_t bytes() const { return bytes_; }
+  /// Reads all of it once. Returns bytes per second; 0 if there was no memory for it.
+  double read();
+
+ private:
+  ThreadPool& pool_;
+  size_t bytes_;
+  void* memory_;
+  std::vector<uint64_t> sums_;
+};
 
 }  // namespace hearth::kernels

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
-import datetime
-import http.client
 import json
 import os
 import re
-import shutil
 import shlex
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
+from engines import commit, free_port, hearthd, machine, output, post, serving, version
+
 PROGRAMS, TREE, PEER, FILE, ROUNDS = (*map(Path, sys.argv[1:5]), int(sys.argv[5]))
 THREADS = int(os.environ.get("HEARTH_THREADS", os.cpu_count() or 1))
 FLAGS = shlex.split(os.environ.get("HEARTH_PEER_FLAGS", ""))
 CLIENTS, NEW_TOKENS = 16, 64
 HEARTH = str(PROGRAMS / "hearth")
-
-
-def output(argv: list[object], **more) -> str:
-    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, **more)
-    if done.returncode != 0:
-        sys.exit(f"{argv[0]} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return done.stdout
 
 
 def spread(values: list[float], digits: int = 1) -> str:
@@ -40,16 +29,9 @@ def spread(values: list[float], digits: int = 1) -> str:
 
 
 def heading(what: str) -> None:
-    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-    version = subprocess.run([str(PEER), "--version"], capture_output=True, text=True)
-    said = (version.stdout + version.stderr).strip().splitlines()
-    git = ["git", "-C", str(TREE), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else "?"
-    print(f"### {what}, {datetime.date.today()}\n")
-    print(f"{cpu.group(1) if cpu else 'unknown CPU'}, {os.cpu_count()} cores, {THREADS} threads, load "
-          f"{os.getloadavg()[0]:.1f} at the start. {FILE.name}; hearth {commit}, {PEER.name} "
-          f"({next((s for s in said if 'version' in s), 'says no version')}); {ROUNDS} rounds, the engines in turn: "
-          f"`bash tests/bench/compare_engines.sh {PEER.name} {FILE.name} {ROUNDS}`.\n")
+    print(f"### {what}\n")
+    print(f"{machine(THREADS)}. {FILE.name}; hearth {commit(TREE)}, {PEER.name} ({version(PEER)}); {ROUNDS} rounds, the engines "
+          f"in turn: `bash tests/bench/compare_engines.sh {PEER.name} {FILE.name} {ROUNDS}`.\n")
 
 
 def table(rows: list[tuple[str, list[float], list[float]]], unit: str, digits: int = 1, less_is_better=False) -> None:
@@ -91,23 +73,12 @@ def batched_bench() -> None:
     table([("decode, 8 sequences", ours, theirs)], "tokens/s")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def stream(port: int, prompt: str, headers: dict[str, str]) -> tuple[int, float]:
+def stream(port: int, prompt: str) -> tuple[int, float]:
     """Events of one completion of NEW_TOKENS tokens, and seconds to the first."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     body = {"model": FILE.stem, "prompt": prompt, "max_tokens": NEW_TOKENS, "temperature": 0, "stream": True,
             "ignore_eos": True, "stream_options": {"include_usage": True}}
     asked, first, tokens = time.monotonic(), 0.0, 0
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", **headers})
-    reply = connection.getresponse()
-    if reply.status != 200:
-        sys.exit(f"port {port}: status {reply.status}: {reply.read(500)!r}")
-    for line in reply:
+    for line in post(port, body):
         if not line.startswith(b"data: {"):
             continue
         event = json.loads(line[6:])
@@ -115,7 +86,6 @@ def stream(port: int, prompt: str, headers: dict[str, str]) -> tuple[int, float]
             first = time.monotonic() - asked
         if event.get("usage"):
             tokens = event["usage"]["completion_tokens"]
-    connection.close()
     return tokens, first
 
 
@@ -125,34 +95,12 @@ def clients(port: int, round_number: int) -> tuple[float, float]:
     prompts = [" ".join([f"{round_number}.{i}"] + words[40 * i:40 * i + 48]) for i in range(CLIENTS)]
     began = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
-        results = list(pool.map(lambda prompt: stream(port, prompt, {}), prompts))
+        results = list(pool.map(lambda prompt: stream(port, prompt), prompts))
     seconds = time.monotonic() - began
     tokens = [n for n, _ in results]
     if set(tokens) != {NEW_TOKENS}:
         sys.exit(f"tokens per stream: met {sorted(set(tokens))}, want {NEW_TOKENS}")
     return sum(tokens) / seconds, median(first for _, first in results)
-
-
-@contextlib.contextmanager
-def serving(argv: list[object], port: int, log: Path):
-    """A server, from when it answers a completion to its end."""
-    with log.open("wb") as out:
-        server = subprocess.Popen([str(a) for a in argv], stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-    try:
-        for _ in range(600):
-            if server.poll() is not None:
-                sys.exit(f"{argv[0]} ended:\n{log.read_text(errors='replace')[-2000:]}")
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-                connection.request("POST", "/v1/completions", json.dumps(
-                    {"model": FILE.stem, "prompt": "a", "max_tokens": 1}), {"Content-Type": "application/json"})
-                if connection.getresponse().status == 200:
-                    break
-            time.sleep(0.2)
-        yield
-    finally:
-        server.terminate()
-        server.wait(60)
 
 
 def llama_server() -> None:
@@ -162,15 +110,11 @@ def llama_server() -> None:
         work = Path(directory)
         for number in range(ROUNDS):
             port = free_port()
-            root = ["--allow-root"] if os.getuid() == 0 else []
-            with serving([PROGRAMS / "hearthd", *root, "--config", "/dev/null", "--runtime-dir", work / "run",
-                          "--model-dir", FILE.parent, "--set", f"server.state_dir={work / 'state'}", "--set",
-                          f"http.listen=127.0.0.1:{port}", "--set", f"worker.threads={THREADS}", "--set",
-                          "cache.tier=memory"], port, work / "hearthd.log"):
+            with serving(hearthd(PROGRAMS, FILE, THREADS, port, work), port, FILE.stem, work / "hearthd.log"):
                 ours.append(clients(port, number))
             port = free_port()
             with serving([PEER, "-m", FILE, "-t", THREADS, "-np", CLIENTS, "-c", 4096, "--host", "127.0.0.1", "--port",
-                          port, *FLAGS], port, work / "peer.log"):
+                          port, *FLAGS], port, FILE.stem, work / "peer.log"):
                 theirs.append(clients(port, number))
     table([("tokens/s", [a for a, _ in ours], [a for a, _ in theirs])], "all clients")
     print()

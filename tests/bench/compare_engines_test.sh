@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# compare_engines.sh with stand-ins for the peer's programs, which print what those of llama.cpp print.
+# compare_engines.sh and paired.sh with stand-ins for the peer's programs, which print and answer what those of llama.cpp do.
 #   compare_engines_test.sh BUILD_DIRECTORY
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -21,4 +21,27 @@ expect llama-perplexity '^\| mean KL, nats per token \| 0\.0[0-9]+ \| 0\.002000 
 stand_in llama-server 'exit 3'
 if bash tests/bench/compare_engines.sh "$work/llama-server" models/demo/tales.gguf 1 >"$work/output" 2>&1; then exit 1; fi
 grep -q "llama-server ended" "$work/output"
-echo "compare_engines.sh reads every peer"
+cat >"$work/llama-server" <<'PYTHON'
+#!/usr/bin/env python3
+import http.server, json, sys
+if "--version" in sys.argv:
+    sys.exit(print("version: a stand-in"))
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.dumps({"usage": {"completion_tokens": asked["max_tokens"] + OFF}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+OFF = int("--short" in sys.argv) * -1
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+PYTHON
+export HEARTH_ROUNDS=3 HEARTH_BURST=0.02
+paired() { bash tests/bench/paired.sh models/demo/tales.gguf "$work/llama-server" >"$work/output" 2>&1; }
+paired
+grep -Eq '^\| peer 1 \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|.*\| [0-3] of 3 \| [0-9.]+ \|$' "$work/output"
+grep -q '^peer 1: version: a stand-in$' "$work/output"
+if HEARTH_PEER_FLAGS=--short paired; then exit 1; fi
+grep -Eq 'peer 1: [0-9]+ tokens, want [0-9]+' "$work/output"
+echo "compare_engines.sh reads every peer, paired.sh every burst"
