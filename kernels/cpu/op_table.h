@@ -13,6 +13,7 @@
 #include "kernels/cpu/matmul/kernels.h"
 #include "kernels/cpu/rows/kernels.h"
 #include "kernels/cpu/state/kernels.h"
+#include "kernels/host/host_arena.h"
 #include "kernels/host/host_memory.h"
 #include "kernels/host/thread_pool.h"
 #include "kernels/ops.h"
@@ -80,6 +81,7 @@ struct CpuState {
   const std::shared_ptr<LateWeights> late;  ///< null: nothing is put off
   /// Null: no weight stays in its file.
   const std::shared_ptr<FileWeights> in_file;
+  HostArena weights;
   HostBuffer plain_activations;  ///< packed for matmul
   HostBuffer quantized_activations;
   HostBuffer partials;                     ///< attention's, one per split
@@ -116,7 +118,7 @@ class PackedWeight final : public Weight {
   PackedWeight& operator=(const PackedWeight&) = delete;
 
   std::vector<Segment> segments;
-  HostBuffer memory;
+  std::shared_ptr<std::byte> memory;  ///< of `bytes`; null if it stays in its file
   std::shared_ptr<LateWeights> late;     ///< contains this weight; null: it is not packed late
   std::shared_ptr<FileWeights> in_file;  ///< contains this weight; null: it is packed, or will be
 };

@@ -25,9 +25,13 @@ void keep(const T& value) {
   asm volatile("" : : "m"(value) : "memory");
 }
 
+/// Prefetching as far ahead as the products do: the hardware alone reads an eighth slower.
 uint64_t sum_of(const uint64_t* data, size_t count) {
+  constexpr size_t kAhead = 512;
   uint64_t sums[16] = {};
   for (size_t i = 0; i < count; i += 16) {
+    __builtin_prefetch(data + i + kAhead);
+    __builtin_prefetch(data + i + kAhead + 8);
     for (size_t j = 0; j < 16; ++j) sums[j] += data[i + j];
   }
   uint64_t total = 0;
@@ -197,23 +201,20 @@ constexpr size_t kChunk = size_t{256} << 10;
 MemoryReader::MemoryReader(ThreadPool& pool, size_t bytes)
     : pool_(pool),
       bytes_(std::max(bytes / kChunk, size_t{1}) * kChunk),
-      memory_(allocate_host(bytes_)),
+      data_(static_cast<uint64_t*>(allocate_host(bytes_))),
       sums_(pool.num_threads() * 8) {
-  if (memory_ == nullptr) return;
-  auto* data = static_cast<uint64_t*>(memory_);
-  std::fill(data, data + bytes_ / 8, 1);
+  if (data_ != nullptr) std::fill(data_, data_ + bytes_ / 8, 1);
 }
 
 MemoryReader::~MemoryReader() {
-  if (memory_ != nullptr) release_host(memory_, bytes_);
+  if (data_ != nullptr) release_host(data_, bytes_);
 }
 
 double MemoryReader::read() {
-  if (memory_ == nullptr) return 0;
-  const auto* data = static_cast<const uint64_t*>(memory_);
+  if (data_ == nullptr) return 0;
   const double seconds = seconds_of([&] {
     pool_.run(bytes_ / kChunk, [&](int64_t item, int32_t thread) {
-      sums_[thread * 8] += sum_of(data + item * kChunk / 8, kChunk / 8);
+      sums_[thread * 8] += sum_of(data_ + item * kChunk / 8, kChunk / 8);
     });
   });
   keep(sums_[0]);

@@ -38,7 +38,7 @@ class MemoryReader {
  private:
   ThreadPool& pool_;
   size_t bytes_;
-  void* memory_;
+  uint64_t* data_;
   std::vector<uint64_t> sums_;
 };
 

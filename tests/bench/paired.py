@@ -114,9 +114,16 @@ def main() -> None:
         engines = [Engine("hearth", port, speculate=False)]
         for i, peer in enumerate(PEERS):
             port = free_port()
-            command = [peer, "-m", FILE, "-t", THREADS, "-np", 1, "-c", 2048, "--host", "127.0.0.1", "--port", port, *FLAGS]
+            if peer.name == "hearthd":
+                own = work / f"peer{i}"
+                own.mkdir()
+                command = hearthd(peer.parent, FILE, THREADS, port, own)
+                more = {"speculate": False}
+            else:
+                command = [peer, "-m", FILE, "-t", THREADS, "-np", 1, "-c", 2048, "--host", "127.0.0.1", "--port", port, *FLAGS]
+                more = {}
             stack.enter_context(serving(command, port, FILE.stem, work / f"peer{i}.log"))
-            engines.append(Engine(f"peer {i + 1}", port))
+            engines.append(Engine(f"peer {i + 1}", port, **more))
         for engine in engines:
             engine.settle()
         reader = stack.enter_context(contextlib.closing(Reader()))

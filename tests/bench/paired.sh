@@ -2,7 +2,7 @@
 # Decodes one sequence with hearth and with other engines' servers in short bursts, in random order, next to bursts that only
 # read memory, and prints ratios of pairs for docs/benchmarks.md.
 #   bash tests/bench/paired.sh FILE.gguf LLAMA_SERVER...
-# Each LLAMA_SERVER is the path of a llama-server, of llama.cpp or of a fork; none is built here. All servers stay resident
+# Each LLAMA_SERVER is the path of a llama-server, of llama.cpp or of a fork, or of another build's hearthd; none is built here. All servers stay resident
 # with the model and idle while another one computes. A round is a burst of about a second of each in an order drawn anew;
 # ratios are of bursts of one round, so that a machine whose rates drift does not decide. Printed are medians with
 # quartiles and, for hearth over each peer, a sign test: the chance of at least so many rounds won if both were equal.

@@ -156,15 +156,17 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
                                              WeightRole role) {
   HEARTH_TRY(check_tensors(tensors, role));
   auto weight = std::make_unique<PackedWeight>();
+  auto& cpu = *static_cast<CpuState*>(state);
   if (role == WeightRole::kVector) {
     const std::vector<float> values = vector_values(tensors);
     const size_t bytes = values.size() * sizeof(float);
-    if (!weight->memory.reset(bytes)) return no_memory(tensors[0], bytes);
-    std::memcpy(weight->memory.data(), values.data(), bytes);
+    weight->memory = cpu.weights.allocate(bytes);
+    if (weight->memory == nullptr) return no_memory(tensors[0], bytes);
+    std::memcpy(weight->memory.get(), values.data(), bytes);
     weight->rows = 1;
     weight->cols = static_cast<int64_t>(values.size());
     weight->bytes = bytes;
-    weight->vector = reinterpret_cast<const float*>(weight->memory.data());
+    weight->vector = reinterpret_cast<const float*>(weight->memory.get());
     return std::unique_ptr<Weight>(std::move(weight));
   }
 
@@ -187,16 +189,16 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
     weight->rows += rows;
     offset += groups * group_bytes * tensor.num_experts;
   }
-  auto& cpu = *static_cast<CpuState*>(state);
   if (stays_in_file(cpu, tensors)) {
     weight->in_file = cpu.in_file;
     cpu.in_file->add(*weight);
     return std::unique_ptr<Weight>(std::move(weight));
   }
   weight->bytes = static_cast<size_t>(offset);
-  if (!weight->memory.reset(weight->bytes)) return no_memory(tensors[0], weight->bytes);
+  weight->memory = cpu.weights.allocate(weight->bytes);
+  if (weight->memory == nullptr) return no_memory(tensors[0], weight->bytes);
 
-  std::byte* packed = weight->memory.data();
+  std::byte* packed = weight->memory.get();
   for (PackedWeight::Segment& segment : weight->segments) {
     segment.data = packed;
     const int64_t bytes = segment.all_groups * segment.group_bytes;
