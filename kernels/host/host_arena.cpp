@@ -1,5 +1,8 @@
 #include "kernels/host/host_arena.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -24,6 +27,13 @@ std::shared_ptr<std::byte> chunk_of(size_t bytes) {
   return {memory, [bytes](std::byte* each) { release_host(each, bytes); }};
 }
 
+void give_back_pages(std::byte* memory, size_t bytes) {
+  const size_t page = sysconf(_SC_PAGESIZE);
+  const size_t skip = (page - reinterpret_cast<uintptr_t>(memory) % page) % page;
+  if (bytes < skip + page) return;
+  madvise(memory + skip, (bytes - skip) / page * page, MADV_DONTNEED);
+}
+
 }  // namespace
 
 std::shared_ptr<std::byte> HostArena::allocate(size_t bytes) {
@@ -39,9 +49,9 @@ std::shared_ptr<std::byte> HostArena::allocate(size_t bytes) {
     size_ = size;
     used_ = 0;
   }
-  std::shared_ptr<std::byte> out(chunk_, chunk_.get() + used_);
+  std::byte* const memory = chunk_.get() + used_;
   used_ += bytes;
-  return out;
+  return {memory, [chunk = chunk_, bytes](std::byte* each) { give_back_pages(each, bytes); }};
 }
 
 }  // namespace hearth::kernels

@@ -69,6 +69,19 @@ TEST_CASE("small matrices of a model share huge pages") {
   CHECK(second.get() - first.get() == 1024);
   CHECK(reinterpret_cast<uintptr_t>(first.get()) % kHugePage == 0);
 }
+
+TEST_CASE("what an arena's owner no longer holds goes back to the system, in pages") {
+  constexpr size_t kBytes = size_t{3} << 20;
+  HostArena arena;
+  const auto kept = arena.allocate(100);
+  auto dropped = arena.allocate(kBytes);
+  std::memset(dropped.get(), 1, kBytes);
+  std::memset(kept.get(), 1, 100);
+  const std::byte* inside = dropped.get() + kBytes / 2;  // of the chunk, which `kept` holds
+  dropped.reset();
+  CHECK(*inside == std::byte{0});
+  CHECK(kept.get()[99] == std::byte{1});
+}
 #endif
 
 TEST_CASE("memory is bounded by the tightest cgroup") {
