@@ -84,7 +84,7 @@ int run(int argc, char** argv) {
   doctor_verb.flag("--json", as_json, "one JSON object");
   doctor_verb.run([&] { return run_doctor(doctor_device, as_json); });
 
-  for (const auto add : {add_bench, add_cache, add_convert, add_describe, add_inspect,
+  for (const auto add : {add_bench, add_cache, add_convert, add_describe, add_imatrix, add_inspect,
                          add_perplexity, add_plan, add_quantize, add_render, add_tokenize}) {
     add(program);
   }

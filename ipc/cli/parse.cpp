@@ -462,6 +462,8 @@ constexpr Verb kVerbs[] = {
     {"cache", "Manage prefixes on disk: ls, stats, rm, pin, unpin, verify, compact, warm, why",
      nullptr, [](const Options& options) { return cache(options.passed_on); }},
     {"bench", "Measure a model's speed here, and its share of the ceiling", nullptr, run_worker},
+    {"imatrix", "Measure what quantizing should weigh: a model's inputs over a text", nullptr,
+     run_worker},
     {"inspect", "Show what a model file contains, and whether it runs here", nullptr, run_worker},
     {"perplexity", "Measure how well a model predicts a text, and its distance from another",
      nullptr, run_worker},

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
-
-#include "kernels/base/numbers.h"
 
 namespace hearth::models {
 namespace {
@@ -13,23 +10,15 @@ constexpr int kSteps = 12;      // on either side of the initial scale
 constexpr float kStep = 0.02f;  // relative size of one step
 constexpr int kRounds = 3;      // each chooses codes, then scale and min for them
 
-std::vector<double> weights_of(std::span<const float> values) {
-  double mean = 0;
-  for (const float x : values) mean += double{x} * x / as_double(values.size());
-  std::vector<double> weights;
-  for (const float x : values) weights.push_back(mean + double{x} * x);
-  return weights;
-}
-
-uint8_t affine_code(float value, float inverse_scale, float min, int max_code) {
-  const float code = std::clamp((value - min) * inverse_scale, 0.0f, static_cast<float>(max_code));
+uint8_t affine_code(float value, float inverse_scale, float min, float max_code) {
+  const float code = std::clamp((value - min) * inverse_scale, 0.0f, max_code);
   return static_cast<uint8_t>(round_even(code));
 }
 
 }  // namespace
 
-float fit_scale(std::span<const float> values, const Levels& levels) {
-  const std::vector<double> weights = weights_of(values);
+float fit_scale(std::span<const float> values, std::span<const double> weights,
+                const Levels& levels) {
   float largest = 0;
   for (const float x : values) {
     if (std::abs(x) > std::abs(largest)) largest = x;
@@ -60,16 +49,15 @@ float fit_scale(std::span<const float> values, const Levels& levels) {
   return static_cast<float>(best);
 }
 
-ScaleAndMin fit_scale_and_min(std::span<const float> values, int max_code, bool negative_min) {
-  const std::vector<double> weights = weights_of(values);
+ScaleAndMin fit_scale_and_min(std::span<const float> values, std::span<const double> weights,
+                              float max_code, bool negative_min) {
   const auto [low_at, high_at] = std::minmax_element(values.begin(), values.end());
   const float low = negative_min ? std::min(*low_at, 0.0f) : *low_at;
   const float high = *high_at;
   ScaleAndMin best{0, low};
   double best_error = 1e300;
   for (int step = -kSteps; step <= kSteps; ++step) {
-    ScaleAndMin fit{
-        (high - low) / static_cast<float>(max_code) * (1 + kStep * static_cast<float>(step)), low};
+    ScaleAndMin fit{(high - low) / max_code * (1 + kStep * static_cast<float>(step)), low};
     for (int round = 0; round < kRounds && fit.scale > 1e-20f; ++round) {
       const float inverse = 1 / fit.scale;
       double w = 0, wq = 0, wqq = 0, wx = 0, wxq = 0, error = 0;

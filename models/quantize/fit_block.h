@@ -1,6 +1,7 @@
 #pragma once
 // Fits scales: finds the scale (and minimum) with which small integer codes represent a few values
-// best. Errors are weighted by the values' squares, because large weights affect a sum most.
+// best: with the least sum of squared errors, each times the weight of its value. Weights are
+// finite and at least 0, as many as values.
 
 #include <algorithm>
 #include <array>
@@ -43,14 +44,17 @@ class Levels {
 inline float round_even(float value) { return value + 12582912.0f - 12582912.0f; }
 
 /// scale * level for each value: the scale, of either sign, with the least error, found by a search
-/// around the one that maps the largest value to the last level. 0 if all values are zero.
-float fit_scale(std::span<const float> values, const Levels& levels);
+/// around the one that maps the largest value to the last level. 0 if all values are zero, or have
+/// weight zero.
+float fit_scale(std::span<const float> values, std::span<const double> weights,
+                const Levels& levels);
 
 struct ScaleAndMin {
   float scale = 0;  ///< >= 0
   float min = 0;
 };
 /// Represents values as scale * code + min, codes 0 .. max_code. `negative_min`: min is at most 0.
-ScaleAndMin fit_scale_and_min(std::span<const float> values, int max_code, bool negative_min);
+ScaleAndMin fit_scale_and_min(std::span<const float> values, std::span<const double> weights,
+                              float max_code, bool negative_min);
 
 }  // namespace hearth::models

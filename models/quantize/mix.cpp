@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 namespace hearth::models {
 namespace {
@@ -23,15 +22,6 @@ constexpr Mix kMixes[] = {
 
 bool ends_with_one_of(std::string_view name, std::initializer_list<std::string_view> ends) {
   return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
-}
-
-/// The number in "blk.N."; absent for other names.
-std::optional<int32_t> layer_of(std::string_view name) {
-  if (!name.starts_with("blk.")) return {};
-  int32_t layer = 0;
-  const auto [end, problem] = std::from_chars(name.data() + 4, name.data() + name.size(), layer);
-  if (problem != std::errc()) return {};
-  return layer;
 }
 
 /// The first and last eighth of the layers, and every third between.
@@ -62,8 +52,7 @@ DType in_layer(const Mix& mix, const MixModel& model, std::string_view name, int
   if (mix.name == "Q3_K_L") return v || down || out || qkv ? DType::kQ5_K : mix.base;
   if (mix.name == "Q3_K_M") {
     if (v) return layer < 2 ? DType::kQ5_K : DType::kQ4_K;
-    if (down)
-      return layer < model.num_layers / 16 ? DType::kQ5_K : telling ? DType::kQ4_K : mix.base;
+    if (down) return layer < model.num_layers / 16 ? DType::kQ5_K : DType::kQ4_K;
     return out || qkv ? DType::kQ4_K : mix.base;
   }
   if (mix.name == "Q2_K") {
@@ -100,6 +89,14 @@ bool is_matrix_to_store_anew(const GgufTensor& tensor) {
 
 }  // namespace
 
+std::optional<int32_t> layer_of(std::string_view name) {
+  if (!name.starts_with("blk.")) return {};
+  int32_t layer = 0;
+  const auto [end, problem] = std::from_chars(name.data() + 4, name.data() + name.size(), layer);
+  if (problem != std::errc()) return {};
+  return layer;
+}
+
 std::span<const Mix> mixes() { return kMixes; }
 
 Result<Mix> find_mix(std::string_view name) {
@@ -123,6 +120,7 @@ MixModel MixModel::of(const GgufFile& file) {
       return value.ok() ? value.value() : 0;
     };
     out.num_layers = number("block_count");
+    out.num_draft_layers = number("nextn_predict_layers");
     out.num_experts = number("expert_count");
     const int32_t heads = number("attention.head_count");
     const int32_t kv_heads = number("attention.head_count_kv");

@@ -4,6 +4,7 @@
 // essentially the same choices.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,12 +28,16 @@ Result<Mix> find_mix(std::string_view name);
 /// What the choice depends on in addition to the tensor.
 struct MixModel {
   int32_t num_layers = 0;
+  int32_t num_draft_layers = 0;  ///< the last ones of num_layers
   int32_t num_experts = 0;
   int32_t heads_per_kv_head = 1;
   bool tied = false;  ///< the embedding is the output head
 
   static MixModel of(const GgufFile& file);
 };
+
+/// The number in "blk.N."; absent for other names.
+std::optional<int32_t> layer_of(std::string_view tensor_name);
 
 /// The type that `mix` stores the tensor in; vectors, norms and expert routers keep their own. If a
 /// row is not a whole number of blocks, the nearest type whose blocks divide it is chosen, F16 as a

@@ -40,6 +40,20 @@ Result<void> check(const GgufTensor& tensor, DType to, const QuantizeOptions& op
   return {};
 }
 
+/// Refuses an importance matrix that lacks a layer's matrix. Others may be missing: llama.cpp
+/// records no output head, and layers for drafting are not computed.
+Result<void> check_weighted(const GgufTensor& tensor, DType to, const MixModel& model,
+                            const QuantizeOptions& options) {
+  if (options.importance == nullptr || tensor.dtype == to || !is_coarse(to)) return {};
+  const auto layer = layer_of(tensor.name);
+  if (!layer || *layer >= model.num_layers - model.num_draft_layers) return {};
+  if (options.importance->has(tensor.name)) return {};
+  return Error::invalid(
+      fmt::format("{}: {} is missing, want the importance matrix of the whole model",
+                  options.importance->file_name(), printable(tensor.name)),
+      "imatrix");
+}
+
 /// Keeps the first error of several threads.
 class FirstError {
  public:
@@ -56,8 +70,8 @@ class FirstError {
 
 class Requantizer {
  public:
-  Requantizer(const GgufFile& in, GgufOutput& out, int32_t num_threads)
-      : in_(in), out_(out), pool_(num_threads), threads_(num_threads) {}
+  Requantizer(const GgufFile& in, GgufOutput& out, const QuantizeOptions& options)
+      : in_(in), out_(out), options_(options), pool_(options.num_threads) {}
 
   Result<void> copy(std::span<const std::byte> bytes) {
     constexpr size_t kPiece = 8 << 20;
@@ -78,13 +92,28 @@ class Requantizer {
   }
 
  private:
+  /// Of a tensor of experts one matrix after the other, because each has inputs of its own.
   Result<void> convert(const GgufTensor& tensor, DType to) {
+    const uint64_t matrices = tensor.dims[2] * tensor.dims[3];
+    const size_t bytes = tensor.bytes.size() / matrices;
+    for (uint64_t i = 0; i < matrices; ++i) {
+      std::vector<float> importance;
+      if (options_.importance != nullptr) {
+        importance = options_.importance->mean_squares(tensor.name, i, tensor.dims[0]);
+      }
+      HEARTH_TRY(convert(tensor, tensor.bytes.subspan(i * bytes, bytes), to, importance));
+    }
+    return {};
+  }
+
+  Result<void> convert(const GgufTensor& tensor, std::span<const std::byte> bytes, DType to,
+                       std::span<const float> importance) {
     const int64_t cols = tensor.dims[0];
-    const int64_t rows = tensor.num_elements() / tensor.dims[0];
     const uint64_t from_row = kernels::bytes_of(*tensor.dtype, tensor.dims[0]);
     const uint64_t to_row = kernels::bytes_of(to, tensor.dims[0]);
+    const int64_t rows = bytes.size() / from_row;
     const int64_t turn = std::max<int64_t>(1, kValues / cols);
-    const int64_t batch = turn * threads_ * 2;
+    const int64_t batch = turn * options_.num_threads * 2;
     std::vector<std::byte> out;
     for (int64_t first = 0; first < rows; first += batch) {
       const int64_t count = std::min(batch, rows - first);
@@ -93,9 +122,9 @@ class Requantizer {
       pool_.run((count + turn - 1) / turn, [&](int64_t item, int32_t) {
         const int64_t begin = item * turn, n = std::min(turn, count - begin);
         std::vector<float> values(n * cols);
-        kernels::dequantize(*tensor.dtype,
-                            tensor.bytes.subspan((first + begin) * from_row, n * from_row), values);
-        const auto encoded = quantize_rows(to, values, cols);
+        kernels::dequantize(*tensor.dtype, bytes.subspan((first + begin) * from_row, n * from_row),
+                            values);
+        const auto encoded = quantize_rows(to, values, cols, importance);
         if (!encoded.ok()) return problem.set(encoded.error());
         std::ranges::copy(encoded.value(), out.begin() + (begin * to_row));
       });
@@ -111,8 +140,8 @@ class Requantizer {
 
   const GgufFile& in_;
   GgufOutput& out_;
+  const QuantizeOptions& options_;
   kernels::ThreadPool pool_;
-  int32_t threads_;
 };
 
 }  // namespace
@@ -121,6 +150,7 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
                                      const QuantizeOptions& options,
                                      const WriteProgressFn& progress) {
   const MixModel model = MixModel::of(in);
+  if (options.importance != nullptr) HEARTH_TRY(options.importance->check_fits(in));
   GgufWriter writer;
   for (const GgufEntry& entry : in.metadata()) {
     // These describe the layout and types of the tensors, which change.
@@ -135,10 +165,16 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
   for (const GgufTensor& tensor : in.tensors()) {
     const DType type = choose_type(options.mix, model, tensor);
     HEARTH_TRY(check(tensor, type, options));
+    HEARTH_TRY(check_weighted(tensor, type, model, options));
     types.push_back(type);
     writer.declare_tensor(tensor.name, std::span(tensor.dims).first(tensor.num_dims), type);
     ++report.num_tensors;
     report.num_changed += tensor.dtype == type ? 0 : 1;
+    report.num_weighted += tensor.dtype != type && is_coarse(type) &&
+                                   options.importance != nullptr &&
+                                   options.importance->has(tensor.name)
+                               ? 1
+                               : 0;
     report.bytes_before += tensor.bytes.size();
     report.bytes_after += kernels::bytes_of(type, tensor.num_elements());
   }
@@ -146,7 +182,7 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
   HEARTH_ASSIGN_OR_RETURN(GgufOutput file,
                           GgufOutput::create(out, header.size() + report.bytes_after, progress));
   HEARTH_TRY(file.append(header));
-  Requantizer requantizer(in, file, options.num_threads);
+  Requantizer requantizer(in, file, options);
   for (size_t i = 0; i < types.size(); ++i) {
     HEARTH_TRY(requantizer.tensor(in.tensors()[i], types[i]));
   }

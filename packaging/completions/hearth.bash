@@ -38,7 +38,7 @@ _hearth() {
   elif [[ $COMP_CWORD -eq 2 && $verb == swap ]]; then
     _hearth_lines "$word" < <(hearth models --json 2>/dev/null |
       grep -o '"roles":\[[^]]*\]' | sed 's/^"roles"://' | grep -o '"[^"\\]*"' | tr -d '"')
-  elif [[ $COMP_CWORD -eq 2 && $verb =~ ^(run|chat|embed|tokenize|inspect|bench|plan|quantize|perplexity|render|load|unload)$ ||
+  elif [[ $COMP_CWORD -eq 2 && $verb =~ ^(run|chat|embed|tokenize|inspect|bench|plan|quantize|imatrix|perplexity|render|load|unload)$ ||
     $COMP_CWORD -eq 3 && $verb == swap ]]; then
     _hearth_lines "$word" < <(_hearth_models
       compgen -f -X '!*.[gG][gG][uU][fF]' -- "$word"

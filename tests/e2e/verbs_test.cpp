@@ -208,6 +208,31 @@ TEST_CASE("quantize writes a smaller model, perplexity measures its distance fro
   CHECK(hearth(sandbox, "quantize tales --type Q8_0").status == 2);
 }
 
+TEST_CASE("imatrix measures a model's inputs, quantize weighs by them") {
+  const Sandbox sandbox;
+  const std::string text = "Once upon a time there was a poor woodcutter with two children.";
+  const Outcome recorded = hearth(sandbox, "imatrix tales -f - -o m.gguf --context 16", text);
+  CHECK(recorded.status == 0);
+  CHECK(recorded.out.find("windows of up to 16 tokens") != std::string::npos);
+  const Outcome again = hearth(sandbox, "imatrix tales -f - -o m.gguf", text);
+  CHECK(again.status == 1);
+  CHECK(again.err.find("m.gguf is there already; --force writes over it") != std::string::npos);
+  CHECK(hearth(sandbox, "imatrix tales -f - -o m.gguf --force --tokens 4", text).status == 0);
+  CHECK(hearth(sandbox, "imatrix tales -f - -o n.gguf", "").status == 1);
+  CHECK(hearth(sandbox, "imatrix tales -f - -o n.gguf --context 1000000", text).status == 1);
+  CHECK(hearth(sandbox, "imatrix tales -o n.gguf").status == 2);
+
+  const Outcome written = hearth(sandbox, "quantize tales q4.gguf --type Q4_0 --imatrix m.gguf");
+  CHECK(written.status == 0);
+  CHECK(written.out.find("weighted by m.gguf") != std::string::npos);
+  const Outcome wrong = hearth(sandbox, "quantize tales a.gguf --type Q4_0 --imatrix q4.gguf");
+  CHECK(wrong.status == 1);
+  CHECK(wrong.err.find("q4: general.type is ") != std::string::npos);
+  const Outcome other = hearth(sandbox, "quantize tales-draft a.gguf --type Q4_0 --imatrix m.gguf");
+  CHECK(other.status == 1);
+  CHECK(other.err.find("m: ") != std::string::npos);
+}
+
 TEST_CASE("pull refuses invalid sources before it connects") {
   const Sandbox sandbox;
   const Outcome plain = hearth(sandbox, "pull http://models.example/a.gguf");

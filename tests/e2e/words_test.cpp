@@ -308,7 +308,7 @@ TEST_CASE("measured step costs survive a restart; unmeasured times are not shown
 TEST_CASE("the help of verbs that other programs implement fits 80 columns, too") {
   const Sandbox sandbox;
   for (const char* verb : {"inspect", "plan", "bench", "perplexity", "quantize", "convert",
-                           "render", "cache", "cache ls", "pull"}) {
+                           "imatrix", "render", "cache", "cache ls", "pull"}) {
     CAPTURE(verb);
     const CommandOutcome help = run_hearth(sandbox, std::string(verb) + " --help");
     CHECK(help.status == 0);

@@ -15,6 +15,7 @@ CC=clang-14 CXX=clang++-14 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=De
 # The files of each target's parser; what only opens or maps files is tested elsewhere.
 declare -A files=(
   [gguf]="models/gguf/gguf_file.cpp models/gguf/gguf_file.h models/gguf/gguf_value.cpp models/gguf/gguf_value.h models/gguf/byte_cursor.h"
+  [imatrix]="models/quantize/importance.cpp"
   [vocabulary]="models/tokenizer/vocabulary/vocabulary.cpp models/tokenizer/vocabulary/vocabulary.h models/tokenizer/load_tokenizer.cpp
     models/tokenizer/vocabulary/special_tokens.cpp models/tokenizer/kinds/vocabulary_tokenizer.cpp models/tokenizer/kinds/bpe_tokenizer.cpp
     models/tokenizer/kinds/spm_tokenizer.cpp models/tokenizer/kinds/unigram_tokenizer.cpp models/tokenizer/kinds/wordpiece_tokenizer.cpp

@@ -18,6 +18,7 @@
 #include "tests/fuzz/seeds.h"
 #include "tests/split_model.h"
 #include "tests/unit/models/bpe_vocab.h"
+#include "tests/unit/models/importance_file.h"
 #include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"
 
@@ -72,6 +73,26 @@ std::vector<std::byte> in_parts(const std::vector<std::byte>& whole, uint16_t co
     out.insert(out.end(), bytes.begin(), bytes.end());
   }
   return out;
+}
+
+/// Importance matrices: one that fits, one with one count for all experts, and ones that do not
+/// fit.
+void imatrix(Folder out) {
+  out.add(layer_importance().bytes());
+  for (const float count : {0.0f, 2.0f, -1.0f, NAN}) {
+    GgufWriter w = importance_header();
+    add_constant(&w, "blk.0.ffn_up_exps.weight.in_sum2", {kLayerCols * kLayerExperts, 1}, 1);
+    add_constant(&w, "blk.0.ffn_up_exps.weight.counts", {1, 1}, count);
+    out.add(w.bytes());
+  }
+  GgufWriter alone = importance_header();
+  add_constant(&alone, "blk.0.attn_q.weight.in_sum2", {kLayerCols, 1}, 1);
+  out.add(alone.bytes());
+  GgufWriter other = importance_header();
+  add_constant(&other, "blk.1.attn_q.weight.in_sum2", {kLayerCols, 2}, NAN);
+  add_constant(&other, "blk.1.attn_q.weight.counts", {1, 2}, 1, kernels::DType::kF16);
+  out.add(other.bytes());
+  out.add(small_layer().bytes());
 }
 
 void gguf(Folder out) {
@@ -397,6 +418,7 @@ int main(int argc, char** argv) {
   }
   const fs::path directory = argv[1];
   gguf(directory / "gguf");
+  imatrix(directory / "imatrix");
   vocabulary(directory / "vocabulary");
   tokenizer(directory / "tokenizer");
   wire(directory / "wire");

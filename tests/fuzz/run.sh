@@ -12,7 +12,7 @@ targets=("$@")
 if [[ ${#targets[@]} == 0 ]]; then mapfile -t targets < <(bash tests/fuzz/targets.sh); fi
 seconds=${HEARTH_FUZZ_SECONDS:-600}
 jobs=${HEARTH_JOBS:-$(nproc)}
-declare -A max_len=([gguf]=16384 [vocabulary]=2048 [tokenizer]=1024 [wire]=4096 [store]=2048 [http]=2048 [remote]=1024 [template]=4096 [grammar]=2048 [answer]=1024 [zmtp]=1024)
+declare -A max_len=([gguf]=16384 [imatrix]=4096 [vocabulary]=2048 [tokenizer]=1024 [wire]=4096 [store]=2048 [http]=2048 [remote]=1024 [template]=4096 [grammar]=2048 [answer]=1024 [zmtp]=1024)
 
 bash packaging/install_deps.sh --fuzz
 CC=clang-14 CXX=clang++-14 cmake --preset fuzz >/dev/null

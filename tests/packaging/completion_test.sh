@@ -19,7 +19,7 @@ want() {
   fi
 }
 complete_words hearth ""
-for verb in run models load unload swap inspect bench plan pull quantize convert perplexity render tokenize config doctor; do want "$verb"; done
+for verb in run models load unload swap inspect bench plan pull quantize imatrix convert perplexity render tokenize config doctor; do want "$verb"; done
 complete_words hearth ins
 [[ ${COMPREPLY[*]} == inspect ]] || { echo "ins: ${COMPREPLY[*]}"; exit 1; }
 complete_words hearth run --temp

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/chars.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::worker {
 namespace {
@@ -45,7 +46,7 @@ Result<void> take_marks_of(Json& conversation, const char* list, std::vector<Kee
     if (messages) {
       HEARTH_ASSIGN_OR_RETURN(bytes, take_integer(object, "cache_keep_bytes", kMostBytes, list, i));
     }
-    KeepMark mark{messages ? static_cast<int64_t>(i) : -1, std::string::npos, seconds.value_or(0)};
+    KeepMark mark{messages ? narrow<int64_t>(i) : -1, std::string::npos, seconds.value_or(0)};
     if (bytes.value_or(0) > 0) {
       const auto content = object.find("content");
       if (!seconds || content == object.end() || !content->is_string()) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/tools/command_line.h"
@@ -22,6 +23,7 @@ struct QuantizeVerb {
   std::string in;
   std::string out;
   std::string type;
+  std::string imatrix;
   bool requantize = false;
   bool force = false;
   DeviceOptions device;
@@ -45,6 +47,13 @@ Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(const models::GgufFile file, models::GgufFile::open(path));
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   quantize.num_threads = ops.device.num_threads;
+  std::optional<models::GgufFile> imatrix;
+  std::optional<models::ImportanceMatrix> importance;
+  if (!options.imatrix.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(imatrix, models::GgufFile::open(options.imatrix));
+    HEARTH_ASSIGN_OR_RETURN(importance, models::ImportanceMatrix::read(*imatrix));
+    quantize.importance = &*importance;
+  }
   ProgressLine progress;
   progress.stage(fmt::format("writing {} as {}", options.out, quantize.mix.name));
   return models::quantize_file(file, options.out, quantize, [&](uint64_t done, uint64_t total) {
@@ -57,9 +66,12 @@ int quantize(const QuantizeVerb& options) {
   catch_stop_signals();
   const Result<models::QuantizeReport> done = run_quantize(options);
   if (!done.ok()) return report_failure(done.error());
-  const std::string report = fmt::format(
+  std::string report = fmt::format(
       "{} of {} tensors stored anew: {} instead of {}\n", done->num_changed, done->num_tensors,
       ipc::human_bytes(done->bytes_after), ipc::human_bytes(done->bytes_before));
+  if (!options.imatrix.empty()) {
+    report += fmt::format("{} of them weighted by {}\n", done->num_weighted, options.imatrix);
+  }
   return write_stdout(report) ? 0 : kFailed;
 }
 
@@ -75,6 +87,9 @@ void add_quantize(Verb program) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", mix.name);
   }
   verb.option("--type", options->type, names).type_name("T").required();
+  verb.option("--imatrix", options->imatrix,
+              "an importance matrix of IN (hearth imatrix): errors are weighted by it")
+      .type_name("FILE");
   verb.flag("--requantize", options->requantize, "even from a file with fewer than eight bits");
   verb.flag("--force", options->force, "overwrite OUT");
   verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")

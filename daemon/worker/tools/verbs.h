@@ -21,6 +21,7 @@ void add_bench(Verb program);
 void add_cache(Verb program);
 void add_convert(Verb program);
 void add_describe(Verb program);
+void add_imatrix(Verb program);
 void add_inspect(Verb program);
 void add_perplexity(Verb program);
 void add_plan(Verb program);

@@ -53,6 +53,7 @@ TEST_CASE("mixes: tensors that matter most to the output get more bits") {
     CHECK(type("Q4_K_S", blk + "attn_v.weight") == (i < 4 ? DType::kQ5_K : DType::kQ4_K));
     CHECK(type("Q5_K_S", blk + "attn_v.weight") == DType::kQ5_K);
     CHECK(type("Q3_K_M", blk + "attn_v.weight") == (i < 2 ? DType::kQ5_K : DType::kQ4_K));
+    CHECK(type("Q3_K_M", blk + "ffn_down.weight") == (i < 1 ? DType::kQ5_K : DType::kQ4_K));
     CHECK(type("Q3_K_L", blk + "ffn_down.weight") == DType::kQ5_K);
     CHECK(type("Q2_K", blk + "attn_v.weight") == DType::kQ4_K);
   }

@@ -4,9 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include "daemon/worker/load/device.h"
@@ -15,9 +13,9 @@
 #include "daemon/worker/tools/perplexity/text_score.h"
 #include "daemon/worker/tools/progress_line.h"
 #include "daemon/worker/tools/stop_flag.h"
+#include "daemon/worker/tools/text_file.h"
 #include "daemon/worker/tools/verbs.h"
 #include "ipc/files/model_file.h"
-#include "ipc/text/shown_text.h"
 #include "ipc/wire/json.h"
 #include "kernels/base/numbers.h"
 #include "models/gguf/gguf_file.h"
@@ -34,20 +32,6 @@ struct PerplexityVerb {
   ScoreOptions score{.context = 0, .stride = 0, .max_tokens = 0};
   DeviceOptions device;
 };
-
-Result<std::string> read_file(const std::string& path) {
-  std::ostringstream out;
-  if (path == "-") {
-    char buffer[1 << 16];
-    while (const size_t n = std::fread(buffer, 1, sizeof buffer, stdin)) out.write(buffer, n);
-    return out.str();
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in || !(out << in.rdbuf())) {
-    return Error::io(fmt::format("{}: cannot be read, or empty", ipc::one_line(path, 0)), "text");
-  }
-  return out.str();
-}
 
 struct Loaded {
   std::unique_ptr<models::GgufFile> file;
@@ -107,7 +91,7 @@ std::string as_json(const TextScore& score) {
 }
 
 Result<TextScore> run_perplexity(const PerplexityVerb& options) {
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, read_file(options.text));
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, read_text(options.text));
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));
   ScoreOptions score = options.score;
   if (score.context == 0) score.context = 512;
