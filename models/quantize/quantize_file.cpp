@@ -82,10 +82,12 @@ class Requantizer {
   }
 
   Result<void> tensor(const GgufTensor& tensor, DType to) {
-    if (tensor.dtype == to) {
+    const TensorFactors* factors =
+        options_.scales != nullptr ? options_.scales->find(tensor.name) : nullptr;
+    if (tensor.dtype == to && factors == nullptr) {
       HEARTH_TRY(copy(tensor.bytes));
     } else {
-      HEARTH_TRY(convert(tensor, to));
+      HEARTH_TRY(convert(tensor, to, factors != nullptr ? *factors : TensorFactors()));
     }
     in_.drop_pages(tensor.bytes);
     return out_.pad();
@@ -93,7 +95,7 @@ class Requantizer {
 
  private:
   /// Of a tensor of experts one matrix after the other, because each has inputs of its own.
-  Result<void> convert(const GgufTensor& tensor, DType to) {
+  Result<void> convert(const GgufTensor& tensor, DType to, const TensorFactors& factors) {
     const uint64_t matrices = tensor.dims[2] * tensor.dims[3];
     const size_t bytes = tensor.bytes.size() / matrices;
     for (uint64_t i = 0; i < matrices; ++i) {
@@ -101,13 +103,19 @@ class Requantizer {
       if (options_.importance != nullptr) {
         importance = options_.importance->mean_squares(tensor.name, i, tensor.dims[0]);
       }
-      HEARTH_TRY(convert(tensor, tensor.bytes.subspan(i * bytes, bytes), to, importance));
+      if (!importance.empty()) {
+        // Scaled inputs are smaller by as much.
+        for (size_t c = 0; c < factors.cols.size(); ++c) {
+          importance[c] /= factors.cols[c] * factors.cols[c];
+        }
+      }
+      HEARTH_TRY(convert(tensor, tensor.bytes.subspan(i * bytes, bytes), to, importance, factors));
     }
     return {};
   }
 
   Result<void> convert(const GgufTensor& tensor, std::span<const std::byte> bytes, DType to,
-                       std::span<const float> importance) {
+                       std::span<const float> importance, const TensorFactors& factors) {
     const int64_t cols = tensor.dims[0];
     const uint64_t from_row = kernels::bytes_of(*tensor.dtype, tensor.dims[0]);
     const uint64_t to_row = kernels::bytes_of(to, tensor.dims[0]);
@@ -124,6 +132,7 @@ class Requantizer {
         std::vector<float> values(n * cols);
         kernels::dequantize(*tensor.dtype, bytes.subspan((first + begin) * from_row, n * from_row),
                             values);
+        multiply(values, first + begin, cols, factors);
         const auto encoded = quantize_rows(to, values, cols, importance);
         if (!encoded.ok()) return problem.set(encoded.error());
         std::ranges::copy(encoded.value(), out.begin() + (begin * to_row));
@@ -136,6 +145,14 @@ class Requantizer {
       HEARTH_TRY(out_.append(out));
     }
     return {};
+  }
+
+  static void multiply(std::span<float> values, int64_t first_row, int64_t cols,
+                       const TensorFactors& factors) {
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      if (!factors.rows.empty()) values[i] *= factors.rows[first_row + i / cols];
+      if (!factors.cols.empty()) values[i] *= factors.cols[i % cols];
+    }
   }
 
   const GgufFile& in_;

@@ -7,6 +7,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_output.h"
 #include "models/quantize/importance.h"
+#include "models/quantize/input_scales.h"
 #include "models/quantize/mix.h"
 
 namespace hearth::models {
@@ -18,6 +19,8 @@ struct QuantizeOptions {
   bool requantize = false;
   /// Errors are weighted by it if it is given; it outlives the call.
   const ImportanceMatrix* importance = nullptr;
+  /// Inputs that are scaled first, if given; found in the same file.
+  const InputScales* scales = nullptr;
 };
 
 struct QuantizeReport {

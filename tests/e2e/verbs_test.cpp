@@ -225,6 +225,13 @@ TEST_CASE("imatrix measures a model's inputs, quantize weighs by them") {
   const Outcome written = hearth(sandbox, "quantize tales q4.gguf --type Q4_0 --imatrix m.gguf");
   CHECK(written.status == 0);
   CHECK(written.out.find("weighted by m.gguf") != std::string::npos);
+  const Outcome scaled =
+      hearth(sandbox, "quantize tales awq.gguf --type Q4_0 --imatrix m.gguf --awq");
+  CHECK(scaled.status == 0);
+  CHECK(scaled.out.find("of 16 places") != std::string::npos);
+  const Outcome alone = hearth(sandbox, "quantize tales a.gguf --type Q4_0 --awq");
+  CHECK(alone.status == 1);
+  CHECK(alone.err.find("want --imatrix FILE") != std::string::npos);
   const Outcome wrong = hearth(sandbox, "quantize tales a.gguf --type Q4_0 --imatrix q4.gguf");
   CHECK(wrong.status == 1);
   CHECK(wrong.err.find("q4: general.type is ") != std::string::npos);

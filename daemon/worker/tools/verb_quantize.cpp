@@ -24,12 +24,19 @@ struct QuantizeVerb {
   std::string out;
   std::string type;
   std::string imatrix;
+  bool awq = false;
   bool requantize = false;
   bool force = false;
   DeviceOptions device;
 };
 
-Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
+struct Quantized {
+  models::QuantizeReport file;
+  int32_t num_places = 0;  // where inputs could be scaled, and were
+  int32_t num_scaled = 0;
+};
+
+Result<Quantized> run_quantize(const QuantizeVerb& options) {
   models::QuantizeOptions quantize;
   HEARTH_ASSIGN_OR_RETURN(quantize.mix, models::find_mix(options.type));
   quantize.requantize = options.requantize;
@@ -49,28 +56,52 @@ Result<models::QuantizeReport> run_quantize(const QuantizeVerb& options) {
   quantize.num_threads = ops.device.num_threads;
   std::optional<models::GgufFile> imatrix;
   std::optional<models::ImportanceMatrix> importance;
+  if (options.awq && options.imatrix.empty()) {
+    return Error::invalid("--awq: the sizes of inputs are missing; want --imatrix FILE", "awq");
+  }
   if (!options.imatrix.empty()) {
     HEARTH_ASSIGN_OR_RETURN(imatrix, models::GgufFile::open(options.imatrix));
     HEARTH_ASSIGN_OR_RETURN(importance, models::ImportanceMatrix::read(*imatrix));
     quantize.importance = &*importance;
   }
   ProgressLine progress;
+  models::InputScales scales;
+  if (options.awq) {
+    progress.stage("searching scales of inputs");
+    kernels::ThreadPool pool(quantize.num_threads);
+    HEARTH_ASSIGN_OR_RETURN(scales,
+                            models::search_input_scales(file, quantize.mix, *importance, pool,
+                                                        [&](int32_t done, int32_t total) {
+                                                          progress.percent(done, total);
+                                                          return !stop_wanted();
+                                                        }));
+    quantize.scales = &scales;
+  }
   progress.stage(fmt::format("writing {} as {}", options.out, quantize.mix.name));
-  return models::quantize_file(file, options.out, quantize, [&](uint64_t done, uint64_t total) {
+  const auto watch = [&](uint64_t done, uint64_t total) {
     progress.percent(done, total);
     return !stop_wanted();
-  });
+  };
+  Quantized out;
+  HEARTH_ASSIGN_OR_RETURN(out.file, models::quantize_file(file, options.out, quantize, watch));
+  out.num_places = scales.num_places;
+  out.num_scaled = scales.num_scaled;
+  return out;
 }
 
 int quantize(const QuantizeVerb& options) {
   catch_stop_signals();
-  const Result<models::QuantizeReport> done = run_quantize(options);
+  const Result<Quantized> done = run_quantize(options);
   if (!done.ok()) return report_failure(done.error());
-  std::string report = fmt::format(
-      "{} of {} tensors stored anew: {} instead of {}\n", done->num_changed, done->num_tensors,
-      ipc::human_bytes(done->bytes_after), ipc::human_bytes(done->bytes_before));
+  std::string report =
+      fmt::format("{} of {} tensors stored anew: {} instead of {}\n", done->file.num_changed,
+                  done->file.num_tensors, ipc::human_bytes(done->file.bytes_after),
+                  ipc::human_bytes(done->file.bytes_before));
   if (!options.imatrix.empty()) {
-    report += fmt::format("{} of them weighted by {}\n", done->num_weighted, options.imatrix);
+    report += fmt::format("{} of them weighted by {}\n", done->file.num_weighted, options.imatrix);
+  }
+  if (options.awq) {
+    report += fmt::format("inputs scaled in {} of {} places\n", done->num_scaled, done->num_places);
   }
   return write_stdout(report) ? 0 : kFailed;
 }
@@ -90,6 +121,8 @@ void add_quantize(Verb program) {
   verb.option("--imatrix", options->imatrix,
               "an importance matrix of IN (hearth imatrix): errors are weighted by it")
       .type_name("FILE");
+  verb.flag("--awq", options->awq,
+            "scale inputs first, where that leaves less error (needs --imatrix)");
   verb.flag("--requantize", options->requantize, "even from a file with fewer than eight bits");
   verb.flag("--force", options->force, "overwrite OUT");
   verb.option("--device", options->device.device, "cpu or cuda:N; default: the CPU")
