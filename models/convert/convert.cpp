@@ -64,7 +64,7 @@ std::optional<DType> kept_type(const Checkpoint& in, const PlannedTensor& tensor
   std::optional<DType> widest;
   for (const PlannedTensor::Part& part : tensor.parts) {
     const PackedMatrix* const packed = in.packed(*part.tensor);
-    const auto type = packed == nullptr ? std::nullopt : packed->exact_type();
+    const auto type = packed == nullptr ? std::nullopt : packed->kept_type();
     if (!type) return std::nullopt;
     if (!widest || kernels::bytes_of(*type, 32) > kernels::bytes_of(*widest, 32)) widest = type;
   }
@@ -293,7 +293,14 @@ Result<ConvertReport> write_file(const Checkpoint& checkpoint,
   for (const PlannedTensor& tensor : tensors) {
     HEARTH_ASSIGN_OR_RETURN(const DType type, type_for(checkpoint, tensor, options));
     const bool packed = !tensor.parts.empty() && checkpoint.packed(*tensor.parts.front().tensor);
-    if (packed) ++(kernels::info(type).block_elements > 1 ? report.num_kept : report.num_rounded);
+    const bool kept = kernels::info(type).block_elements > 1;
+    if (packed && !kept) ++report.num_rounded;
+    if (packed && kept) {
+      const bool exact = std::ranges::none_of(tensor.parts, [&](const PlannedTensor::Part& part) {
+        return checkpoint.packed(*part.tensor)->rounds_scales();
+      });
+      ++(exact ? report.num_kept : report.num_rescaled);
+    }
     writer.declare_tensor(tensor.name, tensor.dims, type);
     ++report.num_tensors;
     report.bytes += kernels::bytes_of(type, num_elements(tensor));

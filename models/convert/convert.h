@@ -29,8 +29,9 @@ struct ConvertReport {
   uint64_t bytes = 0;  ///< of tensors
   /// Tensors of the folder that read images or sound, or draft: not of this build's model.
   uint64_t num_left_out = 0;
-  uint64_t num_kept = 0;     ///< tensors of packed numbers that were kept without loss
-  uint64_t num_rounded = 0;  ///< and those that were rounded
+  uint64_t num_kept = 0;      ///< tensors of packed numbers that were kept without loss
+  uint64_t num_rescaled = 0;  ///< those whose scales alone were rounded, to F16
+  uint64_t num_rounded = 0;   ///< and those that were rounded
 };
 
 /// Writes `out` (PartFile: complete or not at all). Takes a few MiB of memory in addition to the

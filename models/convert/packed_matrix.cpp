@@ -100,6 +100,14 @@ struct Scales {
     }
     return true;
   }
+  /// Whether rounding to F16 changes none of them by more than 2^-11 of itself.
+  bool near_halves() const {
+    for (uint64_t i = 0; i < tensor->num_elements(); ++i) {
+      const double scale = std::abs(factor * number(i));
+      if (scale != 0 && (scale < 0x1p-14 || scale > 65504)) return false;
+    }
+    return true;
+  }
 
  private:
   double number(uint64_t i) const {
@@ -129,7 +137,8 @@ class WholeNumbers final : public PackedMatrix {
   double value(uint64_t row, uint64_t col) const override {
     return level(row, col) * p_.scales.at(p_.group_of[col], row);
   }
-  std::optional<DType> exact_type() const override { return type_; }
+  std::optional<DType> kept_type() const override { return type_; }
+  bool rounds_scales() const override { return rounds_scales_; }
   std::string why_rounded() const override { return why_; }
   PackedBlock block(uint64_t row, uint64_t col) const override {
     PackedBlock out;
@@ -171,10 +180,13 @@ class WholeNumbers final : public PackedMatrix {
                                   : std::nullopt;
     if (!type) {
       why_ = fmt::format("numbers from {} to {} fit no type", least, most);
-    } else if (!p_.scales.halves()) {
-      why_ = "its scales are not numbers of F16";
-    } else {
+    } else if (p_.scales.halves()) {
       type_ = type;
+    } else if (p_.scales.near_halves()) {
+      type_ = type;
+      rounds_scales_ = true;
+    } else {
+      why_ = "its scales are not numbers of F16";
     }
   }
   int32_t least_code() const { return p_.bytes != nullptr ? -128 : 0; }
@@ -182,6 +194,7 @@ class WholeNumbers final : public PackedMatrix {
 
   const Parts p_;
   std::optional<DType> type_;
+  bool rounds_scales_ = false;
   std::string why_;
 };
 

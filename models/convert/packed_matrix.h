@@ -5,7 +5,7 @@
 //
 // Whole numbers are kept without loss where a GGUF type holds the same numbers: Q4_0 for 4 bits
 // without zero points, Q5_0 for 4 bits with zero points, Q8_0 for 8 bits. In each, 32 inputs share
-// a scale of F16.
+// a scale of F16, to which other scales are rounded.
 //
 // Sources: Frantar et al. 2023 (GPTQ); Lin et al. 2024 (AWQ); Dettmers et al. 2022 (LLM.int8), with
 // the layouts of the files that transformers reads.
@@ -36,12 +36,14 @@ class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
   virtual double value(uint64_t row, uint64_t col) const = 0;
-  /// The type that holds the same numbers; nothing: `why_rounded` has the reason.
-  virtual std::optional<kernels::DType> exact_type() const { return std::nullopt; }
+  /// The type that holds the same whole numbers; nothing: `why_rounded` has the reason.
+  virtual std::optional<kernels::DType> kept_type() const { return std::nullopt; }
+  /// Whether that type's scales are rounded to F16, which changes a value by at most 2^-11 of it.
+  virtual bool rounds_scales() const { return false; }
   virtual std::string why_rounded() const { return {}; }
   /// The type to round to unless another one is asked for; nothing: one must be asked for.
   virtual std::optional<kernels::DType> rounded_type() const { return std::nullopt; }
-  /// With an exact type: of columns [col, col + 32), col a multiple of 32.
+  /// With a kept type: of columns [col, col + 32), col a multiple of 32.
   virtual PackedBlock block(uint64_t, uint64_t) const { return {}; }
 };
 

@@ -367,6 +367,8 @@ const json kInt4 = {
        {{"weights",
          {{"num_bits", 4}, {"type", "int"}, {"symmetric", false}, {"group_size", 32}}}}}}}};
 
+const json kInt8 = {{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}};
+
 json changed(json from, const json& with) {
   from.update(with);
   return from;
@@ -432,9 +434,26 @@ TEST_CASE("convert: heads' pairs of packed numbers are swapped") {
   }
 }
 
-TEST_CASE("convert: packed numbers that no type holds are rounded only if a type is asked for") {
+TEST_CASE("convert: whole numbers whose scales are not F16 are kept, and their scales rounded") {
   const auto f32_scale = [](std::string& out, std::mt19937& random) {
     const float largest = 0.1f + static_cast<float>(random() % 1000) / 300;
+    put(out, largest);
+    return static_cast<double>(largest) / 127;
+  };
+  const TempDir dir;
+  const Published from = publish("qwen3", kInt8, int8(".SCB", "F32", {}, f32_scale));
+  const auto report = convert(dir.path(), from);
+  REQUIRE_MESSAGE(report.ok(), report.error().message);
+  CHECK(report->num_rescaled == from.matrices.size());
+  CHECK(report->num_kept == 0);
+  CHECK(report->num_rounded == 0);
+  check_values(from, dir.path() / "out.gguf", DType::kQ8_0, 0x1p-11);
+}
+
+TEST_CASE("convert: packed numbers that no type holds are rounded only if a type is asked for") {
+  // Below what F16 holds with all its digits.
+  const auto tiny_scale = [](std::string& out, std::mt19937& random) {
+    const float largest = 1e-4f + static_cast<float>(random() % 1000) / 3e6f;
     put(out, largest);
     return static_cast<double>(largest) / 127;
   };
@@ -445,9 +464,7 @@ TEST_CASE("convert: packed numbers that no type holds are rounded only if a type
   };
   const Case cases[] = {
       {changed(kGptq, {{"desc_act", true}}), gptq({.act_order = true}), "different scales"},
-      {{{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}},
-       int8(".SCB", "F32", {}, f32_scale),
-       "not numbers of F16"},
+      {kInt8, int8(".SCB", "F32", {}, tiny_scale), "not numbers of F16"},
   };
   for (const Case& each : cases) {
     CAPTURE(each.why);

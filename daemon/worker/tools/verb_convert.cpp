@@ -69,6 +69,9 @@ int convert(const ConvertVerb& options) {
   if (done->num_kept > 0) {
     rest += fmt::format(" ({} of packed numbers, kept without loss)", done->num_kept);
   }
+  if (done->num_rescaled > 0) {
+    rest += fmt::format(" ({} of packed numbers, kept, their scales rounded)", done->num_rescaled);
+  }
   if (done->num_rounded > 0) {
     rest += fmt::format(" ({} of packed numbers, rounded)", done->num_rounded);
   }
