@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "kernels/ops/half.h"
 #include "models/convert/convert.h"
 #include "tests/golden/family_model.h"
 #include "tests/temp_dir.h"
@@ -18,21 +19,46 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+namespace {
+
+/// The bytes of a tensor of the recording: hashes of its name, or what it lists.
+std::string bytes_of(const json& entry, uint32_t seed) {
+  const std::string type = entry.size() > 4 ? entry.at(4).get<std::string>() : "F32";
+  std::string out;
+  const auto put = [&out](const auto& value) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  if (type == "I64") {
+    for (const json& value : entry.at(5)) put(value.get<int64_t>());
+    return out;
+  }
+  FamilyTensor tensor{entry.at(0), entry.at(1), entry.at(2), entry.at(3)};
+  if (type == "I32") tensor.dims.push_back(4);  // bytes
+  for (const float value : family_values(tensor, seed)) {
+    if (type == "F32") {
+      put(value);
+    } else if (type == "F16") {
+      put(kernels::f16_from_f32(value));
+    } else {
+      const auto byte = static_cast<uint8_t>(value);
+      put(static_cast<uint8_t>(type == "F8_E4M3" ? byte & 0xBF : byte));  // no NaN
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string safetensors_of(const json& recording) {
   json header;
   std::string data;
   for (const json& entry : recording.at("tensors")) {
-    FamilyTensor tensor{entry.at(0), entry.at(1), entry.at(2), entry.at(3)};
-    const std::vector<float> values = family_values(tensor, recording.at("seed"));
     const size_t begin = data.size();
-    const std::string type = entry.size() > 4 ? entry.at(4).get<std::string>() : "F32";
-    if (type == "U8") {
-      for (const float value : values) data += static_cast<char>(static_cast<uint8_t>(value));
-    } else {
-      data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    }
-    header[tensor.name] = {
-        {"dtype", type}, {"shape", entry.at(1)}, {"data_offsets", {begin, data.size()}}};
+    data += bytes_of(entry, recording.at("seed"));
+    header[entry.at(0).get<std::string>()] = {
+        {"dtype", entry.size() > 4 ? entry.at(4).get<std::string>() : "F32"},
+        {"shape", entry.at(1)},
+        {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
   std::string out;

@@ -14,8 +14,8 @@
 namespace hearth::golden {
 
 void write(const std::filesystem::path& path, const std::string& text);
-/// The tensor file whose values are hashes of the tensors' names, in F32 or, if the entry has a
-/// type, whole numbers in U8.
+/// The tensor file whose values are hashes of the tensors' names, in F32, or in the entry's type:
+/// F16, bytes of U8, I8, I32 or F8_E4M3, or the listed I64.
 std::string safetensors_of(const nlohmann::json& recording);
 void make_folder(const std::filesystem::path& folder, const nlohmann::json& recording);
 models::GgufFile open_file(const std::filesystem::path& path);

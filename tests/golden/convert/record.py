@@ -312,15 +312,138 @@ def record(name: str) -> None:
         written = json.loads(Path(f"{folder}/config.json").read_text())
         if root:
             drafts = drafts_of(model, folder, values, last, root, 1.0 if name in WITHOUT_ONE else 0.0)
+    write(name, written, tensors, logits, {"drafts": drafts} if drafts else {})
+
+
+# ---- Packed weights -------------------------------------------------------------------------------
+
+GROUP = 32  # inputs that share a scale
+TILE = 32   # of a matrix, both ways
+WEIGHTS8 = {"num_bits": 8, "type": "int", "symmetric": True}
+WEIGHTS4 = {"num_bits": 4, "type": "int", "symmetric": False, "group_size": GROUP}
+FOUR = {"bits": 4, "group_size": GROUP}
+# The family, its quantization_config, and the type to convert to where the kept one rounds scales or values.
+PACKED = {
+    "packed_gptq": ("llama", {"quant_method": "gptq", "sym": True, **FOUR}, None),
+    "packed_gptq_zeros": ("qwen3", {"quant_method": "gptq", "sym": False, **FOUR}, None),
+    "packed_awq": ("llama", {"quant_method": "awq", "zero_point": True, "version": "gemm", **FOUR}, None),
+    "packed_int4": ("qwen3", {"quant_method": "compressed-tensors", "format": "pack-quantized",
+                              "config_groups": {"group_0": {"weights": WEIGHTS4}}}, None),
+    "packed_int8": ("llama", {"quant_method": "compressed-tensors", "format": "int-quantized",
+                              "config_groups": {"group_0": {"weights": WEIGHTS8}}}, None),
+    "packed_fp8": ("qwen3", {"quant_method": "fp8", "weight_block_size": [TILE, TILE]}, "F32"),
+    "packed_llm_int8": ("llama", {"quant_method": "bitsandbytes", "load_in_8bit": True}, "F32"),
+}
+
+
+def stored(entry: list, seed: int) -> np.ndarray:
+    """The elements of a packed folder's tensor: those of published_folder.cpp."""
+    name, shape, mean, amplitude, kind = entry[:5]
+    if kind == "I64":
+        return np.array(entry[5], np.int64)
+    dims = [*([4] if kind == "I32" else []), *shape[::-1]]
+    values = tensor_values(Tensor(name, dims, mean, amplitude), seed)
+    if kind in ("F32", "F16"):
+        return values.astype(np.float16 if kind == "F16" else np.float32).reshape(shape)
+    data = values.astype(np.uint8)
+    if kind == "F8_E4M3":
+        data &= 0xBF  # no NaN
+    return data.view({"I8": np.int8, "I32": "<i4", "F8_E4M3": np.uint8}[kind]).reshape(shape)
+
+
+def nibbles(words: np.ndarray, axis: int, order=range(8)) -> np.ndarray:
+    """Words of eight numbers along an axis, number i in bits 4 * order[i] and up."""
+    parts = [words.view(np.uint32) >> np.uint32(4 * place) & np.uint32(15) for place in order]
+    shape = list(words.shape)
+    shape[axis] *= 8
+    return np.stack(parts, axis + 1).reshape(shape).astype(np.float64)
+
+
+def packed_parts(method: str, base: str, rows: int, cols: int, gain: float) -> list[list]:
+    """What takes the place of a matrix: entries of the recording."""
+    def codes(name, shape, kind):
+        return [f"{base}.{name}", shape, 127.5, 128.0, kind]
+
+    def scales(name, shape, kind, levels):  # levels: their root mean square
+        mean = power_of_two(gain / math.sqrt(cols) / levels)
+        return [f"{base}.{name}", shape, mean, mean / 2, kind]
+
+    groups = cols // GROUP
+    if method.startswith("packed_gptq"):
+        zeros = codes("qzeros", [groups, rows // 8], "I32")
+        if method == "packed_gptq":
+            zeros[2:4] = [119.0, 0.0]  # 7: one less than the middle
+        return [codes("qweight", [cols // 8, rows], "I32"), zeros, scales("scales", [groups, rows], "F16", 5)]
+    if method == "packed_awq":
+        return [codes("qweight", [cols, rows // 8], "I32"), codes("qzeros", [groups, rows // 8], "I32"),
+                scales("scales", [groups, rows], "F16", 5)]
+    if method == "packed_int4":
+        return [codes("weight_packed", [rows, cols // 8], "I32"), codes("weight_zero_point", [rows // 8, groups], "I32"),
+                scales("weight_scale", [rows, groups], "F16", 5),
+                [f"{base}.weight_shape", [2], 0.0, 0.0, "I64", [rows, cols]]]
+    if method == "packed_int8":
+        return [codes("weight", [rows, cols], "I8"), scales("weight_scale", [rows, 1], "F16", 74)]
+    if method == "packed_fp8":
+        return [codes("weight", [rows, cols], "F8_E4M3"),
+                scales("weight_scale_inv", [-(-rows // TILE), -(-cols // TILE)], "F32", 0.5)]
+    return [codes("weight", [rows, cols], "I8"), scales("SCB", [rows], "F32", 74 / 127)]
+
+
+def dequantized(method: str, parts: dict[str, np.ndarray]) -> np.ndarray:
+    """(rows, cols) in float64, as each format's definition has it."""
+    if method in ("packed_int8", "packed_llm_int8"):
+        scale = parts["weight_scale"] if method == "packed_int8" else parts["SCB"][:, None].astype(np.float64) / 127
+        return parts["weight"].astype(np.float64) * scale.astype(np.float64)
+    if method == "packed_fp8":
+        values = torch.tensor(parts["weight"]).view(torch.float8_e4m3fn).to(torch.float64).numpy()
+        tiles = parts["weight_scale_inv"].astype(np.float64).repeat(TILE, 0).repeat(TILE, 1)
+        return values * tiles[:values.shape[0], :values.shape[1]]
+    if method == "packed_int4":
+        level = nibbles(parts["weight_packed"], 1) - nibbles(parts["weight_zero_point"], 0).repeat(GROUP, 1)
+        return level * parts["weight_scale"].astype(np.float64).repeat(GROUP, 1)
+    order = (0, 4, 1, 5, 2, 6, 3, 7) if method == "packed_awq" else range(8)
+    zeros = nibbles(parts["qzeros"], 1, order) + (0 if method == "packed_awq" else 1)
+    level = nibbles(parts["qweight"], 1 if method == "packed_awq" else 0, order) - zeros.repeat(GROUP, 0)
+    return (level * parts["scales"].astype(np.float64).repeat(GROUP, 0)).T
+
+
+def record_packed(name: str) -> None:
+    family, method, to = PACKED[name]
+    kind, own = MODELS[family]
+    config = kind(**{**BASE, **own, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16})
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        T.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        with safe_open(f"{folder}/model.safetensors", "np") as file:
+            shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}
+        tensors, values = [], {}
+        for key, shape in sorted(shapes.items()):
+            if not key.endswith("_proj.weight"):
+                tensors.append([key, shape, *scale_of(key, shape, False), "F32"])
+                values[key] = stored(tensors[-1], SEED)
+                continue
+            base = key.removesuffix(".weight")
+            gain = 2.0 if base.endswith(("q_proj", "k_proj", "o_proj", "down_proj")) else 1.0
+            parts = packed_parts(name, base, *shape, gain)
+            tensors += parts
+            values[key] = dequantized(name, {part[0].removeprefix(base + "."): stored(part, SEED) for part in parts})
+        save_file({key: np.ascontiguousarray(value, np.float64) for key, value in values.items()},
+                  f"{folder}/model.safetensors", metadata={"format": "pt"})
+        logits = load(folder)(torch.tensor([PROMPT])).logits[0]
+        written = json.loads(Path(f"{folder}/config.json").read_text())
+    written["quantization_config"] = method
+    write(name, written, tensors, logits, {"type": to} if to else {})
+
+
+def write(name: str, config: dict, tensors: list, logits, more: dict) -> None:
     for key in ("transformers_version", "dtype"):
-        written.pop(key, None)
+        config.pop(key, None)
     out = {
-        "config": written,
+        "config": config,
         "seed": SEED,
         "tensors": tensors,
         "prompt": PROMPT,
         "logits": {str(row): [float(f"{x:.7g}") for x in logits[row].tolist()] for row in ROWS},
-        **({"drafts": drafts} if drafts else {}),
+        **more,
     }
     lines = [f"  {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in out.items()]
     (HERE / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
@@ -333,7 +456,7 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
-SEED = QWEN2.replace(r"\p{N}|", r"\p{N}{1}|").replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")
+SEED_OSS = QWEN2.replace(r"\p{N}|", r"\p{N}{1}|").replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -436,7 +559,7 @@ TOKENIZERS = {
     "dbrx": (lambda: byte_level(split(LLAMA3, inverted=True)), "dbrx"),
     "qwen2": (lambda: byte_level(split(QWEN2), normalizers.NFC(), bos=False), "qwen2"),
     "qwen35": (lambda: byte_level(split(QWEN35), normalizers.NFC(), bos=False), "qwen35"),
-    "seed": (lambda: byte_level(split(SEED)), "seed-coder"),
+    "seed": (lambda: byte_level(split(SEED_OSS)), "seed-coder"),
     "gpt_oss": (lambda: hidden_piece(byte_level(split(O200K), ignore_merges=True, bos=False)), "gpt-4o"),
     "tekken": (lambda: hidden_piece(byte_level(split(TEKKEN))), "tekken"),
     "deepseek_v2": (lambda: byte_level(split("[\r\n]", DEEPSEEK_LETTERS, DEEPSEEK_MARKS, "\\s+$", EAST_ASIAN,
@@ -472,9 +595,14 @@ def record_tokenizer(name: str) -> None:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or [*MODELS, *(f"tokenizer_{name}" for name in TOKENIZERS)]
+    wanted = sys.argv[1:] or [*MODELS, *PACKED, *(f"tokenizer_{name}" for name in TOKENIZERS)]
     for name in wanted:
-        record(name) if name in MODELS else record_tokenizer(name.removeprefix("tokenizer_"))
+        if name in MODELS:
+            record(name)
+        elif name in PACKED:
+            record_packed(name)
+        else:
+            record_tokenizer(name.removeprefix("tokenizer_"))
 
 
 if __name__ == "__main__":
