@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kernels/host/thread_pool.h"
 #include "kernels/quant/quant_types.h"
 #include "models/gguf/gguf_writer.h"
 #include "models/quantize/quantize_rows.h"
+#include "models/quantize/tensor_scales.h"
 
 namespace hearth::models {
 namespace {
@@ -70,8 +72,9 @@ class FirstError {
 
 class Requantizer {
  public:
-  Requantizer(const GgufFile& in, GgufOutput& out, const QuantizeOptions& options)
-      : in_(in), out_(out), options_(options), pool_(options.num_threads) {}
+  Requantizer(const GgufFile& in, GgufOutput& out, const TensorScales& scales,
+              const QuantizeOptions& options)
+      : in_(in), out_(out), scales_(scales), options_(options), pool_(options.num_threads) {}
 
   Result<void> copy(std::span<const std::byte> bytes) {
     constexpr size_t kPiece = 8 << 20;
@@ -109,17 +112,27 @@ class Requantizer {
           importance[c] /= factors.cols[c] * factors.cols[c];
         }
       }
-      HEARTH_TRY(convert(tensor, tensor.bytes.subspan(i * bytes, bytes), to, importance, factors));
+      Matrix matrix{.bytes = tensor.bytes.subspan(i * bytes, bytes),
+                    .importance = std::move(importance),
+                    .scale = scales_.of(tensor.name, i)};
+      HEARTH_TRY(convert(tensor, matrix, to, factors));
     }
     return {};
   }
 
-  Result<void> convert(const GgufTensor& tensor, std::span<const std::byte> bytes, DType to,
-                       std::span<const float> importance, const TensorFactors& factors) {
+  /// One of a tensor's matrices.
+  struct Matrix {
+    std::span<const std::byte> bytes;
+    std::vector<float> importance;
+    float scale = 1;
+  };
+
+  Result<void> convert(const GgufTensor& tensor, const Matrix& matrix, DType to,
+                       const TensorFactors& factors) {
     const int64_t cols = tensor.dims[0];
     const uint64_t from_row = kernels::bytes_of(*tensor.dtype, tensor.dims[0]);
     const uint64_t to_row = kernels::bytes_of(to, tensor.dims[0]);
-    const int64_t rows = bytes.size() / from_row;
+    const int64_t rows = matrix.bytes.size() / from_row;
     const int64_t turn = std::max<int64_t>(1, kValues / cols);
     const int64_t batch = turn * options_.num_threads * 2;
     std::vector<std::byte> out;
@@ -130,10 +143,11 @@ class Requantizer {
       pool_.run((count + turn - 1) / turn, [&](int64_t item, int32_t) {
         const int64_t begin = item * turn, n = std::min(turn, count - begin);
         std::vector<float> values(n * cols);
-        kernels::dequantize(*tensor.dtype, bytes.subspan((first + begin) * from_row, n * from_row),
-                            values);
+        kernels::dequantize(*tensor.dtype,
+                            matrix.bytes.subspan((first + begin) * from_row, n * from_row), values);
         multiply(values, first + begin, cols, factors);
-        const auto encoded = quantize_rows(to, values, cols, importance);
+        if (matrix.scale != 1) std::ranges::for_each(values, [&](float& x) { x *= matrix.scale; });
+        const auto encoded = quantize_rows(to, values, cols, matrix.importance);
         if (!encoded.ok()) return problem.set(encoded.error());
         std::ranges::copy(encoded.value(), out.begin() + (begin * to_row));
       });
@@ -157,6 +171,7 @@ class Requantizer {
 
   const GgufFile& in_;
   GgufOutput& out_;
+  const TensorScales& scales_;
   const QuantizeOptions& options_;
   kernels::ThreadPool pool_;
 };
@@ -178,12 +193,14 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
   writer.set_u32("general.file_type", options.mix.file_type);
   writer.set_u32("general.quantization_version", 2);
   QuantizeReport report;
-  std::vector<DType> types;
+  std::vector<std::pair<const GgufTensor*, DType>> written;
+  HEARTH_ASSIGN_OR_RETURN(const TensorScales scales, TensorScales::find(in));
   for (const GgufTensor& tensor : in.tensors()) {
+    if (scales.is_scale(tensor.name)) continue;
     const DType type = choose_type(options.mix, model, tensor);
     HEARTH_TRY(check(tensor, type, options));
     HEARTH_TRY(check_weighted(tensor, type, model, options));
-    types.push_back(type);
+    written.emplace_back(&tensor, type);
     writer.declare_tensor(tensor.name, std::span(tensor.dims).first(tensor.num_dims), type);
     ++report.num_tensors;
     report.num_changed += tensor.dtype == type ? 0 : 1;
@@ -199,10 +216,8 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
   HEARTH_ASSIGN_OR_RETURN(GgufOutput file,
                           GgufOutput::create(out, header.size() + report.bytes_after, progress));
   HEARTH_TRY(file.append(header));
-  Requantizer requantizer(in, file, options);
-  for (size_t i = 0; i < types.size(); ++i) {
-    HEARTH_TRY(requantizer.tensor(in.tensors()[i], types[i]));
-  }
+  Requantizer requantizer(in, file, scales, options);
+  for (const auto& [tensor, type] : written) HEARTH_TRY(requantizer.tensor(*tensor, type));
   HEARTH_TRY(file.finish());
   return report;
 }

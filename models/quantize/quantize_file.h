@@ -31,13 +31,13 @@ struct QuantizeReport {
   uint64_t num_weighted = 0;  ///< written with an importance matrix
 };
 
-/// Writes `in` to `out` (PartFile: complete or not at all) with the mix's types. Metadata is
-/// unchanged except general.file_type. Takes a few MiB of memory per thread in addition to the
-/// file's pages.
-/// kUnsupported: a tensor's type, or one below eight bits without `requantize`; kInvalidArgument
-/// names the tensor with a value that the type cannot hold, or that the importance matrix lacks
-/// (check_fits; a layer's matrix that is written below eight bits, layers for drafting aside);
-/// kCancelled if `progress` returned false.
+/// Writes `in` to `out` (PartFile: complete or not at all) with the mix's types. Scales of whole
+/// matrices (tensor_scales.h) become part of these. Metadata is unchanged except general.file_type.
+/// Takes a few MiB of memory per thread in addition to the file's pages. kUnsupported: a tensor's
+/// type, or one below eight bits without `requantize`; kInvalidArgument names the tensor with a
+/// value that the type cannot hold, or that the importance matrix lacks (check_fits; a layer's
+/// matrix that is written below eight bits, layers for drafting aside); kCancelled if `progress`
+/// returned false.
 Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::path& out,
                                      const QuantizeOptions& options,
                                      const WriteProgressFn& progress);

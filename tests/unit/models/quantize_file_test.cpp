@@ -175,6 +175,50 @@ TEST_CASE("the same bytes from any number of threads, and from rows quantized se
   CHECK(std::memcmp(rows.value().data(), to->bytes.data(), to->bytes.size()) == 0);
 }
 
+/// NVFP4 with a scale per matrix, as it is converted from published weights.
+GgufWriter scaled_nvfp4(const std::vector<float>& scales, uint64_t experts) {
+  GgufWriter w;
+  w.set_string("general.architecture", "none");
+  w.set_u32("none.block_count", 1);
+  const uint64_t count = 128 * 2 * experts;
+  std::vector<std::byte> bytes(kernels::bytes_of(DType::kNVFP4, count));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 % 120);
+  const std::vector<uint64_t> dims = {128, 2, experts}, one = {scales.size()};
+  w.add_tensor("blk.0.ffn_up_exps.weight", dims, DType::kNVFP4, bytes);
+  w.add_floats("blk.0.ffn_up_exps.scale", one, DType::kF32, scales);
+  w.add_floats("blk.0.ffn_up_exps.input_scale", one, DType::kF32, scales);
+  w.add_floats("blk.0.ffn_gate_inp.scale", one, DType::kF32, scales);  // of no NVFP4
+  return w;
+}
+
+TEST_CASE("scales of NVFP4's matrices become part of them") {
+  const tests::TempDir dir;
+  const std::vector<float> scales = {0.5f, 3.0f, -0.1f};
+  const std::vector<std::byte> bytes = scaled_nvfp4(scales, 3).bytes();
+  const GgufFile in = GgufFile::parse(bytes, "scaled").value();
+  QuantizeOptions options = as("F32");
+  options.requantize = true;
+  const auto report = quantize_file(in, dir.path() / "out.gguf", options, nullptr);
+  REQUIRE_MESSAGE(report.ok(), (report.ok() ? "" : report.error().message));
+  const GgufFile out = GgufFile::open(dir.path() / "out.gguf").value();
+  REQUIRE(out.tensors().size() == 2);
+  CHECK(out.find_tensor("blk.0.ffn_gate_inp.scale") != nullptr);
+  const GgufTensor* to = out.find_tensor("blk.0.ffn_up_exps.weight");
+  REQUIRE(to != nullptr);
+  std::vector<float> was(to->num_elements()), is(to->num_elements());
+  kernels::dequantize(DType::kNVFP4, in.find_tensor(to->name)->bytes, was);
+  kernels::dequantize(DType::kF32, to->bytes, is);
+  for (size_t i = 0; i < was.size(); ++i) REQUIRE(is[i] == was[i] * scales[i / 256]);
+
+  const auto refused = [&](const std::vector<float>& wrong) {
+    const std::vector<std::byte> content = scaled_nvfp4(wrong, 3).bytes();
+    const GgufFile file = GgufFile::parse(content, "scaled").value();
+    return quantize_file(file, dir.path() / "no.gguf", options, nullptr).error().message;
+  };
+  CHECK(refused({1, 2}) == "blk.0.ffn_up_exps.scale: F32 of shape [2], want 3 of F32");
+  CHECK(refused({1, 2, std::nanf("")}).find("element 2 is nan") != std::string::npos);
+}
+
 TEST_CASE("a refused file leaves no output") {
   const tests::TempDir dir;
   const GgufFile in = small_model(dir);
