@@ -143,6 +143,13 @@ TEST_CASE("a model that ranks scores texts on the command line and over HTTP") {
     CHECK(static_cast<float>(score) ==
           scores["vectors"][each["index"].get<size_t>()][0].get<float>());
   }
+  // Encoders have no logits.
+  for (const char* verb : {"perplexity plain --context 64", "imatrix plain -o none.gguf"}) {
+    const CommandOutcome encoder =
+        run_hearth(sandbox, verb + (" -f " + (sandbox.path() / "documents").string()));
+    CHECK(encoder.status == 1);
+    CHECK_MESSAGE(encoder.err.find("is an encoder") != std::string::npos, encoder.err);
+  }
   // It makes no vectors of its own accord, and other models make no scores.
   CHECK(run_hearth(sandbox, "embed --no-start ranker a").status == 1);
   CHECK(run_hearth(sandbox, "embed --no-start ranker --pooling mean a").status == 0);

@@ -22,6 +22,9 @@ Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<model
                                                            kernels::OpTable ops,
                                                            kernels::DType kv_type,
                                                            int32_t context) {
+  if (!model->info().generates) {
+    return Error::unsupported("the model is an encoder, which has no logits; want one of text");
+  }
   std::unique_ptr<LogitsRunner> out(new LogitsRunner(std::move(model), std::move(ops), context));
   out->model_->set_context_length(context);
   HEARTH_TRY(out->model_->reserve(kStepTokens, kStepTokens));

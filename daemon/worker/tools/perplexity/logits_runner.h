@@ -16,7 +16,8 @@ namespace hearth::worker {
 
 class LogitsRunner {
  public:
-  /// For texts of up to `context` tokens. Allocates its memory here: kOutOfMemory.
+  /// For texts of up to `context` tokens. Allocates its memory here: kOutOfMemory. kUnsupported: an
+  /// encoder.
   static Result<std::unique_ptr<LogitsRunner>> create(std::unique_ptr<models::Model> model,
                                                       kernels::OpTable ops, kernels::DType kv_type,
                                                       int32_t context);
