@@ -118,7 +118,7 @@ class PackedWeight final : public Weight {
   PackedWeight& operator=(const PackedWeight&) = delete;
 
   std::vector<Segment> segments;
-  std::shared_ptr<std::byte> memory;  ///< of `bytes`; null if it stays in its file
+  std::shared_ptr<std::byte> memory;     ///< of `bytes`; null if it stays in its file
   std::shared_ptr<LateWeights> late;     ///< contains this weight; null: it is not packed late
   std::shared_ptr<FileWeights> in_file;  ///< contains this weight; null: it is packed, or will be
 };
