@@ -78,6 +78,13 @@ Result<void> Model::add_heads(const GgufFile& file) {
                                         printable(file.name()), info().architecture));
 }
 
+Result<int32_t> Model::add_adapter(const GgufFile& file) {
+  return Error::unsupported(
+      fmt::format("{}: {} takes no adapters", printable(file.name()), info().architecture));
+}
+uint64_t Model::adapter_bytes(int32_t) const { return 0; }
+void Model::remove_adapter(int32_t) {}
+
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::OpTable& ops,
                                           const LoadProgressFn& progress,
                                           const LoadOptions& options) {
@@ -85,6 +92,11 @@ Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::O
   // A table without `embed` only measures.
   possible.draft_layer &= ops.recurrent != nullptr || ops.embed == nullptr;
   HEARTH_ASSIGN_OR_RETURN(const auto wanted, file.get<std::string_view>("general.architecture"));
+  const auto type = file.get<std::string_view>("general.type");
+  if (type.ok() && *type == "adapter") {
+    return Error::unsupported(
+        "general.type: \"adapter\", which changes a model; want the model itself");
+  }
   for (const Family& family : kFamilies) {
     if (family.architecture != wanted) continue;
     HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,

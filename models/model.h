@@ -80,6 +80,15 @@ struct KvPool {
   kernels::DType dtype = kernels::DType::kF16;
 };
 
+/// Consecutive rows of a step to whose products one adapter adds.
+struct AdaptedRows {
+  int32_t adapter = 0;        ///< as Model::add_adapter returned it
+  float scale = 1;            ///< of what it adds, in addition to the scale in its file
+  int32_t first_row = 0;      ///< among the step's rows
+  int32_t first_output = 0;   ///< among its output rows
+  kernels::BatchIndex batch;  ///< these rows alone: num_tokens, num_outputs, `counts`
+};
+
 struct StepArgs {
   const kernels::BatchIndex* batch;
   std::span<const KvPool> pools;  ///< one per layer group
@@ -87,6 +96,8 @@ struct StepArgs {
   /// K and V of the step's first rows are stored in the slots of each of these, too: of draft
   /// tokens that several branches share. They have counts, num_tokens, groups and no states.
   std::span<const kernels::BatchIndex> also_stored = {};
+  /// Rows may be in several. A step with any cannot be captured.
+  std::span<const AdaptedRows> adapted = {};
 };
 
 /// Owned by the engine thread. Holds weights and activations, no KV and no sequence.
@@ -106,6 +117,17 @@ class Model {
   /// The rows (num_tokens, width) of the last step after the final norm; embeddings are made from
   /// them. The model's device memory, valid until the next step.
   virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
+
+  // ---- Adapters (models/decoder/adapter.h) --
+  /// Loads an adapter for this model into the same device and returns its number. The file and its
+  /// bytes may go afterwards. Call after `reserve`. Errors name the file and the key or tensor:
+  /// kUnsupported (a kind of model, of adapter or of tensor without support), kCorrupt (malformed,
+  /// or made for another model), kOutOfMemory. Values are not checked: see computed_fingerprint.
+  virtual Result<int32_t> add_adapter(const GgufFile& file);
+  /// Bytes on the device that a loaded adapter takes.
+  virtual uint64_t adapter_bytes(int32_t adapter) const;
+  /// Frees a loaded adapter. Numbers of others stay as they are; its own may be used again.
+  virtual void remove_adapter(int32_t adapter);
 
   // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp, draft_heads.cpp, eagle3.cpp)
   // --

@@ -48,8 +48,7 @@ void AltUpDecoder::begin(const BatchIndex& batch) {
   const int64_t width = config().width;
   const TensorView others = streams.columns(width, streams.cols - width);
   copy_columns(batch, act().x, 0, stream(streams, 0));
-  ops().matmul(state(),
-               {.batch = &batch, .x = act().x, .w = weights().altup.in.get(), .out = others});
+  multiply({.batch = &batch, .x = act().x, .w = weights().altup.in.get(), .out = others});
   ops().rms_norm(state(), {.batch = &batch,
                            .x = others,
                            .weight = weights().altup.ones.get(),

@@ -136,6 +136,7 @@ void Decoder::forward(const StepArgs& args) {
                act_.x.rows, act_.out_x.rows);
   HEARTH_CHECK(args.pools.size() == config_.groups.size(), "{} pools for {} groups",
                args.pools.size(), config_.groups.size());
+  adapted_ = args.adapted;
   embed(batch);
   begin(batch);
   for (int32_t i = 0; i < config_.num_layers; ++i) {
@@ -147,6 +148,7 @@ void Decoder::forward(const StepArgs& args) {
   if (batch.num_outputs > 0) head(batch, args.logits);
   if (config_.draft_layer) store_draft_kv(args);
   if (eagle3_ != nullptr) eagle3_->store(args);
+  adapted_ = {};
 }
 
 Decoder::LayerStep Decoder::step_of(const StepArgs& args, int32_t i) const {
@@ -209,8 +211,7 @@ void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
 
 void Decoder::head_product(const BatchIndex& batch, const TensorView& rows, const Weight* weight,
                            const TensorView& logits) {
-  ops_.matmul(state(),
-              {.batch = &batch, .rows = Rows::kOutputs, .x = rows, .w = weight, .out = logits});
+  multiply({.batch = &batch, .rows = Rows::kOutputs, .x = rows, .w = weight, .out = logits});
   if (config_.logit_scale == 1 && config_.logit_soft_cap == 0) return;
   ops_.soft_cap(state(), {.batch = &batch,
                           .scale = config_.logit_scale,
@@ -449,9 +450,14 @@ const Weight* Decoder::first_of_feed_forward(const LayerStep& s) const {
   return s.spec.experts ? nullptr : s.weights.gate_up.get();
 }
 
+void Decoder::multiply(const kernels::MatmulArgs& args) {
+  ops_.matmul(state(), args);
+  if (!adapted_.empty()) adapters_.add(args, adapted_, ops_);
+}
+
 void Decoder::product(const LayerStep& s, const TensorView& x, const WeightHandle& w,
                       const WeightHandle& bias, const TensorView& out) {
-  ops_.matmul(state(), {.batch = &s.batch, .x = x, .w = w.get(), .out = out});
+  multiply({.batch = &s.batch, .x = x, .w = w.get(), .out = out});
   if (bias) ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = out});
 }
 
@@ -464,8 +470,7 @@ void Decoder::add_product(const LayerStep& s, const TensorView& y, const WeightH
         {.batch = &s.batch, .x = act_.branch, .scale = config_.residual_scale, .out = act_.x});
     return;
   }
-  ops_.matmul(state(),
-              {.batch = &s.batch, .x = y, .w = w.get(), .residual = &act_.x, .out = act_.x});
+  multiply({.batch = &s.batch, .x = y, .w = w.get(), .residual = &act_.x, .out = act_.x});
   if (bias) ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = act_.x});
 }
 

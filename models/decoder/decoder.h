@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "models/decoder/activations.h"
+#include "models/decoder/adapter.h"
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/decoder_weights.h"
 #include "models/decoder/draft_heads.h"
@@ -48,6 +49,9 @@ class Decoder : public Model {
   void choose_draft_rows(std::span<const int32_t> rows, bool own) override;
   void draft(const StepArgs& args, int32_t place) override;
   Result<void> add_heads(const GgufFile& file) override;
+  Result<int32_t> add_adapter(const GgufFile& file) override;
+  uint64_t adapter_bytes(int32_t adapter) const override;
+  void remove_adapter(int32_t adapter) override;
 
  protected:
   /// One layer of one step.
@@ -109,6 +113,9 @@ class Decoder : public Model {
             const kernels::TensorView& out, const kernels::Weight* reader = nullptr);
   /// The weight of the product that the feed-forward begins with, if it begins with one.
   const kernels::Weight* first_of_feed_forward(const LayerStep& s) const;
+  /// The op, and what the step's adapters add to its result. Every product of a weight that the
+  /// model's file has goes through this.
+  void multiply(const kernels::MatmulArgs& args);
   /// out = x W + bias, if there is a bias.
   void product(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& w,
                const WeightHandle& bias, const kernels::TensorView& out);
@@ -205,6 +212,8 @@ class Decoder : public Model {
   DecoderWeights weights_;
   DraftHeads heads_;
   std::unique_ptr<Eagle3> eagle3_;  ///< null: none
+  Adapters adapters_;
+  std::span<const AdaptedRows> adapted_;  ///< of the step being computed
   bool long_context_ = false;
   kernels::DeviceBuffer memory_;
   Activations act_;

@@ -328,6 +328,7 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   HEARTH_ASSIGN_OR_RETURN(w.output, packer.pack({tensors.output}, WeightRole::kMatmul));
   packer.report();
   w.bytes = packer.device_bytes();
+  w.parts = packer.take_parts();
   return w;
 }
 

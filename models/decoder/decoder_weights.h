@@ -113,6 +113,7 @@ struct DecoderWeights {
   WeightHandle output;  ///< (vocab_size, width), or null if the head is tied to the embedding
 
   const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }
+  MatrixParts parts;         ///< the file's tensors in these
   uint64_t bytes = 0;        ///< of all, on the device
   uint64_t draft_bytes = 0;  ///< of those, the draft layer's
 

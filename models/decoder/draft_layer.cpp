@@ -88,8 +88,7 @@ void Decoder::join_pairs(const BatchIndex& batch) {
                        .scale = config_.embedding_scale,
                        .out = embedding});
   norm_rows(batch, Rows::kTokens, embedding, w.embedding_norm, {}, embedding, nullptr);
-  ops_.matmul(state(),
-              {.batch = &batch, .x = act_.draft.pair, .w = w.pair_proj.get(), .out = act_.x});
+  multiply({.batch = &batch, .x = act_.draft.pair, .w = w.pair_proj.get(), .out = act_.x});
 }
 
 void Decoder::store_rows(const LayerStep& s, const TensorView& in) {

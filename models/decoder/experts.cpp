@@ -25,7 +25,7 @@ namespace hearth::models {
 void Decoder::route(const LayerStep& s, const kernels::TensorView& in) {
   const ExpertConfig& e = config_.experts;
   const Activations::Experts& a = act_.experts;
-  ops_.matmul(state(), {.batch = &s.batch, .x = in, .w = s.weights.router.get(), .out = a.logits});
+  multiply({.batch = &s.batch, .x = in, .w = s.weights.router.get(), .out = a.logits});
   if (s.weights.router_bias) {
     ops_.add_bias(state(),
                   {.batch = &s.batch, .bias = s.weights.router_bias.get(), .out = a.logits});
@@ -103,7 +103,7 @@ void Decoder::add_feed_forward_with_experts(const LayerStep& s) {
 
 void Decoder::add_shared_expert(const LayerStep& s, const kernels::TensorView& in) {
   const kernels::TensorView& gate = act_.experts.shared_gate;
-  ops_.matmul(state(), {.batch = &s.batch, .x = in, .w = s.weights.shared_gate.get(), .out = gate});
+  multiply({.batch = &s.batch, .x = in, .w = s.weights.shared_gate.get(), .out = gate});
   gated(s, in);
   product(s, s.gated, s.weights.down, s.weights.down_bias, act_.branch);
   ops_.add_scaled(state(), {.batch = &s.batch,

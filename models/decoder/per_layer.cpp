@@ -24,8 +24,7 @@ void Decoder::embed_per_layer(const BatchIndex& batch) {
                        .table = weights_.per_layer.embedding.get(),
                        .scale = root(config_.per_layer_width) * kHalf,
                        .out = a.inputs});
-  ops_.matmul(
-      state(),
+  multiply(
       {.batch = &batch, .x = act_.x, .w = weights_.per_layer.projection.get(), .out = a.projected});
   // The norm of a product divided by sqrt(width) is that of the product with `width` times epsilon.
   ops_.rms_norm(state(), {.batch = &batch,

@@ -60,7 +60,12 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
     }
   }
   HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
+  int64_t first_row = 0;
   for (const kernels::HostTensor& part : parts) {
+    const bool matrix = role == WeightRole::kMatmul;
+    parts_[std::string(part.name)] = {matrix ? weight.get() : nullptr, first_row, part.rows,
+                                      part.cols};
+    first_row += part.rows;
     state_.bytes_done += part.bytes.size();
     if (part.owner == nullptr) file_.drop_pages(part.bytes);
   }

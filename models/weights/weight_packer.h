@@ -3,9 +3,12 @@
 // releases the file's pages as it goes.
 
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/result.h"
@@ -16,6 +19,16 @@
 namespace hearth::models {
 
 using WeightHandle = std::unique_ptr<kernels::Weight>;
+
+/// Where a tensor of the file is: rows of a weight that matmul reads.
+struct MatrixPart {
+  const kernels::Weight* weight = nullptr;  ///< null: of another role
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+/// By the tensors' names.
+using MatrixParts = std::map<std::string, MatrixPart, std::less<>>;
 
 class WeightPacker {
  public:
@@ -38,6 +51,8 @@ class WeightPacker {
 
   void report() const;
   uint64_t device_bytes() const { return device_bytes_; }
+  /// Of all tensors that pack() was given.
+  MatrixParts take_parts() { return std::move(parts_); }
 
  private:
   std::shared_ptr<const void> owner_of(std::span<const std::byte> bytes, bool stays) const;
@@ -54,6 +69,7 @@ class WeightPacker {
   uint64_t left_bytes_ = UINT64_MAX;
   uint64_t left_expert_bytes_ = UINT64_MAX;
   uint64_t device_bytes_ = 0;
+  MatrixParts parts_;
 };
 
 /// The values of an F32 vector whose elements have to be finite and above 0, such as divisors of

@@ -49,12 +49,14 @@ class RandomLlama {
   std::vector<double> embedding(int32_t token) const;
   const LlamaShape& shape() const { return shape_; }
 
- private:
-  using Vector = std::vector<double>;
   struct Tensor {
-    std::vector<uint64_t> dims;  // the contiguous one first
+    std::vector<uint64_t> dims;  ///< the contiguous one first
     std::vector<float> values;
   };
+  std::map<std::string, Tensor>& tensors() { return tensors_; }
+
+ private:
+  using Vector = std::vector<double>;
 
   const Tensor& at(const std::string& name) const { return tensors_.at(name); }
   Vector multiply(const std::string& weight, const Vector& x) const;

@@ -18,6 +18,37 @@ kernels::DeviceBuffer take(const kernels::OpTable& ops, size_t bytes, const char
   return std::move(buffer).value();
 }
 
+/// The rows of a step with adapters, and their counts.
+struct Adapted {
+  std::vector<models::AdaptedRows> rows;
+  std::vector<int32_t> counts;  // three each
+
+  void place(const int32_t* device_counts) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].batch.counts = device_counts + 3 * i;
+      rows[i].batch.num_tokens = counts[3 * i];
+      rows[i].batch.num_outputs = counts[3 * i + 2];
+    }
+  }
+};
+
+/// One after another, as many as chunks have adapters.
+Adapted adapted_of(std::span<const Chunk> chunks) {
+  Adapted out;
+  int32_t first_row = 0, first_output = 0;
+  for (const Chunk& chunk : chunks) {
+    const auto rows = static_cast<int32_t>(chunk.tokens.size());
+    const int32_t num_outputs = chunk.want_all ? rows : 1;
+    for (const auto& [adapter, scale] : chunk.adapters) {
+      out.rows.push_back({adapter, scale, first_row, first_output, {}});
+      out.counts.insert(out.counts.end(), {rows, 1, num_outputs});
+    }
+    first_row += rows;
+    first_output += num_outputs;
+  }
+  return out;
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops,
@@ -105,13 +136,14 @@ std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
     for (int32_t i = 0; i < max_blocks; ++i) table.push_back(physical(chunk.seq, i));
   }
 
+  Adapted adapters = adapted_of(chunks);
   std::vector<int32_t> counts = {static_cast<int32_t>(tokens.size()),
                                  static_cast<int32_t>(chunks.size()),
                                  static_cast<int32_t>(outputs.size())};
   std::vector<int32_t> all;
   std::vector<size_t> starts;
   for (const auto* part : {&counts, &tokens, &positions, &seq_idx, &query_start, &context_len,
-                           &outputs, &slots, &table, &states}) {
+                           &outputs, &slots, &table, &states, &adapters.counts}) {
     starts.push_back(all.size());
     all.insert(all.end(), part->begin(), part->end());
   }
@@ -138,6 +170,8 @@ std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
   batch.groups = groups;
   batch.states = reinterpret_cast<const kernels::StateStep*>(at(9));
 
+  adapters.place(at(10));
+
   const int32_t vocab = model_->info().vocab_size;
   kernels::TensorView logits;
   logits.data = logits_.data();
@@ -146,7 +180,7 @@ std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
   if (place.has_value()) {
     model_->draft({&batch, pools_, logits}, *place);
   } else {
-    model_->forward({&batch, pools_, logits});
+    model_->forward({.batch = &batch, .pools = pools_, .logits = logits, .adapted = adapters.rows});
   }
   ops_.synchronize(ops_.state.get());
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -20,6 +21,7 @@ struct Chunk {
   int32_t seq = 0;
   std::span<const int32_t> tokens;
   bool want_all = false;  ///< logits of every token; else of the last
+  std::span<const std::pair<int32_t, float>> adapters = {};  ///< numbers and scales
 };
 
 class StepRunner {
@@ -51,6 +53,7 @@ class StepRunner {
   std::vector<std::vector<float>> drafts_after(std::span<const int32_t> tokens, int32_t chunk,
                                                std::span<const int32_t> drafts);
   const models::ModelInfo& info() const { return model_->info(); }
+  models::Model& model() { return *model_; }
 
  private:
   /// `place`: of a draft (models::Model::draft); none: the model's own step.

@@ -4,13 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
+#include "tests/unit/models/tiny_model.h"
 
 namespace hearth::models {
 
@@ -46,6 +50,27 @@ inline uint64_t read_everything(const GgufFile& file) {
   return sum;
 }
 
+/// Adds the file to a small model as an adapter, and removes it. False: it was refused.
+inline bool exercise_adapter(const GgufFile& file) {
+  static const std::vector<std::byte> bytes = [] {
+    GgufWriter writer;
+    writer.set_string("general.architecture", "llama");
+    set_llama_metadata(&writer);
+    add_llama_tensors(&writer, 16);
+    return writer.bytes();
+  }();
+  static const std::unique_ptr<Model> model = [] {
+    auto loaded =
+        load_model(GgufFile::parse(bytes, "tiny").value(), kernels::reference_ops(), nullptr);
+    std::unique_ptr<Model> out = std::move(loaded).value();
+    (void)out->reserve(8, 1);
+    return out;
+  }();
+  const auto adapter = model->add_adapter(file);
+  if (adapter.ok()) model->remove_adapter(*adapter);
+  return adapter.ok();
+}
+
 /// True if there is a file.
 inline bool exercise(const Result<GgufFile>& file, std::string_view text) {
   if (!file.ok()) return false;
@@ -59,6 +84,7 @@ inline bool exercise(const Result<GgufFile>& file, std::string_view text) {
     detokenizer.finish();
   }
   (void)check_heads(file.value(), kernels::reference_ops());
+  exercise_adapter(file.value());
   if (const auto model = load_model(file.value(), kernels::reference_ops(), nullptr)) {
     model.value()->activation_bytes(8, 1);
   }

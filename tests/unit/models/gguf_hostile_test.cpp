@@ -178,6 +178,31 @@ TEST_CASE("flipped bits in the parts of a split model") {
   CHECK(refused > rounds / 10);
 }
 
+TEST_CASE("an adapter truncated at every byte, and with flipped bits") {
+  const Bytes bytes = tiny_adapter().bytes();
+  const auto parsed = [](const Bytes& from) { return GgufFile::parse(from, "adapter"); };
+  const auto whole = parsed(bytes);
+  REQUIRE(whole.ok());
+  CHECK(exercise_adapter(*whole));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    const auto file = parsed(Bytes(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size)));
+    if (file.ok()) CHECK_FALSE(exercise_adapter(*file));
+  }
+  std::mt19937 random(13);
+  const int rounds = tests::full_counts() ? 100000 : 5000;
+  int refused = 0;
+  for (int round = 0; round < rounds; ++round) {
+    Bytes changed = bytes;
+    const int flips = 1 + static_cast<int>(random() % 3);
+    for (int i = 0; i < flips; ++i) {
+      changed[random() % 700] ^= static_cast<std::byte>(1u << (random() % 8));
+    }
+    const auto file = parsed(changed);
+    refused += !file.ok() || !exercise_adapter(*file);
+  }
+  CHECK(refused > rounds / 10);
+}
+
 TEST_CASE("a real model's file truncated at every byte of its first 4 KiB") {
   const auto path = tests::test_data("models/stories260K-f32.gguf");
   if (path.empty()) HEARTH_SKIP("no HEARTH_TEST_DATA/models/stories260K-f32.gguf");

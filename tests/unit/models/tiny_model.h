@@ -70,6 +70,24 @@ inline GgufWriter tiny_heads() {
   return w;
 }
 
+/// An adapter for that shape, of two matrices that are joined in the model and one that is not.
+inline GgufWriter tiny_adapter() {
+  constexpr uint64_t kWidth = 8, kFfn = 12, kRank = 2;
+  GgufWriter w;
+  w.set_string("general.type", "adapter");
+  w.set_string("general.architecture", "llama");
+  w.set_string("adapter.type", "lora");
+  w.set_f32("adapter.lora.alpha", 4);
+  const auto add_pair = [&w](const std::string& name, uint64_t inputs, uint64_t outputs) {
+    add_ones(&w, name + ".lora_a", {inputs, kRank});
+    add_ones(&w, name + ".lora_b", {kRank, outputs});
+  };
+  add_pair("blk.0.attn_q.weight", kWidth, kWidth);
+  add_pair("blk.0.attn_v.weight", kWidth, kWidth / 2);
+  add_pair("blk.0.ffn_down.weight", kFfn, kWidth);
+  return w;
+}
+
 /// An EAGLE-3 head of another width for it, or for a model of the given width and vocabulary; it
 /// drafts two tokens.
 inline GgufWriter tiny_eagle3(uint32_t target_width = 8, uint32_t vocab = 16) {
