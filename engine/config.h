@@ -1,6 +1,7 @@
 #pragma once
 // Configuration of the engine: plain data, checked by Engine::create.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/ops/dtype.h"
@@ -30,6 +31,9 @@ struct SchedulerConfig {
 
 /// Rivals of a draft token: the second, third and fourth best at its place.
 inline constexpr int32_t kMaxRivals = 3;
+
+/// Adapters of one request.
+inline constexpr size_t kMostAdapters = 4;
 
 /// Drafting tokens and verifying several in one step. Changes speed, never text.
 struct SpeculationConfig {
@@ -68,6 +72,7 @@ struct EngineConfig {
   uint64_t kv_floor_bytes = 16 << 20;
   int32_t context_length = 0;  ///< 0: the model's
   bool prefix_cache = true;
+  uint64_t adapter_bytes = 1ull << 30;  ///< of all adapters on the device, at most
   PublishedScopes published = PublishedScopes::kNone;
   /// Restore stored prefixes even where recomputing would be faster; for tests.
   bool always_restore = false;

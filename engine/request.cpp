@@ -61,6 +61,16 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   HEARTH_TRY(check_ids("prompt", request.prompt, vocab_size));
   HEARTH_TRY(check_ids("stop_ids", request.stop_ids, vocab_size));
   HEARTH_TRY(check_ids("prediction", request.prediction, vocab_size));
+  if (request.adapters.size() > kMostAdapters) {
+    return bad("adapter", fmt::format("names {} adapters, want at most {}", request.adapters.size(),
+                                      kMostAdapters));
+  }
+  for (const UsedAdapter& adapter : request.adapters) {
+    if (adapter.source == nullptr) return bad("adapter", "has no file");
+    if (!std::isfinite(adapter.scale)) {
+      return bad("adapter_scale", fmt::format("is {}, want a finite number", adapter.scale));
+    }
+  }
   if (request.n < 1) return bad("n", fmt::format("is {}, want at least 1", request.n));
   if (request.pooling != models::Pooling::kNone) {
     if (request.n != 1 || request.max_tokens != 0 || request.constraint != nullptr ||

@@ -17,8 +17,9 @@
 #include "models/pooling.h"
 
 namespace hearth::models {
+class GgufFile;
 class Tokenizer;
-}
+}  // namespace hearth::models
 
 namespace hearth::engine {
 
@@ -68,6 +69,23 @@ struct ReasoningBound {
   const models::Tokenizer* tokenizer = nullptr;  ///< outlives the engine
 };
 
+/// The open file of a low-rank adapter (models/decoder/adapter.h). Once posted, only the engine's
+/// thread uses it.
+class AdapterFile {
+ public:
+  virtual ~AdapterFile() = default;
+  /// With its fingerprint, and finite values. Read if the engine has no adapter of that content.
+  virtual const models::GgufFile& file() const = 0;
+  /// Called after it was read: an error if its content is not that of the fingerprint.
+  virtual Result<void> check() { return {}; }
+};
+/// An adapter that a request uses.
+struct UsedAdapter {
+  std::string name;
+  std::shared_ptr<AdapterFile> source;
+  float scale = 1;  ///< finite
+};
+
 /// One request: a prompt and `n` samples grown from it. Samples share the prompt's KV blocks.
 struct Request {
   RequestId id = 0;
@@ -113,6 +131,7 @@ struct Request {
   /// partly filled block included; 0: none. It only saves computing.
   RequestId fork_of = 0;
   int32_t fork_sample = 0;
+  std::vector<UsedAdapter> adapters{};  ///< what each adds is summed
 };
 
 struct CancelRequest {
@@ -142,8 +161,13 @@ struct KvBound {
   uint64_t bytes = 0;
 };
 
+/// Adapters of that name that no request uses are removed; "": all of them. A snapshot follows.
+struct DropAdapters {
+  std::string name;
+};
+
 using EngineCommand = std::variant<Request, CancelRequest, FinishSample, EndReasoning, Drain, Stop,
-                                   WantSnapshot, StoreReply, KvBound>;
+                                   WantSnapshot, StoreReply, KvBound, DropAdapters>;
 
 /// The engine's own check of a request, for values that would make it read outside its arrays or
 /// loop. The ranges of the protocol are checked where requests enter. kInvalidArgument names the
@@ -284,6 +308,13 @@ struct RequestFailedEvent {
   Error error;
 };
 
+/// An adapter in the device's memory.
+struct AdapterState {
+  std::string name;
+  uint64_t bytes = 0;
+  int32_t num_requests = 0;  ///< live ones that use it
+};
+
 /// The engine's state after a step, by value.
 struct EngineSnapshot {
   int64_t time_us = 0;
@@ -314,6 +345,7 @@ struct EngineSnapshot {
   double step_ms_recent = 0;
   uint64_t prompt_tokens_restored = 0;  ///< of the cached ones, from the store
   StoreStats store;
+  std::vector<AdapterState> adapters;
 };
 struct SnapshotEvent {
   EngineSnapshot snapshot;

@@ -9,6 +9,7 @@ namespace hearth::engine {
 std::string_view ScopeNames::of(std::string_view scope) const {
   if (published == PublishedScopes::kNone || scope.size() <= model_bytes) return "";
   const std::string_view salt = scope.substr(model_bytes);
+  if (salt.starts_with(kAdapterScope)) return "";
   if (salt.starts_with(kSharedSalt)) return salt.substr(kSharedSalt.size());
   return published == PublishedScopes::kAll ? salt : "";
 }

@@ -87,6 +87,11 @@ int32_t state_blocks(const MemoryPlan& plan, int64_t block_bytes, double bytes) 
                                     useful_states(plan.max_seqs), bytes / as_double(block_bytes))));
 }
 
+/// Sets of rows with adapters in a step.
+int64_t max_adapted(const MemoryPlan& plan) {
+  return narrow<int64_t>(kMostAdapters) * (plan.max_seqs + kMaxBranches);
+}
+
 IndexLayout lay_out_index(const MemoryPlan& plan) {
   // Each array starts on its own cache line.
   constexpr size_t kAlign = 64;
@@ -111,6 +116,7 @@ IndexLayout lay_out_index(const MemoryPlan& plan) {
   for (const GroupPlan& group : plan.groups) {
     layout.slot_mapping.push_back(place(group.max_blocks == 0 ? 0 : plan.max_step_tokens));
   }
+  layout.adapted_counts = place(3 * max_adapted(plan));
   const bool branches = !states;  // a state cannot follow several
   layout.branch_counts = place(branches ? 3 : 0);
   for (size_t i = 0; branches && i < plan.groups.size(); ++i) {

@@ -36,6 +36,7 @@ struct IndexLayout {
   size_t states = 0;  ///< StateStep per sequence, with a recurrent group
   std::vector<size_t> slot_mapping, block_table;  ///< per group
   size_t branch_counts = 0;                       ///< of models::StepArgs::also_stored
+  size_t adapted_counts = 0;                      ///< of models::StepArgs::adapted, three each
   std::vector<size_t> branch_slots;  ///< per group: (kMaxBranchesOfSequence, max_outputs)
   size_t bytes = 0;
 };

@@ -11,6 +11,9 @@ namespace hearth::engine {
 /// Begins the salt of prefixes that requests of several owners share by a name, which follows.
 /// Owners' names contain no line breaks.
 inline constexpr std::string_view kSharedSalt = "shared\n";
+/// Begins what a scope has before its salt if its prefixes are computed with adapters; no salt
+/// begins like it. Such prefixes are not published.
+inline constexpr std::string_view kAdapterScope = "adapter\n";
 
 struct ScopeNames {
   PublishedScopes published = PublishedScopes::kNone;

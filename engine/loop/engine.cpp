@@ -80,6 +80,7 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
       clock(engine_clock),
       scope_prefix(std::move(scope)),
       runner(std::move(model_runner)),
+      adapters(*runner, engine_config.adapter_bytes),
       kv(runner->memory_plan().block_size, runner->memory_plan().kv_groups(runner->info())),
       pools(kv, *runner, runner->memory_plan()),
       draft_pools(proposer != nullptr ? proposer->pools() : nullptr),
@@ -159,6 +160,11 @@ void Engine::Impl::handle(KvBound& bound) {
   if (draft_pools != nullptr) {
     draft_pools->set_bound(static_cast<uint64_t>(share * as_double(of_draft)));
   }
+  snapshot_wanted = true;
+}
+
+void Engine::Impl::handle(DropAdapters& drop) {
+  adapters.drop_unused(drop.name);
   snapshot_wanted = true;
 }
 
@@ -334,9 +340,12 @@ void Engine::Impl::handle(Request& request) {
   if (!runner->info().generates && request.pooling == models::Pooling::kNone) {
     return refuse(Error::unsupported("the model makes vectors of texts and no text"));
   }
-  std::string scope =
-      scope_prefix + (request.cache_salt.empty() ? request.owner : request.cache_salt);
-  Result<LiveRequest*> added = scheduler.add(std::move(request), std::move(scope));
+  Result<std::vector<AppliedAdapter>> applied = adapters.use(request.adapters);
+  if (!applied.ok()) return refuse(applied.take_error());
+  std::string scope = scope_prefix + adapter_scope(*applied) +
+                      (request.cache_salt.empty() ? request.owner : request.cache_salt);
+  Result<LiveRequest*> added =
+      scheduler.add(std::move(request), std::move(scope), std::move(applied).value());
   if (!added.ok()) return refuse(added.take_error());
 
   LiveRequest& live = **added;

@@ -21,6 +21,7 @@
 #include "engine/scheduling/scheduler.h"
 #include "engine/speculation/draft_layer.h"
 #include "engine/speculation/speculator.h"
+#include "engine/steps/adapter_pool.h"
 #include "engine/steps/model_runner.h"
 #include "engine/steps/step_record.h"
 #include "engine/tiers/prefix_restorer.h"
@@ -75,6 +76,7 @@ struct Engine::Impl {
   void handle(WantSnapshot&) { snapshot_wanted = true; }
   void handle(StoreReply& reply);
   void handle(KvBound& bound);
+  void handle(DropAdapters& drop);
 
   // One step.
   void fetch_preempted();
@@ -117,6 +119,7 @@ struct Engine::Impl {
   const Clock& clock;
   const std::string scope_prefix;
   std::unique_ptr<ModelRunner> runner;
+  AdapterPool adapters;
   CacheEventLog cache_events{CacheTier::kPool};  ///< of this step
   KvCache kv;
   ElasticPools pools;

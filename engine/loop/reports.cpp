@@ -137,6 +137,7 @@ EngineSnapshot Engine::Impl::snapshot() const {
   out.kv_short = kv_short;
   out.kv_stalled = kv_stalled;
   out.preemptions_total = scheduler.preemptions_total();
+  out.adapters = adapters.states();
   if (disk != nullptr) {
     out.store = disk->link.stats();
     out.store.chunks_dropped += disk->saver.offers_dropped();

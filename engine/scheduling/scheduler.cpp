@@ -70,7 +70,8 @@ Result<void> Scheduler::check_fits(const Request& request) const {
   return {};
 }
 
-Result<LiveRequest*> Scheduler::add(Request request, std::string scope) {
+Result<LiveRequest*> Scheduler::add(Request request, std::string scope,
+                                    std::vector<AppliedAdapter> adapters) {
   if (by_id_.contains(request.id)) {
     return Error::invalid(fmt::format("request id {} is in use by a live request", request.id),
                           "id");
@@ -85,6 +86,7 @@ Result<LiveRequest*> Scheduler::add(Request request, std::string scope) {
   live->arrival = next_arrival_++;
   live->owner = owners_.enter(request.owner);
   live->scope = std::move(scope);
+  live->adapters = std::move(adapters);
   live->forked = request.n == 1;
   live->request = std::move(request);
 
@@ -248,6 +250,10 @@ void Scheduler::plan_decode() {
     plan_rows(*seq, 1);
     ++plan_.num_decode_rows;
   }
+  // Rows with the same adapters next to each other: one product for all of them.
+  std::ranges::stable_sort(plan_.rows, [](const PlannedRows& a, const PlannedRows& b) {
+    return a.seq->request->adapters < b.seq->request->adapters;
+  });
   plan_drafts();
 }
 

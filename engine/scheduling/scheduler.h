@@ -96,7 +96,8 @@ class Scheduler {
 
   /// Queues a request. kBusy (queue full), kContextOverflow, kInvalidArgument (n over max_seqs),
   /// kOutOfMemory (can never fit the KV pools); each with its numbers. `scope`: see KvCache.
-  Result<LiveRequest*> add(Request request, std::string scope);
+  Result<LiveRequest*> add(Request request, std::string scope,
+                           std::vector<AppliedAdapter> adapters = {});
   /// Requests whose deadline has passed.
   std::vector<LiveRequest*> expired(int64_t now_us) const;
 

@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/sampling/pooling.h"
 #include "engine/sampling/reasoning_progress.h"
+#include "engine/scheduling/applied_adapter.h"
 #include "engine/scheduling/owner_shares.h"
 #include "kernels/base/sizes.h"
 
@@ -137,6 +138,7 @@ struct LiveRequest {
   uint64_t arrival = 0;  ///< order of admission to the queue
   Owner* owner = nullptr;
   std::string scope;  ///< of its prefixes; see KvCache
+  std::vector<AppliedAdapter> adapters;
   /// sample 0 alone until the prompt is computed; then one per sample
   std::vector<std::unique_ptr<Sequence>> samples;
   bool forked = false;   ///< all samples exist

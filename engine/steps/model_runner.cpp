@@ -123,6 +123,17 @@ uint64_t ModelRunner::pack_more(uint64_t bytes) {
   return ops_.pack_more != nullptr ? ops_.pack_more(ops_.state.get(), bytes) : 0;
 }
 
+Result<int32_t> ModelRunner::add_adapter(const models::GgufFile& file) {
+  ops_.synchronize(ops_.state.get());
+  return model_->add_adapter(file);
+}
+
+void ModelRunner::remove_adapter(int32_t adapter) {
+  // A step that was launched ahead and dropped may still use it.
+  ops_.synchronize(ops_.state.get());
+  model_->remove_adapter(adapter);
+}
+
 std::byte* ModelRunner::block_memory(int32_t group, int32_t block) const {
   const GroupPlan& plan = plan_.groups[group];
   HEARTH_CHECK(block >= 0 && block < plan.num_blocks, "block {} of {}", block, plan.num_blocks);
@@ -271,7 +282,7 @@ void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
   if (shift != 0) feed_drawn(*current_);
   if (plan.by_draft_layer) {
     launch_draft();
-  } else if (num_branch_stores_ > 0 || !captured_.run(filled_->batch)) {
+  } else if (num_branch_stores_ > 0 || !adapted_.empty() || !captured_.run(filled_->batch)) {
     forward(filled_->batch);
   }
 }
@@ -339,7 +350,8 @@ models::StepArgs ModelRunner::step_args(const kernels::BatchIndex& batch) {
   return {&batch,
           pools_,
           {logits_.data(), kernels::DType::kF32, batch.num_outputs, vocab, vocab},
-          std::span(branch_stores_).first(num_branch_stores_)};
+          std::span(branch_stores_).first(num_branch_stores_),
+          adapted_};
 }
 
 void ModelRunner::copy_blocks(std::span<const BlockCopy> copies) {
@@ -382,6 +394,7 @@ struct ModelRunner::RowSet {
   int32_t first = 0;
   int32_t first_output = 0;
   std::span<const int32_t> tokens;
+  const std::vector<AppliedAdapter>& adapters;
 };
 
 struct ModelRunner::LaidOut {
@@ -396,6 +409,9 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   kernels::BatchIndex& batch = filled_->batch;
   batch = batch_;
   num_branch_stores_ = 0;
+  adapted_.clear();
+  last_adapters_ = nullptr;
+  const std::vector<AppliedAdapter> no_adapters;
   const std::vector<std::vector<int32_t>> none(stores_nothing(plan) ? 0 : plan_.groups.size());
   LaidOut to;
   for (int32_t i = 0; i < size32(plan.rows); ++i) {
@@ -409,7 +425,8 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
     const bool states = plan_.groups.back().max_blocks == 0 && !plan.by_draft_layer;
     if (states) lay_out_state(to.sets, rows, shift);
     lay_out_set({stores_nothing(plan) ? none : seq.blocks.tables, rows.first + shift,
-                 rows.first_output + shift, row_tokens_},
+                 rows.first_output + shift, row_tokens_,
+                 plan.by_draft_layer ? no_adapters : seq.request->adapters},
                 to);
   }
   if (plan.num_decode_rows == size32(plan.rows)) lay_out_branches(plan, to);
@@ -425,6 +442,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
 
 void ModelRunner::lay_out_set(const RowSet& set, LaidOut& to) {
   const IndexLayout& at = plan_.index;
+  const LaidOut before = to;
   const int32_t index = to.sets++;
   host(at.query_start)[index] = to.rows;
   host(at.context_len)[index] = set.first + size32(set.tokens);
@@ -439,8 +457,31 @@ void ModelRunner::lay_out_set(const RowSet& set, LaidOut& to) {
       host(at.slot_mapping[group])[to.rows] = slot(set.tables[group], position);
     }
   }
+  lay_out_adapters(set, before, to);
   for (size_t group = 0; group < set.tables.size(); ++group) {
     if (plan_.groups[group].max_blocks > 0) lay_out_table(group, index, set.tables[group]);
+  }
+}
+
+// Sets with the same adapters, one after another, are one product.
+void ModelRunner::lay_out_adapters(const RowSet& set, const LaidOut& from, const LaidOut& to) {
+  const bool same = last_adapters_ != nullptr && *last_adapters_ == set.adapters;
+  last_adapters_ = &set.adapters;
+  if (set.adapters.empty()) return;
+  if (!same) {
+    for (const AppliedAdapter& each : set.adapters) {
+      adapted_.push_back({each.adapter->number, each.scale, from.rows, from.outputs, {}});
+      const size_t counts =
+          plan_.index.adapted_counts + (adapted_.size() - 1) * 3 * sizeof(int32_t);
+      adapted_.back().batch.counts = device(counts);
+    }
+  }
+  for (size_t i = adapted_.size() - set.adapters.size(); i < adapted_.size(); ++i) {
+    models::AdaptedRows& rows = adapted_[i];
+    int32_t* const counts = host(plan_.index.adapted_counts) + 3 * i;
+    rows.batch.num_tokens = counts[0] = to.rows - rows.first_row;
+    rows.batch.num_seqs = counts[1] = 1;
+    rows.batch.num_outputs = counts[2] = to.outputs - rows.first_output;
   }
 }
 
@@ -462,7 +503,8 @@ void ModelRunner::lay_out_branches(const StepPlan& plan, LaidOut& to) {
     for (const DraftBranch& branch : rows.seq->branches) {
       HEARTH_CHECK(branch.first_row == to.rows, "row {}, planned as {}", to.rows, branch.first_row);
       const int32_t first = size32(rows.seq->tokens) + branch.after;
-      lay_out_set({branch.blocks.tables, first, first, branch.tokens}, to);
+      lay_out_set({branch.blocks.tables, first, first, branch.tokens, rows.seq->request->adapters},
+                  to);
       // The rows before it are rows of the sequence. Those in its own blocks are stored there, too.
       const int32_t first_shared =
           std::max(first / plan_.block_size * plan_.block_size, rows.first);

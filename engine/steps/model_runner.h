@@ -102,6 +102,10 @@ class ModelRunner final : public BlockMemory {
   bool keeps_sources() const { return ops_.most_packed_bytes < UINT64_MAX; }
 
   const models::ModelInfo& info() const { return model_->info(); }
+  /// As of models::Model; they wait for steps that were launched.
+  Result<int32_t> add_adapter(const models::GgufFile& file);
+  uint64_t adapter_bytes(int32_t adapter) const { return model_->adapter_bytes(adapter); }
+  void remove_adapter(int32_t adapter);
   const MemoryPlan& memory_plan() const { return plan_; }
 
  private:
@@ -123,6 +127,7 @@ class ModelRunner final : public BlockMemory {
   void lay_out(const StepPlan& plan, int32_t shift);
   void lay_out_set(const RowSet& set, LaidOut& to);
   void lay_out_branches(const StepPlan& plan, LaidOut& to);
+  void lay_out_adapters(const RowSet& set, const LaidOut& from, const LaidOut& to);
   int32_t slot(std::span<const int32_t> table, int32_t position) const;
   void place_branch_stores();
   void lay_out_state(int32_t row, const PlannedRows& rows, int32_t shift);
@@ -157,7 +162,9 @@ class ModelRunner final : public BlockMemory {
   /// For StepArgs::also_stored: addresses, and the indexes of their groups.
   std::vector<kernels::BatchIndex> branch_stores_;
   std::vector<std::vector<kernels::GroupIndex>> branch_groups_;
-  size_t num_branch_stores_ = 0;  ///< of the step being laid out
+  size_t num_branch_stores_ = 0;                                ///< of the step being laid out
+  std::vector<models::AdaptedRows> adapted_;                    ///< of the step being laid out
+  const std::vector<AppliedAdapter>* last_adapters_ = nullptr;  ///< those of its last set of rows
   CapturedSteps captured_;
   std::vector<CapturedSteps> captured_drafts_;  ///< per place, with heads; else one
   uint64_t num_steps_ = 0;
