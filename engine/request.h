@@ -81,7 +81,7 @@ class AdapterFile {
 };
 /// An adapter that a request uses.
 struct UsedAdapter {
-  std::string name;
+  std::string name;  ///< of the file, without suffix
   std::shared_ptr<AdapterFile> source;
   float scale = 1;  ///< finite
 };

@@ -342,6 +342,7 @@ void Engine::Impl::handle(Request& request) {
   }
   Result<std::vector<AppliedAdapter>> applied = adapters.use(request.adapters);
   if (!applied.ok()) return refuse(applied.take_error());
+  request.adapters.clear();  // their files are not read again
   std::string scope = scope_prefix + adapter_scope(*applied) +
                       (request.cache_salt.empty() ? request.owner : request.cache_salt);
   Result<LiveRequest*> added =

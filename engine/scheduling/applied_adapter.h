@@ -10,7 +10,7 @@ namespace hearth::engine {
 
 /// An adapter in the device's memory (engine/steps/adapter_pool.h).
 struct LoadedAdapter {
-  std::string name;    ///< of the first request that used it
+  std::string name;    ///< of its file when it was loaded
   std::string digest;  ///< of its file's content
   int32_t number = 0;  ///< models::Model::add_adapter
   uint64_t bytes = 0;

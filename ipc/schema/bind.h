@@ -60,6 +60,7 @@ void bind(V& v, R& r) {
   v("prefix_ram_bytes", r.prefix_ram_bytes);
   v("tool_form", r.tool_form);
   v("prefix_restore", r.prefix_restore);
+  v("adapter_bytes", r.adapter_bytes);
 }
 template <class V, Of<WorkerEnvelope> R>
 void bind(V& v, R& r) {
@@ -70,6 +71,7 @@ void bind(V& v, R& r) {
   v("fork_of", r.fork_of);
   v("fork_sample", r.fork_sample);
   v("end_reasoning", r.end_reasoning);
+  v("adapter_paths", r.adapter_paths);
 }
 template <class V, Of<ServeSettings> R>
 void bind(V& v, R& r) {
@@ -256,6 +258,17 @@ void bind(V& v, R& r) {
   v("utilization_percent", r.utilization_percent);
   v("throttled", r.throttled);
 }
+template <class V, Of<AdapterUse> R>
+void bind(V& v, R& r) {
+  v("name", r.name);
+  v("bytes", r.bytes);
+  v("requests", r.requests);
+}
+template <class V, Of<AdapterEntry> R>
+void bind(V& v, R& r) {
+  v("name", r.name);
+  v("file_bytes", r.file_bytes);
+}
 template <class V, Of<ModelEntry> R>
 void bind(V& v, R& r) {
   v("name", r.name);
@@ -284,11 +297,13 @@ void bind(V& v, R& r) {
   v("chat_template", r.chat_template);
   v("abilities", r.abilities);
   v("gpu", r.gpu);
+  v("adapters", r.adapters);
 }
 template <class V, Of<ModelsReply> R>
 void bind(V& v, R& r) {
   v("models", r.models);
   v("folders", r.folders);
+  v("adapters", r.adapters);
 }
 template <class V, Of<PsEntry> R>
 void bind(V& v, R& r) {
@@ -363,6 +378,7 @@ void bind(V& v, R& r) {
   v("store", r.store);
   v("device_memory", r.device_memory);
   v("gpu", r.gpu);
+  v("adapters", r.adapters);
 }
 template <class V, Of<WorkerStats> R>
 void bind(V& v, R& r) {

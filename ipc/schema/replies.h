@@ -68,12 +68,20 @@ struct ModelEntry {
   /// text, tools (its template has a form of calls that is known, or the configuration adds one),
   /// reasoning (its template marks it), vectors; known with the file's other facts.
   std::vector<std::string> abilities{};
-  std::optional<GpuSnapshot> gpu{};  ///< if it is resident on a GPU that reports its state
+  std::optional<GpuSnapshot> gpu{};    ///< if it is resident on a GPU that reports its state
+  std::vector<AdapterUse> adapters{};  ///< in its memory
   bool operator==(const ModelEntry&) const = default;
+};
+/// A file of an adapter, which requests may name.
+struct AdapterEntry {
+  std::string name;
+  uint64_t file_bytes = 0;
+  bool operator==(const AdapterEntry&) const = default;
 };
 struct ModelsReply {
   std::vector<ModelEntry> models;
   std::vector<std::string> folders;  ///< searched, in order
+  std::vector<AdapterEntry> adapters{};
   bool operator==(const ModelsReply&) const = default;
 };
 

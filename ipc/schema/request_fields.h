@@ -343,6 +343,14 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
              "name, which is refused if the model was loaded with another draft or none.",
          .min = 1,
          .max = 256}),
+    row(&GenerateRequest::adapter,
+        {.name = "adapter",
+         .type = FieldType::kName,
+         .unit = "bytes",
+         .meaning =
+             "A low-rank adapter, by the name of its file in a folder `adapters` of a model "
+             "directory; `NAME=0.5` scales what it adds. Up to four, with commas between them.",
+         .max = 1024}),
     row(&GenerateRequest::cache,
         {.name = "cache",
          .type = FieldType::kChoice,
@@ -466,7 +474,14 @@ inline constexpr auto kRowsOf<LoadRequest> = std::tuple{
          .max = 256})};
 
 template <>
-inline constexpr auto kRowsOf<UnloadRequest> = std::tuple{row(&UnloadRequest::model, kModel)};
+inline constexpr auto kRowsOf<UnloadRequest> =
+    std::tuple{row(&UnloadRequest::model, kModel),
+               row(&UnloadRequest::adapter,
+                   {.name = "adapter",
+                    .type = FieldType::kName,
+                    .unit = "bytes",
+                    .meaning = "Unload only this adapter of the model, if no request uses it.",
+                    .max = 256})};
 
 template <>
 inline constexpr auto kRowsOf<SwapRequest> = std::tuple{

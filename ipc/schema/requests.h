@@ -81,6 +81,7 @@ struct GenerateRequest {
   bool speculate = true;            ///< draft tokens: the same text, sooner
   std::string prediction;           ///< a text that the answer may resemble, as a draft
   std::string draft = "auto";       ///< draft model in addition to lookup: auto, none, or a name
+  std::string adapter;              ///< NAME or NAME=SCALE, several with commas; "": none
   std::string cache = "disk";       ///< where the prefix is looked up and kept: off, memory, disk
   int64_t cache_keep_s = 0;         ///< the prompt's prefix is not evicted from disk for this long
   int32_t cache_keep_tokens = 0;    ///< only its first tokens, this many; 0: all
@@ -141,6 +142,7 @@ struct LoadRequest {
 };
 struct UnloadRequest {
   std::string model = "default";
+  std::string adapter{};  ///< only this adapter of it, if no request uses it; "": the model
   bool operator==(const UnloadRequest&) const = default;
 };
 /// From one moment on, requests that name the role use the new model; running ones finish on the

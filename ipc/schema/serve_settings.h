@@ -40,6 +40,7 @@ struct EngineSettings {
   int64_t prefix_owner_bytes = 0;                  ///< of one owner in it; 0: no bound
   int64_t prefix_pinned_bytes = int64_t{2} << 30;  ///< pinned in it
   int64_t prefix_ram_bytes = int64_t{4} << 30;     ///< host memory that backs a GPU's; 0: none
+  int64_t adapter_bytes = int64_t{1} << 30;        ///< of all adapters of a model in memory
   /// Format of calls if the chat template does not use tools: template (calls are refused), hermes.
   std::string tool_form = "template";
   std::string prefix_restore = "auto";  ///< always, both: even where it does not pay; for tests

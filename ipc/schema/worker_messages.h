@@ -24,7 +24,8 @@ struct WorkerEnvelope {
   std::vector<int32_t> prefix;
   uint64_t fork_of = 0;
   int32_t fork_sample = 0;
-  bool end_reasoning = false;  ///< its client asked for that
+  bool end_reasoning = false;              ///< its client asked for that
+  std::vector<std::string> adapter_paths;  ///< files of GenerateRequest::adapter, in order
 };
 
 /// A request as a worker receives it. The seed of a generate request is set.

@@ -97,6 +97,14 @@ struct ExpertUse {
   bool operator==(const ExpertUse&) const = default;
 };
 
+/// An adapter in a worker's memory.
+struct AdapterUse {
+  std::string name;
+  uint64_t bytes = 0;
+  int32_t requests = 0;  ///< live ones that use it
+  bool operator==(const AdapterUse&) const = default;
+};
+
 /// A worker's engine after a step; see engine::EngineSnapshot.
 struct WorkerSnapshot {
   uint64_t num_steps = 0;
@@ -127,6 +135,7 @@ struct WorkerSnapshot {
   StoreSnapshot store;
   std::optional<DeviceMemory> device_memory{};  ///< absent if it computes in host memory
   std::optional<GpuSnapshot> gpu{};             ///< absent on a CPU and without NVML
+  std::vector<AdapterUse> adapters{};           ///< in memory
   bool operator==(const WorkerSnapshot&) const = default;
 };
 

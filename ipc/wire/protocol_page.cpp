@@ -261,6 +261,7 @@ StatsReply example_stats() {
   worker.snapshot.kv_blocks_total = {512};
   worker.snapshot.kv_blocks_used = {12};
   worker.snapshot.kv_blocks_cached = {40};
+  worker.snapshot.adapters = {{.name = "style", .bytes = 98'304, .requests = 1}};
   WorkerStats on_gpu = ready_worker("large", "cuda sm_90", 4244, 120);
   on_gpu.snapshot.store.ram_budget_bytes = 4'294'967'296;
   on_gpu.snapshot.store.ram_bytes = 1'073'741'824;
@@ -296,6 +297,7 @@ std::vector<Event> example_events() {
   model.file_bytes = 1'185'376;
   model.load_share = 1;
   model.architecture = "llama";
+  model.adapters = {{.name = "style", .bytes = 98'304, .requests = 1}};
   model.file_type = "Q8_0";
   model.num_parameters = 1'100'000;
   model.context_length = 1024;
@@ -323,7 +325,7 @@ std::vector<Event> example_events() {
                     "<s>",
                     "</s>"},
       CancelReply{"r1"},
-      ModelsReply{{model}, {"/var/lib/hearth/models"}},
+      ModelsReply{{model}, {"/var/lib/hearth/models"}, {{"style", 65'536}}},
       PsReply{{{"r1", "uid:1000", "stories", "decode", "normal", 12, 30, 456}}, {model}},
       example_stats(),
       HealthReply{"ok", {}},

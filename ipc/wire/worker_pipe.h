@@ -9,6 +9,8 @@
 //   request or 0; JSON                    answers: see append_answer in frames.h
 //   watch: "1" start sending updates,     watch: an encoded WatchUpdate
 //   with a full one; "0" stop             KV events: a msgpack array (docs/kv-events.md)
+//   drop adapter: name of one to remove
+//   if no request uses it
 //
 // Neither end waits for the other. Bytes that the socket does not take are kept in the sender's
 // memory without a bound of its own: requests to a worker were admitted, answers are bounded by the
@@ -28,8 +30,16 @@
 
 namespace hearth::ipc {
 
-enum class PipeKind : uint32_t { kRequest, kControl, kWatch, kEvent, kAnswers, kKvEvents };
-inline constexpr uint32_t kNumPipeKinds = 6;
+enum class PipeKind : uint32_t {
+  kRequest,
+  kControl,
+  kWatch,
+  kEvent,
+  kAnswers,
+  kKvEvents,
+  kDropAdapter
+};
+inline constexpr uint32_t kNumPipeKinds = 7;
 
 struct PipeMessage {
   PipeKind kind = PipeKind::kEvent;

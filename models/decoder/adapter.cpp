@@ -84,10 +84,8 @@ Result<Pair> pair_of(const GgufFile& file, std::string_view name, const ModelInf
   }
   pair.part = &found->second;
   if (pair.part->weight == nullptr) {
-    return Error::unsupported(
-        fmt::format("{}: want an adapter for attention, a dense feed-forward or an output that is "
-                    "not the embedding",
-                    printable(name)));
+    return Error::unsupported(fmt::format(
+        "{}: want an adapter of a matrix other than the embedding and experts'", printable(name)));
   }
   for (const auto& [suffix, tensor] :
        {std::pair(kSuffixA, &pair.a), std::pair(kSuffixB, &pair.b)}) {
@@ -167,6 +165,8 @@ Result<Adapter> Adapter::load(const GgufFile& file, const ModelInfo& model,
       HEARTH_ASSIGN_OR_RETURN(part.b, pack({&b, 1}, ops));
       out.bytes += part.b->bytes;
       ranks += pair.rank();
+      product.even =
+          product.even && (product.parts.empty() || product.parts.front().scale == part.scale);
       product.parts.push_back(std::move(part));
     }
     HEARTH_ASSIGN_OR_RETURN(product.a, pack(joined, ops));
@@ -217,13 +217,16 @@ void Adapters::add(const kernels::MatmulArgs& product, std::span<const AdaptedRo
                        .x = some_rows(product.x, first, count),
                        .w = &a,
                        .out = low});
+    const auto scale = [&](const TensorView& x, float factor) {
+      if (factor == 1) return;
+      ops.soft_cap(state, {.batch = &some.batch, .rows = product.rows, .scale = factor, .x = x});
+    };
+    if (found->second.even) scale(low, some.scale * found->second.parts.front().scale);
     const TensorView out = some_rows(product.out, first, count);
     for (const Adapter::Part& part : found->second.parts) {
       const TensorView own = low.columns(part.first_rank, part.b->cols);
       const TensorView to = out.columns(part.first_column, part.b->rows);
-      if (const float scale = some.scale * part.scale; scale != 1) {
-        ops.soft_cap(state, {.batch = &some.batch, .rows = product.rows, .scale = scale, .x = own});
-      }
+      if (!found->second.even) scale(own, some.scale * part.scale);
       ops.matmul(state, {.batch = &some.batch,
                          .rows = product.rows,
                          .x = own,

@@ -45,6 +45,7 @@ struct Adapter {
   struct Product {
     WeightHandle a;  ///< (ranks of all parts, inputs)
     std::vector<Part> parts;
+    bool even = true;  ///< all parts have the same scale
   };
   std::unordered_map<const kernels::Weight*, Product> products;  ///< by the model's weight
   uint64_t bytes = 0;  ///< on the device, once added with the scratch it needs

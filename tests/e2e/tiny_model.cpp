@@ -90,4 +90,25 @@ void write_tiny_eagle3(const std::filesystem::path& path, bool other_width) {
   REQUIRE(models::tiny_eagle3(other_width ? kWidth + 1 : kWidth, vocab).write(path).ok());
 }
 
+void write_tiny_adapter(const std::filesystem::path& path, uint32_t seed, AdapterFlaw flaw) {
+  constexpr uint64_t kRank = 4;
+  models::GgufWriter file;
+  file.set_string("general.type", "adapter");
+  file.set_string("general.architecture", "llama");
+  file.set_string("adapter.type", "lora");
+  file.set_f32("adapter.lora.alpha", 8);
+  Weights weights(&file, seed);
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    for (const char* part : {"attn_q", "attn_output"}) {
+      const std::string name = "blk." + std::to_string(layer) + "." + part + ".weight";
+      const bool wrong = layer == 0 && name.find("attn_q") != name.npos;
+      weights.matrix(name + ".lora_a",
+                     wrong && flaw == AdapterFlaw::kOtherWidth ? kWidth + 1 : kWidth, kRank,
+                     wrong && flaw == AdapterFlaw::kNan ? INFINITY : 1.0f);
+      weights.matrix(name + ".lora_b", kRank, kWidth, 1.0f);
+    }
+  }
+  REQUIRE(file.write(path).ok());
+}
+
 }  // namespace hearth::e2e

@@ -19,4 +19,9 @@ void write_tiny_heads(const std::filesystem::path& path, bool other_width = fals
 /// The same as an EAGLE-3 head with an output of its own.
 void write_tiny_eagle3(const std::filesystem::path& path, bool other_width = false);
 
+enum class AdapterFlaw { kNone, kOtherWidth, kNan };
+/// An adapter for that model which changes its texts, of rank 4, from a seed.
+void write_tiny_adapter(const std::filesystem::path& path, uint32_t seed,
+                        AdapterFlaw flaw = AdapterFlaw::kNone);
+
 }  // namespace hearth::e2e

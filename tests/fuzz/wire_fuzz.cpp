@@ -137,8 +137,9 @@ void from_pipe(fuzz::Input& input) {
         case PipeKind::kControl: as_control((*message)->bytes); break;
         case PipeKind::kEvent: as_worker_event((*message)->bytes); break;
         case PipeKind::kAnswers: as_answers((*message)->bytes); break;
-        case PipeKind::kWatch: break;     // decoded by listeners
-        case PipeKind::kKvEvents: break;  // decoded by subscribers
+        case PipeKind::kWatch: break;        // decoded by listeners
+        case PipeKind::kKvEvents: break;     // decoded by subscribers
+        case PipeKind::kDropAdapter: break;  // a name
       }
     }
   }

@@ -291,7 +291,7 @@ TEST_CASE("adapters: tensors that do not fit the model are refused, by name") {
   };
   const Error embedding = with_pair("token_embd.weight");
   CHECK(embedding.code == ErrorCode::kUnsupported);
-  CHECK(embedding.message.starts_with("adapter mine: token_embd.weight: want an adapter for"));
+  CHECK(embedding.message.starts_with("adapter mine: token_embd.weight: want an adapter of"));
   CHECK(with_pair("blk.0.attn_norm.weight").code == ErrorCode::kUnsupported);
   const Error layer = with_pair("blk.7.attn_q.weight");
   CHECK(layer.code == ErrorCode::kCorrupt);

@@ -36,6 +36,7 @@ name=$(basename "$model" .gguf)
 left_out() {
   case $1 in
     "hearth pull "*) echo "needs the internet" ;;
+    "hearth run MODEL:NAME "* | *" --adapter "*) echo "needs an adapter of the model; tests/e2e has one" ;;
     "hearth convert "* | "hearth run ./FOLDER/"*) echo "needs a checkpoint; tests/golden and tests/e2e have some" ;;
     "curl "*) command -v curl >/dev/null || echo "curl is not installed" ;;
     "hearth embed MODEL --query "*) echo "needs a model that ranks; tests/e2e has one" ;;

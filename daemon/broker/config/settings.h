@@ -116,6 +116,7 @@ void visit_worker(Section& in, WorkerConfig* worker) {
   in.boolean("prefix_store", &worker->prefix_store);
   in.integer("prefix_store_bytes", 1 << 20, int64_t{1} << 50, &worker->prefix_store_bytes);
   in.integer("prefix_owner_bytes", 0, int64_t{1} << 50, &worker->prefix_owner_bytes);
+  in.integer("adapter_bytes", 0, int64_t{1} << 50, &worker->adapter_bytes);
   in.integer("prefix_pinned_bytes", 0, int64_t{1} << 50, &worker->prefix_pinned_bytes);
   in.integer("prefix_ram_bytes", 0, int64_t{1} << 50, &worker->prefix_ram_bytes);
   in.choice("tool_form", {"template", "hermes"}, &worker->tool_form);

@@ -109,6 +109,7 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     entry.kv_bound_bytes = resident.worker->snapshot().kv_bound_bytes;
     entry.draft = resident.facts->draft;
     entry.gpu = resident.worker->snapshot().gpu;
+    entry.adapters = resident.worker->snapshot().adapters;
   }
   return entry;
 }
@@ -118,6 +119,9 @@ ipc::ModelsReply Reports::models() const {
   ipc::ModelsReply reply;
   for (const auto& [name, file] : directory_.models()) {
     if (!directory_.is_heads(name)) reply.models.push_back(model_entry(file));
+  }
+  for (const auto& [name, file] : directory_.adapters()) {
+    reply.adapters.push_back({name, file.bytes});
   }
   for (const auto& dir : directory_.dirs()) reply.folders.push_back(dir.string());
   return reply;

@@ -178,6 +178,7 @@ Result<void> check_portable(const ipc::GenerateRequest& request) {
       {request.prompt_logprobs, "prompt_logprobs"},
       {request.draft != "auto" && request.draft != "none", "draft"},
       {request.cache != plain.cache, "cache"},
+      {!request.adapter.empty(), "adapter"},
       {!request.grammar.empty(), "grammar"},
       {!request.regex.empty(), "regex"},
       {!chat && !request.json_schema.empty(), "json_schema"},

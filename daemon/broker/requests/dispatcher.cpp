@@ -80,6 +80,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   if (Result<void> admitted = admit(caller, bytes, max_output_tokens_of(request)); !admitted) {
     return reply_error(caller.peer, id, admitted.take_error());
   }
+  split_adapter(request);
   LiveRequest live;
   live.named = model_of(request);
   const Result<void> leave = may_leave(caller.uid, live.named, request);
@@ -91,6 +92,9 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
     if (!leave && !leave.error().message.empty()) error.message += "; " + leave.error().message;
     return reply_error(caller.peer, id, std::move(error));
   }
+  Result<std::vector<std::filesystem::path>> adapters = adapters_of(request);
+  if (!adapters) return reply_error(caller.peer, id, adapters.take_error());
+  live.adapters = std::move(adapters).value();
   live.peer = caller.peer;
   live.id = id;
   live.owner = caller.uid;
@@ -152,6 +156,7 @@ void Dispatcher::forward(LiveRequest& request, Worker& worker) {
     envelope.fork_sample = request.fork_sample;
   }
   envelope.end_reasoning = request.ends_reasoning;
+  for (const auto& path : request.adapters) envelope.adapter_paths.push_back(path.string());
   request.state = LiveRequest::State::kForwarded;
   request.traffic = &traffic_[request.model];
   request.queued = kNotQueued;  // until the worker reports its queue position

@@ -184,6 +184,9 @@ class Dispatcher final : public ResidencyListener, public AnswerSink, public Rem
   // worker's event; empty: the broker ends the request itself.
   void end_done(LiveRequest& request, ipc::DoneEvent done, std::string_view json = {});
   void end_without_worker(LiveRequest& request, const std::string& reason);
+  void split_adapter(ipc::ComputeRequest& request);
+  /// The files of the adapters that a request names.
+  Result<std::vector<std::filesystem::path>> adapters_of(const ipc::ComputeRequest& request);
   void end_all_without_worker(const std::vector<uint64_t>& numbers, const std::string& reason);
   void end_error(LiveRequest& request, ipc::ErrorEvent error, std::string_view json = {});
   void end_reply(LiveRequest& request, std::string_view json);

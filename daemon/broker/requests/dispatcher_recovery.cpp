@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "daemon/broker/requests/dispatcher.h"
+#include "ipc/files/model_file.h"
 #include "kernels/base/log.h"
 
 namespace hearth::broker {
@@ -128,16 +129,20 @@ void Dispatcher::note_progress(LiveRequest& request) {
 Result<void> Dispatcher::check_same_file(LiveRequest& request, const Worker& worker) {
   if (request.log == nullptr) return {};
   TokenLog& log = *request.log;
-  const std::string now = worker.facts() == nullptr ? "" : worker.facts()->fingerprint;
+  std::string now = worker.facts() == nullptr ? "" : worker.facts()->fingerprint;
+  for (const auto& path : request.adapters) {
+    const ipc::FoundModel file = ipc::model_of_file(path);
+    now += fmt::format(" {} {} {}", file.name, file.bytes, file.changed_ns);
+  }
   const bool has_text = log.num_tokens() > 0 || !log.prompt_logprobs.empty() || !log.prefix.empty();
   if (has_text && !log.fingerprint.empty() && log.fingerprint != now) {
     log_warn("file_changed", "number={} model={} began_with={} met={}", request.number,
              request.model, log.fingerprint, now);
-    return Error::unavailable(
-        fmt::format("the file of model {} was changed after this text began: it cannot go "
-                    "on; send the request again",
-                    request.model),
-        "model");
+    return Error::unavailable(fmt::format("the file of model {}, or of an adapter, was changed "
+                                          "after this text began: it cannot go "
+                                          "on; send the request again",
+                                          request.model),
+                              "model");
   }
   log.fingerprint = now;
   return {};

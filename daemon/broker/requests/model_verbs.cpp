@@ -84,6 +84,12 @@ void ModelVerbs::unload(const Caller& caller, const std::string& id,
   Result<ModelFile> file = models_.resolve(request.model);
   const std::string model = file ? file->name : models_.target_of(request.model);
   if (!file && residency_.find(model) == nullptr) return refuse(file.take_error());
+  if (!request.adapter.empty()) {
+    Result<bool> dropped = drop_adapter(model, request.adapter);
+    if (!dropped) return refuse(dropped.take_error());
+    return dispatcher_.reply(caller.peer, id,
+                             ipc::UnloadReply{.model = model, .was_resident = *dropped});
+  }
   for (const Task& task : take(model, false)) {
     if (task.peer.door == Door::kNone) continue;
     dispatcher_.reply_error(task.peer, task.id,
@@ -101,6 +107,27 @@ void ModelVerbs::unload(const Caller& caller, const std::string& id,
                     .since_us = clock_.now_us(),
                     .last = {}});
   report(tasks_.back());
+}
+
+// By the worker's last heartbeat. It keeps the adapter if a request has begun to use it since.
+Result<bool> ModelVerbs::drop_adapter(const std::string& model, const std::string& adapter) {
+  Worker* const worker = residency_.worker_of(model);
+  if (worker == nullptr) return false;
+  const Result<ModelFile> file = models_.resolve_adapter(adapter);
+  const std::string name = file ? file->path.stem().string() : adapter;
+  // Of several, all but one are of files that were replaced.
+  bool found = false;
+  int32_t requests = 0;
+  for (const ipc::AdapterUse& each : worker->snapshot().adapters) {
+    if (each.name != name) continue;
+    found = true;
+    requests += each.requests;
+  }
+  if (requests > 0) {
+    return Error::busy(fmt::format("adapter {}: {} requests use it", adapter, requests));
+  }
+  if (found) worker->send_drop_adapter(name);
+  return found;
 }
 
 bool ModelVerbs::preload() {

@@ -59,6 +59,8 @@ class ModelVerbs final : public ResidencyListener {
   Result<void> may_ask(const Caller& caller) const;
   void begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
              const std::string& draft = "auto");
+  /// False: the model has no such adapter in memory. kBusy: requests use it.
+  Result<bool> drop_adapter(const std::string& model, const std::string& adapter);
   void finish_loaded(const Task& task);
   void finish_unloaded(const std::string& model);
   Tasks take(const std::string& model, bool unloads);

@@ -3,6 +3,7 @@
 // from which another worker can continue. Owned by the io thread.
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -68,6 +69,8 @@ struct LiveRequest {
   /// Its seed is set. Shared with the side thread that encodes it
   /// and with the log that outlives it; never copied or changed.
   std::shared_ptr<const ipc::ComputeRequest> request;
+
+  std::vector<std::filesystem::path> adapters{};  ///< files of GenerateRequest::adapter, in order
 
   // For a fork: see ipc::WorkerEnvelope. The log has its prefix.
   uint64_t fork_of = 0;

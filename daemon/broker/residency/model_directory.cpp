@@ -67,7 +67,11 @@ void ModelDirectory::rescan() {
   if (found.cut_short) return;
   folders_ = std::move(found.folders);
   models_.clear();
-  for (const ipc::FoundModel& each : found.models) models_.emplace(each.name, model_file(each));
+  adapters_.clear();
+  for (const ipc::FoundModel& each : found.models) {
+    const bool adapter = each.path.parent_path().filename() == kAdapterFolder;
+    (adapter ? adapters_ : models_).emplace(each.name, model_file(each));
+  }
   for (const ModelFile& each : adopted_) models_.emplace(each.name, each);
   log_news(found.hidden);
 }
@@ -172,6 +176,33 @@ Result<ModelFile> ModelDirectory::resolve(const std::string& name) {
   if (model == nullptr) return not_found(name, target_of(name));
   if (!model->problem.empty()) return incomplete(*model);
   return *model;
+}
+
+Result<ModelFile> ModelDirectory::resolve_adapter(const std::string& name) {
+  const auto find_adapter = [&]() -> const ModelFile* {
+    std::vector<std::string> known;
+    for (const auto& [each, file] : adapters_) known.push_back(each);
+    const std::string found = ipc::match_model_name(name, known);
+    return found.empty() ? nullptr : &adapters_.at(found);
+  };
+  refresh();
+  const ModelFile* adapter = find_adapter();
+  std::error_code ignored;
+  if (adapter == nullptr || !fs::exists(adapter->path, ignored)) {
+    rescan();
+    adapter = find_adapter();
+  }
+  if (adapter != nullptr) return *adapter;
+  if (const auto model = models_.find(name); model != models_.end()) return model->second;
+  std::vector<std::string> known;
+  for (const auto& [each, file] : adapters_) known.push_back(each);
+  return Error::not_found(
+      fmt::format("no adapter {}; there are: {}. An adapter is a file in a folder {} of a model "
+                  "directory ({})",
+                  ipc::to_valid_utf8(name),
+                  known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
+                  kAdapterFolder, dirs_.empty() ? "" : dirs_.front().string()),
+      "adapter");
 }
 
 Result<std::string> ModelDirectory::model_of_role(const std::string& role) const {

@@ -23,6 +23,9 @@ struct ModelFile {
   std::string draft = "auto";  ///< the draft for it, if a load named one; auto: as configured
 };
 
+/// The folder whose files are adapters, in any model directory.
+inline constexpr std::string_view kAdapterFolder = "adapters";
+
 class ModelDirectory {
  public:
   /// `others`: folders of other programs, searched after `dirs`.
@@ -43,6 +46,10 @@ class ModelDirectory {
   /// with a list of the models.
   Result<ModelFile> resolve(const std::string& name);
 
+  /// Resolves the name of an adapter: a file in a folder kAdapterFolder of a model directory, or
+  /// else one among the models. Errors as resolve, of field `adapter`.
+  Result<ModelFile> resolve_adapter(const std::string& name);
+
   /// Adds a file outside of the directories, until the daemon ends, and returns its name. For the
   /// daemon's own user, which could also place the file there. kNotFound if the file is absent.
   Result<std::string> adopt(const std::filesystem::path& file);
@@ -57,6 +64,7 @@ class ModelDirectory {
   Result<std::string> model_of_role(const std::string& role) const;
 
   const std::map<std::string, ModelFile>& models() const { return models_; }
+  const std::map<std::string, ModelFile>& adapters() const { return adapters_; }
   /// MODEL-medusa and MODEL-eagle3 next to MODEL have heads for drafting: a load may name one as
   /// its draft, and lists of models leave them out.
   bool is_heads(std::string_view name) const;
@@ -78,6 +86,7 @@ class ModelDirectory {
   std::vector<std::filesystem::path> others_;
   std::map<std::string, std::string> roles_;
   std::map<std::string, ModelFile> models_;
+  std::map<std::string, ModelFile> adapters_;
   std::vector<ModelFile> adopted_;
   std::vector<ipc::ModelFolder> folders_;
   std::vector<std::filesystem::path> logged_;  ///< hidden and incomplete models that the log names

@@ -47,7 +47,11 @@ uint64_t Residency::needed_bytes(const Resident& resident) const {
 
 uint64_t Residency::taken_bytes(const Resident& resident) const {
   if (!has_pools(resident)) return needed_bytes(resident);
-  return resident.plan->weight_bytes + resident.plan->other_bytes +
+  uint64_t adapter_bytes = 0;
+  for (const ipc::AdapterUse& adapter : resident.worker->snapshot().adapters) {
+    adapter_bytes += adapter.bytes;
+  }
+  return resident.plan->weight_bytes + resident.plan->other_bytes + adapter_bytes +
          pool_of(resident, false).taken_bytes();
 }
 

@@ -95,6 +95,8 @@ class Worker {
   /// Memory that may back its KV pools from now on. What prefixes use beyond it is given back at
   /// once, what requests use as they end.
   virtual void send_kv_bound(uint64_t bytes) = 0;
+  /// It removes the adapter if no request uses it.
+  virtual void send_drop_adapter(const std::string& name) = 0;
   /// It finishes its live requests and exits. A worker that is still starting is stopped at once.
   virtual void drain() = 0;
   /// It ends at once; its requests go to another worker.

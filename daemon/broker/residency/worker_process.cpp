@@ -149,6 +149,7 @@ void WorkerProcess::on_message(const ipc::PipeMessage& message) {
       return on_event(*event);
     }
     case ipc::PipeKind::kRequest:
+    case ipc::PipeKind::kDropAdapter:
     case ipc::PipeKind::kControl: return on_broken("sent what only a broker sends");
   }
 }
@@ -230,6 +231,10 @@ void WorkerProcess::send_end_reasoning(uint64_t number) {
 
 void WorkerProcess::send_kv_bound(uint64_t bytes) {
   send_control(bytes, ipc::WorkerControl::kKvBound);
+}
+
+void WorkerProcess::send_drop_adapter(const std::string& name) {
+  send(0, ipc::PipeKind::kDropAdapter, name);
 }
 
 void WorkerProcess::drain() {

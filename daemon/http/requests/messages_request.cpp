@@ -210,6 +210,7 @@ Result<Call> parse_messages(Json& body, const PromptRules& rules) {
   request["messages"] = std::move(messages);
   in.pass("model", request);
   in.pass("remote", request);
+  in.pass("adapter", request);
   request["clip_max_tokens"] = true;
   take_max_tokens(in, "max_tokens", request);
   if (!request.contains("max_tokens")) {

@@ -140,6 +140,7 @@ Result<Call> parse_ollama(Api api, Json& body, const PromptRules& rules) {
   request["clip_max_tokens"] = true;
   take_ollama_model(in, request);
   in.pass("remote", request);
+  in.pass("adapter", request);
   if (api == Api::kOllamaGenerate) {
     take_generate_prompt(in, request, call);
   } else {

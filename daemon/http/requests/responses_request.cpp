@@ -192,6 +192,7 @@ Result<Call> parse_responses(Json& body, const PromptRules& rules, Json* earlier
   request["clip_max_tokens"] = true;
   in.pass("model", request);
   in.pass("remote", request);
+  in.pass("adapter", request);
   take_max_tokens(in, "max_output_tokens", request);
   in.pass("temperature", request);
   in.pass("top_p", request);

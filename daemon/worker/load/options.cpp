@@ -37,6 +37,7 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
   engine.block_size = i32(from.block_size);
   engine.context_length = i32(from.context_length);
   engine.prefix_cache = from.prefix_cache;
+  engine.adapter_bytes = u64(from.adapter_bytes);
   engine.scheduler.max_seqs = i32(from.max_seqs);
   engine.scheduler.max_step_tokens = i32(from.max_step_tokens);
   HEARTH_ASSIGN_OR_RETURN(engine.scheduler.policy, parse_policy(from.policy));

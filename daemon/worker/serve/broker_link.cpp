@@ -43,6 +43,7 @@ std::optional<FromBroker> BrokerLink::receive() {
     }
     const ipc::PipeMessage& message = **next;
     if (message.kind == ipc::PipeKind::kWatch) return WatchControl{message.bytes == "1"};
+    if (message.kind == ipc::PipeKind::kDropAdapter) return DropAdapter{std::string(message.bytes)};
     if (message.kind == ipc::PipeKind::kControl) {
       const Result<ipc::WorkerControl> control = ipc::decode_worker_control(message.bytes);
       if (control) return BrokerControl{message.number, *control};

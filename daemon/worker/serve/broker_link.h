@@ -31,7 +31,11 @@ struct RequestText {
 struct WatchControl {
   bool on = false;
 };
-using FromBroker = std::variant<RequestText, BrokerControl, WatchControl>;
+/// An adapter to remove.
+struct DropAdapter {
+  std::string name;
+};
+using FromBroker = std::variant<RequestText, BrokerControl, WatchControl, DropAdapter>;
 
 class BrokerLink {
  public:

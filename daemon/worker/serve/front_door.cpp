@@ -198,6 +198,9 @@ void FrontDoor::on_broker() {
           watch.on ? events_.start() : events_.stop();
           next_heartbeat_us_ = 0;
         },
+        [this](DropAdapter& drop) {
+          if (engine_) engine_->commands->post(engine::DropAdapters{std::move(drop.name)});
+        },
         [this](const BrokerControl& control) {
           switch (control.control) {
             case ipc::WorkerControl::kCancel: return on_cancel(control.number);

@@ -9,6 +9,7 @@
 #include "daemon/worker/text/kept_marks.h"
 #include "daemon/worker/text/reasoning_of.h"
 #include "daemon/worker/text/token_spans.h"
+#include "ipc/text/adapter_names.h"
 #include "ipc/text/utf8.h"
 #include "kernels/base/match.h"
 #include "kernels/base/numbers.h"
@@ -290,6 +291,25 @@ Result<void> check_draft(const PrepModel& model, const std::string& draft) {
       fmt::format("draft {}: model {} was loaded with {}", draft, model.name, there), "draft");
 }
 
+/// The adapters of a request, opened.
+Result<std::vector<engine::UsedAdapter>> adapters_of(const PrepModel& model,
+                                                     const ipc::WorkerRequest& request) {
+  std::vector<engine::UsedAdapter> out;
+  HEARTH_ASSIGN_OR_RETURN(const auto choices, ipc::parse_adapters(request.generate().adapter));
+  if (choices.size() != request.adapter_paths.size()) {
+    return Error::protocol(
+        fmt::format("adapter_paths: met {}, want {}", request.adapter_paths.size(), choices.size()),
+        "adapter_paths");
+  }
+  for (size_t i = 0; i < choices.size(); ++i) {
+    auto file = model.adapters->open(request.adapter_paths[i]);
+    if (!file.ok()) return Error{file.error().code, file.error().message, "adapter"};
+    const std::filesystem::path path = request.adapter_paths[i];
+    out.push_back({path.stem().string(), std::move(file).value(), choices[i].scale});
+  }
+  return out;
+}
+
 bool all_control(const PrepModel& model, const std::vector<int32_t>& tokens) {
   return std::all_of(tokens.begin(), tokens.end(),
                      [&](int32_t id) { return model.tokenizer->is_control(id); });
@@ -310,6 +330,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
     HEARTH_TRY(check_ids(model, sample, "resume"));
   }
   HEARTH_TRY(check_draft(model, generate.draft));
+  HEARTH_ASSIGN_OR_RETURN(std::vector<engine::UsedAdapter> adapters, adapters_of(model, request));
   HEARTH_ASSIGN_OR_RETURN(Prompt prompt, prompt_of(model, generate, pause));
   // The text begins where the prompt ends; for a fork, where the original prompt ended.
   const bool begins = all_control(model, prompt.ids);
@@ -365,6 +386,7 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
   HEARTH_TRY(mark_kept(model, generate, &to));
   to.resume = request.resume;
   to.constraint_prefix = size32(request.prefix);
+  to.adapters = std::move(adapters);
   to.fork_of = request.fork_of;
   to.fork_sample = request.fork_sample;
   if (const auto rule = text_rule(generate); rule && !prompt.calls) {
@@ -542,6 +564,7 @@ PrepModel make_prep_model(std::string name, int32_t context_length,
   model.constraints = std::make_shared<ConstraintCache>(tokenizer);
   model.templates = templates;
   model.chat = std::make_shared<ChatModel>(tokenizer, templates, std::move(tool_form));
+  model.adapters = std::make_shared<AdapterFiles>();
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_end_of_generation(id)) model.end_ids.push_back(id);
   }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/worker/serve/adapter_files.h"
 #include "daemon/worker/serve/embed_jobs.h"
 #include "daemon/worker/text/chat_model.h"
 #include "daemon/worker/text/constraint_cache.h"
@@ -41,6 +42,7 @@ struct PrepModel {
   std::optional<models::FillMarks> fill_marks{};     ///< for requests with `suffix`
   std::shared_ptr<const models::Ranker> ranker{};    ///< null: the model does not rank
   ipc::SamplingDefaults sampling{};                  ///< for fields that a request does not set
+  std::shared_ptr<AdapterFiles> adapters{};          ///< used only by the preparing thread
 };
 PrepModel make_prep_model(std::string name, int32_t context_length,
                           const models::Tokenizer& tokenizer, std::string draft = "",

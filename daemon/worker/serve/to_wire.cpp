@@ -82,6 +82,10 @@ ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
 }
 
 ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
+  std::vector<ipc::AdapterUse> adapters;
+  for (const engine::AdapterState& each : from.adapters) {
+    adapters.push_back({each.name, each.bytes, each.num_requests});
+  }
   return {.num_steps = from.num_steps,
           .num_running = from.num_running,
           .num_waiting = from.num_waiting,
@@ -108,7 +112,8 @@ ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from) {
           .prompt_tokens_restored = from.prompt_tokens_restored,
           .store = to_wire(from.store),
           .device_memory = {},
-          .gpu = {}};
+          .gpu = {},
+          .adapters = std::move(adapters)};
 }
 
 ipc::WorkerReady to_wire(const EngineLoaded& loaded) {

@@ -17,6 +17,7 @@ std::string known_facts(const ipc::ModelEntry& model) {
   if (model.num_parameters > 0) facts += ", " + human_count(model.num_parameters) + " parameters";
   facts += fmt::format(", context {}", model.context_length);
   if (!model.draft.empty()) facts += ", draft model " + model.draft;
+  for (const ipc::AdapterUse& adapter : model.adapters) facts += ", adapter " + adapter.name;
   return facts;
 }
 
@@ -50,6 +51,13 @@ std::string models_text(const ipc::ModelsReply& reply, size_t width) {
                  {"ROLES", false, 7},
                  {"", false, 1}},
                 std::move(rows), width);
+  }
+  if (!reply.adapters.empty()) {
+    out += "adapters:";
+    for (const ipc::AdapterEntry& adapter : reply.adapters) {
+      out += fmt::format(" {} ({})", adapter.name, human_bytes(adapter.file_bytes));
+    }
+    out += "\n";
   }
   out += "searched:";
   for (const std::string& folder : reply.folders) out += " " + folder;

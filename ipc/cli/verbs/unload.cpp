@@ -13,12 +13,13 @@ int unload(const Options& options) {
   std::optional<ipc::Client> client = connect();
   if (!client) return kNoDaemon;
   StatusLine status;
-  const Result<ipc::UnloadReply> reply = client->unload(
-      {.model = *model}, [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
+  const Result<ipc::UnloadReply> reply =
+      client->unload({.model = *model, .adapter = options.adapter},
+                     [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
   status.clear();
-  return show(reply, options.json, [](const ipc::UnloadReply& gone) {
-    write_stdout(
-        terminal_safe(gone.model + (gone.was_resident ? " unloaded\n" : " was not in memory\n")));
+  return show(reply, options.json, [&](const ipc::UnloadReply& gone) {
+    write_stdout(terminal_safe((options.adapter.empty() ? gone.model : options.adapter) +
+                               (gone.was_resident ? " unloaded\n" : " was not in memory\n")));
   });
 }
 

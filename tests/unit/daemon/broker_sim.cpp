@@ -131,6 +131,7 @@ void FakeWorker::send_request(uint64_t number, std::string json) {
   if (state_ != State::kReady) return;
   Result<ipc::WorkerRequest> request = ipc::decode_worker_request(number, json);
   REQUIRE(request.ok());
+  adapter_paths = request->adapter_paths;
   Live live{std::move(request).value(), 0, false, false};
   if (!live.request.resume.empty()) {
     live.sent = static_cast<uint32_t>(live.request.resume.at(0).size());
@@ -157,6 +158,10 @@ void FakeWorker::fill_pools(uint64_t wanted) {
 }
 
 // Without live requests all that it holds are cached prefixes, which are evicted.
+void FakeWorker::send_drop_adapter(const std::string& name) {
+  std::erase_if(snapshot_.adapters, [&](const auto& each) { return each.name == name; });
+}
+
 void FakeWorker::send_kv_bound(uint64_t bytes) {
   if (late_) {
     late_bound_ = bytes;

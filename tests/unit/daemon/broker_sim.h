@@ -42,7 +42,12 @@ class FakeWorker final : public Worker {
  public:
   FakeWorker(BrokerSim& sim, std::string model, pid_t pid, WorkerListener& listener);
   ~FakeWorker() override;
-  std::string draft;  ///< it was started with
+  std::string draft;                       ///< it was started with
+  std::vector<std::string> adapter_paths;  ///< of the last request that it received
+  /// What it reports to have in memory.
+  void set_adapters(std::vector<ipc::AdapterUse> adapters) {
+    snapshot_.adapters = std::move(adapters);
+  }
 
   const std::string& model() const { return model_; }
   size_t num_live() const { return live_.size(); }
@@ -66,6 +71,7 @@ class FakeWorker final : public Worker {
   void send_cancel(uint64_t number) override;
   void send_end_reasoning(uint64_t number) override;
   void send_kv_bound(uint64_t bytes) override;
+  void send_drop_adapter(const std::string& name) override;
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;

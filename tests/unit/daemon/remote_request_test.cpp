@@ -128,6 +128,7 @@ TEST_CASE("what OpenAI's API cannot express keeps a request here, by the field's
        }},
       {"stop_ids", [](R& r) { r.stop_ids = {1}; }},
       {"ignore_eos", [](R& r) { r.ignore_eos = true; }},
+      {"adapter", [](R& r) { r.adapter = "style"; }},
       {"logprobs", [](R& r) { r.logprobs = 0; }},
       {"prompt_logprobs", [](R& r) { r.prompt_logprobs = true; }},
       {"draft", [](R& r) { r.draft = "small"; }},

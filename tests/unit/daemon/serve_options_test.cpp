@@ -33,6 +33,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   engine.prefix_store_bytes = 5'000'000;
   engine.prefix_owner_bytes = 7;
   engine.prefix_pinned_bytes = 8;
+  engine.adapter_bytes = 11;
   engine.prefix_ram_bytes = 9;
   engine.prefix_restore = "always";
   engine.tool_form = "hermes";
@@ -75,6 +76,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   CHECK(options.prefix_store_bytes == 5'000'000);
   CHECK(options.prefix_owner_bytes == 7);
   CHECK(options.prefix_pinned_bytes == 8);
+  CHECK(options.engine.adapter_bytes == 11);
   CHECK(options.prefix_ram_bytes == 9);
   CHECK(options.tool_form == "hermes");
   CHECK(options.sampling.top_k == 5);

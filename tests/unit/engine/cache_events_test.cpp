@@ -29,6 +29,10 @@ TEST_CASE("only shared scopes have a public name, unless all are published") {
   CHECK(name(PublishedScopes::kAll, "shared\ndocs") == "docs");
   CHECK(name(PublishedScopes::kAll, "uid:1000") == "uid:1000");
   CHECK(ScopeNames{PublishedScopes::kAll, 100}.of("short").empty());
+  // Computed with an adapter.
+  const std::string adapted = std::string(kAdapterScope) + "digest 0x1p+0\n";
+  CHECK(name(PublishedScopes::kAll, adapted + "uid:1000").empty());
+  CHECK(name(PublishedScopes::kShared, adapted + "shared\ndocs").empty());
 }
 
 TEST_CASE("consecutive blocks of a chain are one event, of which each group has its own") {

@@ -84,6 +84,22 @@ Ids ids_of(const StepPlan& plan) {
   return ids;
 }
 
+TEST_CASE("decode rows with the same adapters are next to each other, in order of arrival") {
+  Bench bench(64);
+  const auto adapter = [](int32_t number) {
+    return std::make_shared<LoadedAdapter>(LoadedAdapter{"a", "a", number, 0});
+  };
+  const auto zero = adapter(0), one = adapter(1);
+  const std::vector<std::vector<AppliedAdapter>> used = {
+      {{one, 1}},    {}, {{zero, 1}},           {{one, 1}},
+      {{one, 0.5f}}, {}, {{zero, 1}, {one, 1}}, {{zero, 1}}};
+  for (size_t i = 0; i < used.size(); ++i) {
+    bench.add(static_cast<RequestId>(i), 10, 40).adapters = used[i];
+  }
+  while (bench.num_decode_rows < 8) bench.step();
+  CHECK(bench.step() == Ids{1, 5, 2, 7, 6, 4, 0, 3});
+}
+
 TEST_CASE("a step of decode rows is planned ahead, with the rows that continue") {
   Bench bench(64);
   for (const RequestId id : {1, 2, 3}) bench.add(id, 10 * static_cast<int32_t>(id), 40);

@@ -54,6 +54,7 @@ GenerateRequest every_field_set() {
   r.prediction = "once";
   r.suffix = "end";
   r.draft = "small";
+  r.adapter = "style=0.5,math";
   r.cache = "memory";
   r.cache_keep_s = 60;
   r.cache_keep_tokens = 48;
@@ -110,6 +111,7 @@ TEST_CASE("requests read back from the wire are unchanged") {
       HealthRequest{},
       LoadRequest{"m", 60'000, "small"},
       UnloadRequest{"m"},
+      UnloadRequest{"m", "style"},
       SwapRequest{"fast", "m"},
   };
   for (const ClientRequest& request : requests) {

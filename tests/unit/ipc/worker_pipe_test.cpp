@@ -58,7 +58,7 @@ TEST_CASE("messages are read from a stream however it was split") {
 }
 
 TEST_CASE("bytes that cannot be a message are an error, once and permanently") {
-  for (const std::string_view header : {std::string_view("\0\0\0\0\x06\0\0\0\0\0\0\0\0\0\0\0", 16),
+  for (const std::string_view header : {std::string_view("\0\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\0", 16),
                                         std::string_view("\0\0\0\x80\0\0\0\0\0\0\0\0\0\0\0\0", 16),
                                         std::string_view("GET / HTTP/1.1\r\n", 16)}) {
     PipeReader reader;
