@@ -303,9 +303,12 @@ Result<std::vector<engine::UsedAdapter>> adapters_of(const PrepModel& model,
   }
   for (size_t i = 0; i < choices.size(); ++i) {
     auto file = model.adapters->open(request.adapter_paths[i]);
-    if (!file.ok()) return Error{file.error().code, file.error().message, "adapter"};
-    const std::filesystem::path path = request.adapter_paths[i];
-    out.push_back({path.stem().string(), std::move(file).value(), choices[i].scale});
+    const std::string name = std::filesystem::path(request.adapter_paths[i]).stem().string();
+    if (!file.ok()) {
+      return Error{file.error().code, fmt::format("adapter {}: {}", name, file.error().message),
+                   "adapter"};
+    }
+    out.push_back({name, std::move(file).value(), choices[i].scale});
   }
   return out;
 }
