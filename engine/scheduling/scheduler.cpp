@@ -442,6 +442,7 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count) {
   }
   const int32_t outputs = end - rows.first_output;
   extra_outputs_left_ -= std::max(0, outputs - 1);
+  rows.adapters = request.adapters;
   rows.starts_request = !request.started;
   request.started = true;
   seq.last_step = step_;

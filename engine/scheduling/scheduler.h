@@ -58,6 +58,8 @@ struct PlannedRows {
   int32_t first_output = 0;
   bool starts_request = false;  ///< the request's very first rows
   int32_t num_drafted = 0;      ///< the last rows are of Sequence::drafted
+  /// Of the request; none for rows of a draft model or a draft layer.
+  std::span<const AppliedAdapter> adapters = {};
 };
 
 struct StepPlan {

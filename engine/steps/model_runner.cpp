@@ -394,7 +394,7 @@ struct ModelRunner::RowSet {
   int32_t first = 0;
   int32_t first_output = 0;
   std::span<const int32_t> tokens;
-  const std::vector<AppliedAdapter>& adapters;
+  std::span<const AppliedAdapter> adapters;
 };
 
 struct ModelRunner::LaidOut {
@@ -410,8 +410,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
   batch = batch_;
   num_branch_stores_ = 0;
   adapted_.clear();
-  last_adapters_ = nullptr;
-  const std::vector<AppliedAdapter> no_adapters;
+  last_adapters_ = {};
   const std::vector<std::vector<int32_t>> none(stores_nothing(plan) ? 0 : plan_.groups.size());
   LaidOut to;
   for (int32_t i = 0; i < size32(plan.rows); ++i) {
@@ -425,8 +424,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
     const bool states = plan_.groups.back().max_blocks == 0 && !plan.by_draft_layer;
     if (states) lay_out_state(to.sets, rows, shift);
     lay_out_set({stores_nothing(plan) ? none : seq.blocks.tables, rows.first + shift,
-                 rows.first_output + shift, row_tokens_,
-                 plan.by_draft_layer ? no_adapters : seq.request->adapters},
+                 rows.first_output + shift, row_tokens_, rows.adapters},
                 to);
   }
   if (plan.num_decode_rows == size32(plan.rows)) lay_out_branches(plan, to);
@@ -465,8 +463,8 @@ void ModelRunner::lay_out_set(const RowSet& set, LaidOut& to) {
 
 // Sets with the same adapters, one after another, are one product.
 void ModelRunner::lay_out_adapters(const RowSet& set, const LaidOut& from, const LaidOut& to) {
-  const bool same = last_adapters_ != nullptr && *last_adapters_ == set.adapters;
-  last_adapters_ = &set.adapters;
+  const bool same = std::ranges::equal(last_adapters_, set.adapters);
+  last_adapters_ = set.adapters;
   if (set.adapters.empty()) return;
   if (!same) {
     for (const AppliedAdapter& each : set.adapters) {
@@ -503,8 +501,7 @@ void ModelRunner::lay_out_branches(const StepPlan& plan, LaidOut& to) {
     for (const DraftBranch& branch : rows.seq->branches) {
       HEARTH_CHECK(branch.first_row == to.rows, "row {}, planned as {}", to.rows, branch.first_row);
       const int32_t first = size32(rows.seq->tokens) + branch.after;
-      lay_out_set({branch.blocks.tables, first, first, branch.tokens, rows.seq->request->adapters},
-                  to);
+      lay_out_set({branch.blocks.tables, first, first, branch.tokens, rows.adapters}, to);
       // The rows before it are rows of the sequence. Those in its own blocks are stored there, too.
       const int32_t first_shared =
           std::max(first / plan_.block_size * plan_.block_size, rows.first);

@@ -162,9 +162,9 @@ class ModelRunner final : public BlockMemory {
   /// For StepArgs::also_stored: addresses, and the indexes of their groups.
   std::vector<kernels::BatchIndex> branch_stores_;
   std::vector<std::vector<kernels::GroupIndex>> branch_groups_;
-  size_t num_branch_stores_ = 0;                                ///< of the step being laid out
-  std::vector<models::AdaptedRows> adapted_;                    ///< of the step being laid out
-  const std::vector<AppliedAdapter>* last_adapters_ = nullptr;  ///< those of its last set of rows
+  size_t num_branch_stores_ = 0;                   ///< of the step being laid out
+  std::vector<models::AdaptedRows> adapted_;       ///< of the step being laid out
+  std::span<const AppliedAdapter> last_adapters_;  ///< those of its last set of rows
   CapturedSteps captured_;
   std::vector<CapturedSteps> captured_drafts_;  ///< per place, with heads; else one
   uint64_t num_steps_ = 0;

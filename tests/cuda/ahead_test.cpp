@@ -4,12 +4,15 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 
 #include "engine/engine.h"
 #include "kernels/ops/draw.h"
 #include "tests/cuda/rig.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/family_model.h"
+#include "tests/golden/random_adapter.h"
 #include "tests/golden/random_llama.h"
 #include "tests/op/op_testing.h"
 #include "tests/skip.h"
@@ -88,7 +91,49 @@ OpTable unsure(OpTable ops) {
   return ops;
 }
 
+class RandomAdapterFile final : public engine::AdapterFile {
+ public:
+  RandomAdapterFile(RandomLlama& model, size_t shape, uint32_t seed)
+      : owned_(RandomAdapter(adapter_shapes()[shape], model, seed).file_bytes(DType::kF16)) {
+    owned_.file.set_fingerprint(std::to_string(seed));
+  }
+  const models::GgufFile& file() const override { return owned_.file; }
+
+ private:
+  OwnedFile owned_;
+};
+
 }  // namespace
+
+TEST_CASE("ahead: rows with adapters, which come and go with their requests") {
+  HEARTH_CUDA_TABLE(ops);
+  RandomLlama model(kShape, 1);
+  const OwnedFile file(model.file_bytes(DType::kF16));
+  const auto first = std::make_shared<RandomAdapterFile>(model, 0, 5);
+  const auto second = std::make_shared<RandomAdapterFile>(model, 3, 6);
+  const auto serve = [&](bool run_ahead) {
+    EngineRun run(file.file, ops, config(run_ahead));
+    engine::Request requests[] = {request(1, 3, 40), request(2, 30, 33), request(3, 15, 20),
+                                  request(4, 9, 30)};
+    requests[0].adapters = {{"first", first, 1}};
+    requests[2].adapters = {{"second", second, 0.5f}, {"first", first, -1}};
+    requests[3].adapters = {{"second", second, 1}};
+    for (const engine::Request& each : requests) {
+      run.submit(each);
+      run.step();
+      run.post(engine::DropAdapters{});
+    }
+    return outcome(run, 4);
+  };
+  const Outcome want = serve(false), got = serve(true);
+  CHECK(got.tokens == want.tokens);
+  CHECK(got.ahead > 0);
+  // A row without one is that of an engine without any.
+  EngineRun plain(file.file, ops, config(true));
+  plain.submit(request(2, 30, 33));
+  plain.run_until_idle();
+  CHECK(plain.answer(2).tokens == want.tokens.at(2));
+}
 
 TEST_CASE("ahead: most decode steps are launched early and give the same tokens") {
   HEARTH_CUDA_TABLE(ops);

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/speculation/draft_model.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/random_adapter.h"
+#include "tests/golden/random_heads.h"
 #include "tests/golden/random_llama.h"
 #include "tests/golden/step_runner.h"
 #include "tests/skip.h"
@@ -130,6 +132,42 @@ TEST_CASE("adapters: the text of each request is that of the request alone") {
         CHECK(run.answer(request.id).tokens == want[request.id]);
       }
     }
+  }
+}
+
+TEST_CASE("adapters: a draft model and heads draft without them, and the text stays") {
+  const Rig rig;
+  const kernels::OpTable ops = all_tables().back().ops;
+  const HeadsShape heads_shape = heads_shapes().front();
+  const OwnedFile heads(
+      RandomHeads(heads_shape, llama_shapes().front(), 6).file_bytes(DType::kF32));
+  EngineConfig config = adapter_config(true);
+  config.speculation.lookup = false;
+  config.speculation.fixed_width = 3;
+  for (const bool by_heads : {false, true}) {
+    CAPTURE(by_heads);
+    std::unique_ptr<Proposer> proposer;
+    SteadyClock clock;
+    models::LoadOptions options;
+    if (by_heads) {
+      options.heads = &heads.file;
+    } else {
+      auto model = models::load_model(rig.model(), ops, nullptr);
+      REQUIRE(model.ok());
+      const models::ModelInfo info = (*model)->info();
+      auto draft = DraftModel::create(config, info, ops, std::move(model).value(), clock);
+      REQUIRE(draft.ok());
+      proposer = std::move(draft).value();
+    }
+    EngineRun run(rig.model(), ops, config, std::move(proposer), options);
+    std::vector<Request> requests = {rig.request(1, {rig.adapter(0)}), rig.request(2, {}),
+                                     rig.request(3, {rig.adapter(3)}, 6)};
+    for (const Request& request : requests) run.submit(request);
+    run.run_until_idle();
+    for (const Request& request : requests) {
+      CHECK(run.answer(request.id).tokens == rig.alone(ops, request));
+    }
+    CHECK(run.engine().snapshot().speculation.drafted_tokens > 10);
   }
 }
 
