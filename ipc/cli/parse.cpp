@@ -376,8 +376,7 @@ void define_load(CLI::App& verb, Options& options) {
 void define_unload(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("MODEL", options.model, "a model's name or a role")->required();
-  verb.add_option("--adapter", options.adapter, "only this adapter of it, if no request uses it")
-      ->type_name("NAME");
+  verb.add_option("--adapter", options.adapter, "only this adapter, if unused")->type_name("NAME");
 }
 
 void define_swap(CLI::App& verb, Options& options) {
