@@ -215,7 +215,7 @@ int main(int argc, char** argv) {
   bench::Sizes sizes;
   sizes.rank = std::atoi(word(3, "16").c_str());
   sizes.rounds = std::atoi(word(4, "5").c_str());
-  if (smoke) sizes = {.rank = 4, .prompt = 8, .tokens = 48, .rounds = 1};
+  if (smoke) sizes = {.rank = 4, .prompt = 4, .tokens = 160, .rounds = 1};
   const auto shape = models::find_shape(word(1, smoke ? "tiny" : "0.1B"));
   if (!shape.ok() || sizes.rank < 1 || sizes.rounds < 1) {
     fmt::print(stderr, "usage: hearth-adapter-bench [SHAPE [TYPE [RANK [ROUNDS]]]]\n");
