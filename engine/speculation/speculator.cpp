@@ -221,20 +221,28 @@ Speculator::Offer Speculator::offer_of(size_t p, int32_t plain_rows) const {
 // `least_chance`. It bounds gain_with(), whose own time shows on a tiny model.
 bool Speculator::could_pay(const Offer& offer, double least_chance, int32_t plain_rows) const {
   const Proposer& proposer = *proposers_[offer.proposer];
-  const auto spent = proposer.propose_us(size32(offer.better), 1);
-  if (!spent.has_value()) return false;
+  const int32_t asked = size32(offer.better);
+  if (!proposer.propose_us(asked, 1).has_value()) return false;
   double likeliest = least_chance;
-  for (const WidthChoice& choice : choices_) likeliest = std::max(likeliest, choice.chance);
+  int32_t free_tokens = 0;
+  for (const WidthChoice& choice : choices_) {
+    likeliest = std::max(likeliest, choice.chance);
+    free_tokens += choice.available;
+  }
   for (const size_t i : offer.better) {
     const double own = chance(*asked_states_[i], offer.proposer, kPaidConfidence);
     likeliest = std::max(likeliest, own);
+    free_tokens -= choices_[i].available;
   }
   const double plain_us = rows_us_(plain_rows);
   const int32_t widest = std::min(config_.max_width, proposer.max_tokens());
-  const int32_t most = std::min(kExtraOutputs, size32(choices_) * widest);
-  for (int32_t extra = 1; extra <= most; ++extra) {
-    const double tokens = 1 + extra * std::min(likeliest, 1.0) / plain_rows;
-    if (tokens * plain_us > kPaidMargin * (rows_us_(plain_rows + extra) + *spent)) return true;
+  for (int32_t width = 1, extra = 1; width <= widest; ++width) {
+    const double spent = *proposer.propose_us(asked, width);
+    const int32_t most = std::min(kExtraOutputs, free_tokens + width * asked);
+    for (; extra <= most; ++extra) {
+      const double tokens = 1 + extra * std::min(likeliest, 1.0) / plain_rows;
+      if (tokens * plain_us > kPaidMargin * (rows_us_(plain_rows + extra) + spent)) return true;
+    }
   }
   return false;
 }
