@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/ops/dtype.h"
+#include "kernels/ops/kv_types.h"
 
 namespace hearth::engine {
 
@@ -62,7 +62,7 @@ enum class PublishedScopes {
 };
 
 struct EngineConfig {
-  kernels::DType kv_type = kernels::DType::kF16;
+  kernels::KvTypes kv_type = {};  ///< of K and of V
   int32_t block_size = 16;
   /// Bytes for all KV pools; 0: enough for max_seqs half-full contexts, at most a quarter of the
   /// device's free memory (half if a quarter does not hold one full context). Split over layer

@@ -32,6 +32,7 @@ if(HEARTH_CUDA)
 endif()
 
 set(HEARTH_CUDA_KERNELS
+  cuda/attention/any.cu
   cuda/attention/attention.cu
   cuda/attention/bf16.cu
   cuda/attention/f16.cu

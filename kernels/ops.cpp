@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/ops/kv_layout.h"
 
 namespace hearth::kernels {
 
@@ -18,10 +17,13 @@ TensorView TensorView::columns(int64_t first, int64_t count) const {
   return out;
 }
 
-int64_t kv_layer_bytes(DType dtype, int32_t block_size, const KvShape& shape) {
-  const int64_t k = kv_head_bytes(dtype, block_size, shape.k_dim);
-  const int64_t v = shape.v_in_k ? 0 : kv_head_bytes(dtype, block_size, shape.v_dim);
-  return shape.num_kv_heads * (k + v);
+Result<void> check_kv_types(const OpTable& ops, KvTypes types) {
+  const bool common = types.alike() && types.k != KvType::kFp8 && types.k != KvType::kQ4_0;
+  if (ops.any_kv_type || common) return {};
+  return Error::unsupported(
+      fmt::format("KV type {} on {}: want one of F32, F16, BF16 and Q8_0 for K and V",
+                  kv_type_name(types), ops.device.kind),
+      "kv_type");
 }
 
 Result<DeviceBuffer> DeviceBuffer::allocate(const OpTable& ops, size_t bytes,

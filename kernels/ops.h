@@ -29,6 +29,7 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops/dtype.h"
+#include "kernels/ops/kv_types.h"
 
 namespace hearth::kernels {
 
@@ -54,23 +55,6 @@ struct TensorView {
   TensorView columns(int64_t first, int64_t count) const;
 };
 
-/// What one layer stores for each token.
-struct KvShape {
-  int32_t num_kv_heads = 0;
-  int32_t k_dim = 0;    ///< values of K per head
-  int32_t v_dim = 0;    ///< values of V per head
-  bool v_in_k = false;  ///< V is the first v_dim values of K and is not stored a second time
-                        ///< (multi-head latent attention; DeepSeek-AI 2024, section 2.1)
-
-  /// K and V of `dim` values per head.
-  static constexpr KvShape even(int32_t num_kv_heads, int32_t dim) {
-    return {num_kv_heads, dim, dim, false};
-  }
-  int64_t k_width() const { return int64_t{num_kv_heads} * k_dim; }
-  int64_t v_width() const { return int64_t{num_kv_heads} * v_dim; }
-  bool operator==(const KvShape&) const = default;
-};
-
 /// One layer's K and V inside a pool of blocks.
 /// Physical block b of the pool starts at base + b * block_bytes and holds all layers of its group;
 /// this layer's part starts layer_offset bytes in and is kv_layer_bytes() long. The layout inside
@@ -79,14 +63,10 @@ struct PagedKv {
   std::byte* base = nullptr;
   int64_t block_bytes = 0;
   int64_t layer_offset = 0;
-  DType dtype = DType::kF16;  ///< f32, f16, bf16; q8_0 not in every table
-  int32_t block_size = 16;    ///< tokens per block
+  KvTypes types = {};       ///< not all in every table: OpTable::any_kv_type
+  int32_t block_size = 16;  ///< tokens per block
   KvShape shape = {};
 };
-
-/// Bytes that one layer takes in one block: K and V of block_size tokens. Equal in every table,
-/// because the block plan is made before a device is chosen.
-int64_t kv_layer_bytes(DType dtype, int32_t block_size, const KvShape& shape);
 
 /// The part of a step's index that depends on the blocks of one layer group.
 struct GroupIndex {
@@ -456,6 +436,8 @@ struct OpTable {
   std::string numerics_id;
   /// False: K and V have equal widths and are both stored.
   bool any_kv_shape = false;
+  /// False: K and V have one type, f32, f16, bf16 or q8_0.
+  bool any_kv_type = false;
   std::shared_ptr<void> state;
 
   /// Device memory, zeroed, aligned to 64 bytes (in huge pages if the device has them); null if
@@ -539,6 +521,9 @@ struct OpTable {
   /// change. For machines that run several workers.
   void (*set_num_threads)(void* state, int32_t num_threads) = nullptr;
 };
+
+/// kUnsupported, with the field kv_type, if the table cannot store K and V in these types.
+Result<void> check_kv_types(const OpTable& ops, KvTypes types);
 
 /// Owns device memory of one table.
 class DeviceBuffer {

@@ -73,6 +73,17 @@ constexpr std::array kFamilies = {
 
 }  // namespace
 
+Result<void> check_kv_types(const ModelInfo& info, kernels::KvTypes types) {
+  for (const LayerGroup& group : info.groups) {
+    if (types.alike() || group.recurrent() || !group.kv.v_in_k) continue;
+    return Error::invalid(fmt::format("kv_type is {}, want one type: the KV of {} is latent, its "
+                                      "V is the front of K",
+                                      kernels::kv_type_name(types), info.architecture),
+                          "kv_type");
+  }
+  return {};
+}
+
 Result<void> Model::add_heads(const GgufFile& file) {
   return Error::unsupported(fmt::format("{}: {} takes no heads for drafting",
                                         printable(file.name()), info().architecture));

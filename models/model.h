@@ -36,7 +36,7 @@ struct LayerGroup {
 
   bool recurrent() const { return kind == Kind::kRecurrent; }
   /// Bytes of one block of this group, all layers that store KV. kRecurrent: of one state.
-  int64_t block_bytes(kernels::DType kv_type, int32_t block_size) const {
+  int64_t block_bytes(kernels::KvTypes kv_type, int32_t block_size) const {
     if (recurrent()) return num_layers * state_bytes + hidden_bytes;
     return num_layers * kernels::kv_layer_bytes(kv_type, block_size, kv);
   }
@@ -72,12 +72,16 @@ struct ModelInfo {
   Pooling pooling = Pooling::kNone;   ///< from the file
 };
 
+/// kInvalidArgument, with the field kv_type, if the types differ and the model has a group whose V
+/// is the front of K.
+Result<void> check_kv_types(const ModelInfo& info, kernels::KvTypes types);
+
 /// One layer group's pool as a step sees it.
 struct KvPool {
   std::byte* base = nullptr;
   int64_t block_bytes = 0;
   int32_t block_size = 16;
-  kernels::DType dtype = kernels::DType::kF16;
+  kernels::KvTypes types = {};
 };
 
 /// Consecutive rows of a step to whose products one adapter adds.

@@ -56,7 +56,7 @@ Result<void> check_config(const EngineConfig& config, const models::ModelInfo& i
         fmt::format("the model has {} layer groups, {} tokens and a context of {}",
                     info.groups.size(), info.vocab_size, info.context_length));
   }
-  return {};
+  return models::check_kv_types(info, config.kv_type);
 }
 
 /// The default number of full contexts that the pools hold: a few, or for a model with a short
@@ -203,7 +203,7 @@ uint64_t kv_bytes_for(const models::ModelInfo& info, const EngineConfig& config,
 EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info) {
   EngineConfig config = given;
   if (info.generates) return config;
-  config.kv_type = kernels::DType::kF32;
+  config.kv_type = kernels::KvType::kF32;
   config.prefix_cache = false;
   config.speculation.enabled = false;
   config.scheduler.chunked_prefill = false;

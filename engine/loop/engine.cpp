@@ -43,7 +43,7 @@ std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
                          const models::ModelInfo& info, const kernels::OpTable& ops) {
   std::string scope =
       fmt::format("{}\n{}\n{}\n{}\n{}\n", info.fingerprint, plan.context_length,
-                  kernels::info(config.kv_type).name, ops.numerics_id, plan.block_size);
+                  kernels::kv_type_name(config.kv_type), ops.numerics_id, plan.block_size);
   const bool layer = info.drafts && info.draft_heads == 0;
   // Its KV and its state are in the blocks.
   if (layer) {

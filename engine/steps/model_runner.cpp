@@ -28,12 +28,13 @@ MemoryPlan with_extents(MemoryPlan plan, const kernels::OpTable& ops) {
 }  // namespace
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
-                                                         kernels::DType kv_type,
+                                                         kernels::KvTypes kv_type,
                                                          kernels::OpTable ops,
                                                          std::unique_ptr<models::Model> model) {
   auto runner =
       std::unique_ptr<ModelRunner>(new ModelRunner(plan, std::move(ops), std::move(model)));
   const kernels::OpTable& table = runner->ops_;
+  HEARTH_TRY(kernels::check_kv_types(table, kv_type));
   for (size_t i = 0; i < plan.groups.size(); ++i) {
     const GroupPlan& group = plan.groups[i];
     const auto bytes = group.num_blocks * group.block_bytes;

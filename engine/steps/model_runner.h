@@ -27,8 +27,8 @@ class ModelRunner final : public BlockMemory {
  public:
   /// Takes plan.total_bytes() of device memory, of which KV blocks may be addresses alone until
   /// they are backed. kOutOfMemory names the part.
-  static Result<std::unique_ptr<ModelRunner>> create(const MemoryPlan& plan, kernels::DType kv_type,
-                                                     kernels::OpTable ops,
+  static Result<std::unique_ptr<ModelRunner>> create(const MemoryPlan& plan,
+                                                     kernels::KvTypes kv_type, kernels::OpTable ops,
                                                      std::unique_ptr<models::Model> model);
 
   /// Makes the plan's copies, computes its rows, waits, and fetches the results in `wishes` of its

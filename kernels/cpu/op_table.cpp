@@ -91,6 +91,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
                   .memory_free_bytes = memory.available_bytes};
   table.numerics_id = variant->numerics_id;
   table.any_kv_shape = true;
+  table.any_kv_type = true;
   std::shared_ptr<cpu::FileWeights> in_file;
   if (options.most_packed_bytes < UINT64_MAX) {
     table.most_packed_bytes = options.most_packed_bytes;

@@ -17,8 +17,9 @@
 // their sum, so they are numbered such that those of a lane are consecutive (operand B, in
 // kernels/cuda/matmul/half.cu).
 //
-// KV, per layer and block: K then V, each half of the bytes. kernels/cuda/attention/kv_tiles.cuh
-// describes f16, bf16 and q8_0 with a head_dim of whole tiles. Otherwise:
+// KV, per layer and block: K then V. kernels/cuda/attention/kv_tiles.cuh describes f16, bf16 and
+// q8_0 with a head_dim of whole tiles. fp8, q4_0, and K and V of different types are as in
+// kernels/ops/kv_layout.h. Otherwise:
 //   K: [kv head][share of k_dim][position][share elements]: the 16 positions of a tile are
 //      adjacent, so a warp reads 512 consecutive bytes. If k_dim is not a multiple of the
 //      16-byte share, the share is one element.

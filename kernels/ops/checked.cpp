@@ -14,6 +14,7 @@
 #include "kernels/ops.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/half.h"
+#include "kernels/ops/kv_layout.h"
 #include "kernels/ops/recurrent_kernels.h"
 
 namespace hearth::kernels {
@@ -126,6 +127,19 @@ std::vector<Region> rows_of(const TensorView& view, int32_t rows) {
   return regions;
 }
 
+/// Codes and scales are compared by their bytes, which are the same in all tables.
+Region elements_of(std::byte* data, KvType type, int64_t bytes) {
+  switch (type) {
+    case KvType::kF32: return {data, DType::kF32, bytes / 4};
+    case KvType::kF16: return {data, DType::kF16, bytes / 2};
+    case KvType::kBF16: return {data, DType::kBF16, bytes / 2};
+    case KvType::kQ8_0:
+    case KvType::kFp8:
+    case KvType::kQ4_0: break;
+  }
+  return {data, DType::kI8, bytes};
+}
+
 /// The whole layer in every block that a slot lies in, each block once.
 std::vector<Region> blocks_of(const KvStoreArgs& args) {
   const PagedKv& kv = args.kv;
@@ -136,13 +150,14 @@ std::vector<Region> blocks_of(const KvStoreArgs& args) {
   }
   std::sort(blocks.begin(), blocks.end());
   blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-  // Compare q8_0 by its bytes, which are the same in all tables.
-  const DType type = kv.dtype == DType::kQ8_0 ? DType::kI8 : kv.dtype;
-  const int64_t bytes = kv_layer_bytes(kv.dtype, kv.block_size, kv.shape);
-  const int64_t count = bytes / static_cast<int64_t>(bytes_of(type, 1));
+  const int64_t heads = kv.shape.num_kv_heads;
+  const int64_t k_bytes = heads * kv_head_bytes(kv.types.k, kv.block_size, kv.shape.k_dim);
+  const int64_t v_bytes = heads * kv_head_bytes(kv.types.v, kv.block_size, kv.shape.v_dim);
   std::vector<Region> regions;
   for (const int32_t block : blocks) {
-    regions.push_back({kv.base + block * kv.block_bytes + kv.layer_offset, type, count});
+    std::byte* layer = kv.base + block * kv.block_bytes + kv.layer_offset;
+    regions.push_back(elements_of(layer, kv.types.k, k_bytes));
+    if (!kv.shape.v_in_k) regions.push_back(elements_of(layer + k_bytes, kv.types.v, v_bytes));
   }
   return regions;
 }
@@ -338,6 +353,7 @@ OpTable checked_ops(OpTable a, OpTable b, const CheckedOptions& options) {
   table.device.variant = fmt::format("{} checked by {}", a.device.variant, b.device.variant);
   table.numerics_id = a.numerics_id;
   table.any_kv_shape = a.any_kv_shape && b.any_kv_shape;
+  table.any_kv_type = a.any_kv_type && b.any_kv_type;
   table.state = std::make_shared<CheckedState>(CheckedState{std::move(a), std::move(b), options});
   table.allocate = [](void* s, size_t bytes) {
     const OpTable& t = a_of(s);

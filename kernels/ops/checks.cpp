@@ -33,9 +33,6 @@ void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
   HEARTH_CHECK(group >= 0 && std::cmp_less(group, batch.groups.size()), "group {} of {}", group,
                batch.groups.size());
   HEARTH_CHECK(kv.base != nullptr);
-  HEARTH_CHECK(kv.dtype == DType::kF32 || kv.dtype == DType::kF16 || kv.dtype == DType::kBF16 ||
-                   kv.dtype == DType::kQ8_0,
-               "KV type {}", info(kv.dtype).name);
   HEARTH_CHECK(kv.block_size > 0 && kv.block_size % kAttentionTile == 0, "block_size {}",
                kv.block_size);
   const KvShape& shape = kv.shape;
@@ -43,7 +40,8 @@ void check_kv(const BatchIndex& batch, int32_t group, const PagedKv& kv) {
                shape.num_kv_heads, shape.k_dim, shape.v_dim);
   HEARTH_CHECK(!shape.v_in_k || shape.v_dim <= shape.k_dim, "V of {} in K of {}", shape.v_dim,
                shape.k_dim);
-  const int64_t layer = kv_layer_bytes(kv.dtype, kv.block_size, shape);
+  HEARTH_CHECK(!shape.v_in_k || kv.types.alike(), "V in K of types {}", kv_type_name(kv.types));
+  const int64_t layer = kv_layer_bytes(kv.types, kv.block_size, shape);
   HEARTH_CHECK(kv.layer_offset >= 0 && kv.layer_offset + layer <= kv.block_bytes,
                "layer at {}+{} of {}", kv.layer_offset, layer, kv.block_bytes);
 }

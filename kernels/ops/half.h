@@ -1,7 +1,8 @@
 #pragma once
-// 16-bit floats in portable code: f16 (IEEE 754 binary16) and bf16 (upper half of f32). Conversions
-// to 16 bits round to nearest even, as the CPU's instructions do. Files built for one instruction
-// set do not include this header: their inline code must not leak into portable files.
+// Short floats in portable code: f16 (IEEE 754 binary16), bf16 (upper half of f32) and E4M3 (as
+// kv_type.h describes it). Conversions to them round to nearest even, as the CPU's instructions do.
+// Files built for one instruction set do not include this header: their inline code must not leak
+// into portable files.
 
 #include <bit>
 #include <cstdint>
@@ -47,6 +48,29 @@ inline uint16_t bf16_from_f32(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/// `code` of E4M3. All codes are numbers here: 0x7f is 480, and is never stored.
+inline float f32_from_e4m3(uint8_t code) {
+  const uint32_t sign = (code & 0x80u) << 24;
+  const uint32_t exponent = (code >> 3) & 15;
+  const uint32_t mantissa = code & 7;
+  const float small = static_cast<float>(mantissa) * 0x1p-9f;
+  const uint32_t bits =
+      exponent == 0 ? std::bit_cast<uint32_t>(small) : (exponent + 120) << 23 | mantissa << 20;
+  return std::bit_cast<float>(sign | bits);
+}
+
+/// Numbers beyond 448 become 448. `f` is not NaN.
+inline uint8_t e4m3_from_f32(float f) {
+  const uint32_t bits = std::bit_cast<uint32_t>(f);
+  const uint32_t most = 0x43e00000u;  // 448
+  const uint32_t magnitude = (bits & 0x7fffffffu) < most ? bits & 0x7fffffffu : most;
+  // From 2^-6 on numbers are normal. Below, adding 1.5 * 2^14 aligns the last bits.
+  const uint32_t normal = (magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20;
+  const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 24576.0f);
+  const uint32_t code = magnitude >= 0x3c800000u ? normal - (120u << 3) : small - 0x46c00000u;
+  return static_cast<uint8_t>(code | (bits >> 24 & 0x80u));
 }
 
 }  // namespace hearth::kernels

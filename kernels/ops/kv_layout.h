@@ -4,50 +4,87 @@
 // the front of K), each kv_head_bytes() long.
 //   K  (k_dim, block_size)   transposed: 16 positions of one dimension form a vector
 //   V  (block_size, v_dim)
-// f16 and bf16 values are rounded to nearest even. In q8_0 the elements are signed bytes, followed
-// by f16 scales, one per 32 dimensions; a value is integer * scale, exact in f32. The last scale of
-// a head may cover fewer dimensions.
+// f16 and bf16 values are rounded to nearest even.
+//
+// In q8_0, fp8 and q4_0 the elements are codes, followed by f16 scales d, one per 32 dimensions; a
+// value is d times the number that the code stands for, exact in f32. The last scale of a head may
+// cover fewer dimensions.
 //   K scales  (ceil(k_dim / 32), block_size)
 //   V scales  (block_size, ceil(v_dim / 32))
-// Per 32 values x of a head and token: d = f16(max |x| / 127), integer = x * (1 / d) rounded half
-// to even, clamped to -127 .. 127. All integers are 0 if d is 0, infinite or NaN. d is NaN if some
-// x is not finite: then no finite value is read back.
+// Per 32 values x of a head and token, with q = x * (1 / d) in f32:
+//   q8_0  d = f16(max |x| / 127). A code is a signed byte: q rounded half to even, clamped to
+//         -127 .. 127.
+//   fp8   d = f16(min(max |x| / 448, 255)). A code is a byte in E4M3: q, clamped to -448 .. 448,
+//         rounded to nearest even; with the sign of q, of 0 too. The bound on d lets d * 2^120 be
+//         an f32. A scale per 32 rather than per head costs 1/32 of the bytes more and keeps what
+//         one large value rounds away to its 32; and the layout is q8_0's.
+//   q4_0  d = f16(m / -8), where m is the x of the largest magnitude, the negative one of two. A
+//         code is 4 bits: q rounded half to even, clamped to -8 .. 7, plus 8. The last 32 values
+//         are stored whole, with zeros past the last dimension. Two codes in a byte, low bits
+//         first:
+//           K  (16 * ceil(k_dim / 32), block_size): dimensions 2 i and 2 i + 1 in row i
+//           V  (block_size, ceil(v_dim / 32), 16): dimensions i and i + 16 of the 32 in byte i
+// All codes stand for 0 if d is 0, infinite or NaN. d is NaN if some x is not finite: then no
+// finite value is read back.
 
 #include <cstdint>
 
-#include "kernels/ops/dtype.h"
+#include "kernels/ops/kv_type.h"
 
 namespace hearth::kernels {
 
-inline constexpr int32_t kKvScaleDims = 32;  ///< dimensions that share a scale in q8_0
+inline constexpr int32_t kKvScaleDims = 32;                ///< dimensions that share a scale
+inline constexpr int32_t kKvPairBytes = kKvScaleDims / 2;  ///< of 32 codes in q4_0
+inline constexpr float kMostE4m3 = 448.0f;
+inline constexpr float kMostFp8Scale = 255.0f;
 
 constexpr int32_t kv_scales(int32_t dims) { return (dims + kKvScaleDims - 1) / kKvScaleDims; }
 
-/// Bytes of K, or of V, of one kv head in one block.
-inline int64_t kv_head_bytes(DType dtype, int32_t block_size, int32_t dims) {
-  if (dtype == DType::kQ8_0) {
-    return static_cast<int64_t>(block_size) * (dims + 2 * kv_scales(dims));
+constexpr bool kv_scaled(KvType type) {
+  return type == KvType::kQ8_0 || type == KvType::kFp8 || type == KvType::kQ4_0;
+}
+
+/// Bytes of the elements, without scales, of `dims` values of K or V at one position.
+constexpr int64_t kv_value_bytes(KvType type, int32_t dims) {
+  switch (type) {
+    case KvType::kF32: return int64_t{4} * dims;
+    case KvType::kF16:
+    case KvType::kBF16: return int64_t{2} * dims;
+    case KvType::kQ8_0:
+    case KvType::kFp8: return dims;
+    case KvType::kQ4_0: return int64_t{kKvPairBytes} * kv_scales(dims);
   }
-  return static_cast<int64_t>(
-      bytes_of(dtype, static_cast<uint64_t>(block_size) * static_cast<uint64_t>(dims)));
+  return 0;
+}
+
+/// Bytes of K, or of V, of one kv head in one block.
+constexpr int64_t kv_head_bytes(KvType type, int32_t block_size, int32_t dims) {
+  const int64_t scales = kv_scaled(type) ? 2 * kv_scales(dims) : 0;
+  return block_size * (kv_value_bytes(type, dims) + scales);
 }
 
 /// Indices of (dimension, position in the block) within a head of K or of V that has `dims`
-/// dimensions, and of their scales.
+/// dimensions, and of their scales. The pairs are the bytes of q4_0.
 struct KvIndex {
   int32_t block_size;
   int32_t dims;
 
-  int64_t k(int32_t dim, int32_t offset) const {
-    return static_cast<int64_t>(dim) * block_size + offset;
+  constexpr int64_t k(int32_t dim, int32_t offset) const {
+    return int64_t{dim} * block_size + offset;
   }
-  int64_t v(int32_t dim, int32_t offset) const { return static_cast<int64_t>(offset) * dims + dim; }
-  int64_t values() const { return static_cast<int64_t>(block_size) * dims; }
-  int64_t k_scale(int32_t dim, int32_t offset) const {
+  constexpr int64_t v(int32_t dim, int32_t offset) const { return int64_t{offset} * dims + dim; }
+  constexpr int64_t k_pair(int32_t dim, int32_t offset) const { return k(dim / 2, offset); }
+  constexpr int64_t v_pair(int32_t dim, int32_t offset) const {
+    const int64_t line = int64_t{offset} * kv_scales(dims) + dim / kKvScaleDims;
+    return line * kKvPairBytes + dim % kKvPairBytes;
+  }
+  static constexpr bool k_in_upper(int32_t dim) { return dim % 2 != 0; }
+  static constexpr bool v_in_upper(int32_t dim) { return dim % kKvScaleDims >= kKvPairBytes; }
+  constexpr int64_t k_scale(int32_t dim, int32_t offset) const {
     return int64_t{dim / kKvScaleDims} * block_size + offset;
   }
-  int64_t v_scale(int32_t dim, int32_t offset) const {
-    return static_cast<int64_t>(offset) * kv_scales(dims) + dim / kKvScaleDims;
+  constexpr int64_t v_scale(int32_t dim, int32_t offset) const {
+    return int64_t{offset} * kv_scales(dims) + dim / kKvScaleDims;
   }
 };
 

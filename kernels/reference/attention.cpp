@@ -13,14 +13,21 @@
 namespace hearth::kernels::reference {
 namespace {
 
-double load(const std::byte* head, DType dtype, int64_t index) {
-  switch (dtype) {
-    case DType::kF32: return reinterpret_cast<const float*>(head)[index];
-    case DType::kF16: return f32_from_f16(reinterpret_cast<const uint16_t*>(head)[index]);
-    case DType::kBF16: return f32_from_bf16(reinterpret_cast<const uint16_t*>(head)[index]);
-    default: HEARTH_CHECK(false, "KV type {}", info(dtype).name);
+double load(const std::byte* head, KvType type, int64_t index) {
+  switch (type) {
+    case KvType::kF32: return reinterpret_cast<const float*>(head)[index];
+    case KvType::kF16: return f32_from_f16(reinterpret_cast<const uint16_t*>(head)[index]);
+    case KvType::kBF16: return f32_from_bf16(reinterpret_cast<const uint16_t*>(head)[index]);
+    case KvType::kQ8_0: return static_cast<int8_t>(head[index]);
+    case KvType::kFp8: return f32_from_e4m3(std::to_integer<uint8_t>(head[index]));
+    case KvType::kQ4_0: break;  // two values a byte: load_pair
   }
+  HEARTH_CHECK(false, "KV type {}", kv_type_name(type));
   return 0;
+}
+
+double load_pair(std::byte pair, bool upper) {
+  return std::to_integer<int32_t>(upper ? pair >> 4 : pair & std::byte{15}) - 8;
 }
 
 /// Rounded K and V of one kv head, as stored.
@@ -29,25 +36,30 @@ struct StoredHead {
   int32_t kv_head;
   KvIndex at_k{kv.block_size, kv.shape.k_dim};
   KvIndex at_v{kv.block_size, kv.shape.v_dim};
-  int64_t k_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.shape.k_dim);
-  int64_t v_bytes = kv_head_bytes(kv.dtype, kv.block_size, kv.shape.v_dim);
+  int64_t k_bytes = kv_head_bytes(kv.types.k, kv.block_size, kv.shape.k_dim);
+  int64_t v_bytes = kv_head_bytes(kv.types.v, kv.block_size, kv.shape.v_dim);
 
   /// `layer`: the block's K and V of all heads.
   double k(const std::byte* layer, int32_t dim, int32_t offset) const {
     const std::byte* head = layer + kv_head * k_bytes;
-    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at_k.k(dim, offset));
-    return quantized(head, at_k, at_k.k(dim, offset), at_k.k_scale(dim, offset));
+    const KvType type = kv.types.k;
+    const double value = type == KvType::kQ4_0
+                             ? load_pair(head[at_k.k_pair(dim, offset)], KvIndex::k_in_upper(dim))
+                             : load(head, type, at_k.k(dim, offset));
+    return value * scale(head, type, at_k, at_k.k_scale(dim, offset));
   }
   double v(const std::byte* layer, int32_t dim, int32_t offset) const {
     if (kv.shape.v_in_k) return k(layer, dim, offset);
     const std::byte* head = layer + kv.shape.num_kv_heads * k_bytes + kv_head * v_bytes;
-    if (kv.dtype != DType::kQ8_0) return load(head, kv.dtype, at_v.v(dim, offset));
-    return quantized(head, at_v, at_v.v(dim, offset), at_v.v_scale(dim, offset));
+    const KvType type = kv.types.v;
+    const double value = type == KvType::kQ4_0
+                             ? load_pair(head[at_v.v_pair(dim, offset)], KvIndex::v_in_upper(dim))
+                             : load(head, type, at_v.v(dim, offset));
+    return value * scale(head, type, at_v, at_v.v_scale(dim, offset));
   }
-  static double quantized(const std::byte* head, const KvIndex& at, int64_t index,
-                          int64_t scale_index) {
-    return static_cast<double>(static_cast<int8_t>(head[index])) *
-           load(head + at.values(), DType::kF16, scale_index);
+  static double scale(const std::byte* head, KvType type, const KvIndex& at, int64_t index) {
+    if (!kv_scaled(type)) return 1;
+    return load(head + at.block_size * kv_value_bytes(type, at.dims), KvType::kF16, index);
   }
 };
 

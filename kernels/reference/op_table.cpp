@@ -19,6 +19,7 @@ OpTable reference_ops(bool super_inputs) {
                   .memory_free_bytes = memory.available_bytes};
   table.numerics_id = "reference/2";
   table.any_kv_shape = true;
+  table.any_kv_type = true;
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
   table.release = [](void*, void* p, size_t bytes) { release_host(p, bytes); };
   table.elastic = &reference::kElasticMemory;

@@ -225,8 +225,8 @@ PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) 
   const KvPool& pool = pools[spec.group];
   kv.base = pool.base;
   kv.block_bytes = pool.block_bytes;
-  kv.layer_offset = spec.index * kernels::kv_layer_bytes(pool.dtype, pool.block_size, spec.kv);
-  kv.dtype = pool.dtype;
+  kv.layer_offset = spec.index * kernels::kv_layer_bytes(pool.types, pool.block_size, spec.kv);
+  kv.types = pool.types;
   kv.block_size = pool.block_size;
   kv.shape = spec.kv;
   return kv;

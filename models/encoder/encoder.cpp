@@ -136,7 +136,7 @@ void Encoder::attention(const BatchIndex& batch, const KvPool& pool,
   const PagedKv kv{.base = pool.base,
                    .block_bytes = pool.block_bytes,
                    .layer_offset = 0,
-                   .dtype = pool.dtype,
+                   .types = pool.types,
                    .block_size = pool.block_size,
                    .shape = info_.groups.front().kv};
   ops_.kv_store(state(), {.batch = &batch, .group = 0, .k = k, .v = v, .kv = kv});

@@ -144,9 +144,8 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
   }
 }
 
-void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_t context,
-                     int32_t queries) {
-  constexpr int32_t kHeads = 32;
+void bench_attention(const Bench& bench, KvTypes kv_type, int32_t num_seqs, int32_t context,
+                     int32_t queries, int32_t heads = 32) {
   constexpr int32_t kKvHeads = 8;
   constexpr int32_t kHeadDim = 64;
   constexpr auto shape = KvShape::even(kKvHeads, kHeadDim);
@@ -158,9 +157,9 @@ void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_
   const int64_t block_bytes = layer_bytes * static_cast<int64_t>(layers);
   const auto seen_bytes = static_cast<size_t>(layer_bytes) * step.blocks.size();
   const DeviceBuffer pool = take(ops, seen_bytes * layers);
-  // Every f16 is a small normal number, and so are the scales of q8_0.
-  std::fill_n(pool.as<uint16_t>(), pool.size() / 2, uint16_t{0x2c01});
-  const int64_t width = kHeads * kHeadDim;
+  // Every f16 is a small normal number, and so are scales and the numbers of fp8.
+  std::fill_n(pool.as<uint16_t>(), pool.size() / 2, uint16_t{0x2c2c});
+  const int64_t width = heads * kHeadDim;
   const int32_t tokens = step.index.num_tokens;
   const DeviceBuffer q = take(ops, static_cast<size_t>(tokens * width) * 4);
   const DeviceBuffer out = take(ops, static_cast<size_t>(tokens * width) * 4);
@@ -172,14 +171,14 @@ void bench_attention(const Bench& bench, DType kv_type, int32_t num_seqs, int32_
     ops.attention(ops.state.get(), {.batch = &step.index,
                                     .q = {q.data(), DType::kF32, tokens, width, width},
                                     .kv = {pool.data(), block_bytes, layer, kv_type, 16, shape},
-                                    .num_heads = kHeads,
+                                    .num_heads = heads,
                                     .scale = 0.125f,
                                     .out = {out.data(), DType::kF32, tokens, width, width}});
   });
   double pairs = 0;  // per query and position it attends to
   for (const int32_t position : step.positions) pairs += position + 1;
-  bench.report(fmt::format("attention {} {}x{} queries, context {}", info(kv_type).name, num_seqs,
-                           queries, context),
+  bench.report(fmt::format("attention {} {}x{} queries, context {}", kv_type_name(kv_type),
+                           num_seqs, queries, context),
                seconds, static_cast<double>(seen_bytes), pairs * 4 * static_cast<double>(width),
                bench.ceilings.f32_ops_per_s);
 }
@@ -214,9 +213,12 @@ int run(const CpuOptions& options, std::string_view only, bool smoke) {
   }
   if (only.empty()) bench_matmul(bench, DType::kQ8_0, width, width);
   if (!only.empty() && only != "attention") return 0;
-  for (const DType kv_type : {DType::kF16, DType::kQ8_0}) {
+  for (const KvTypes kv_type :
+       {KvTypes(KvType::kF16), KvTypes(KvType::kQ8_0), KvTypes(KvType::kFp8),
+        KvTypes(KvType::kQ4_0), KvTypes(KvType::kQ8_0, KvType::kQ4_0)}) {
     bench_attention(bench, kv_type, 1, smoke ? 64 : 512, 1);
     bench_attention(bench, kv_type, 1, smoke ? 600 : 4096, 1);
+    bench_attention(bench, kv_type, 1, smoke ? 600 : 4096, 1, 8);  // one per KV head
     bench_attention(bench, kv_type, smoke ? 2 : 16, smoke ? 40 : 1024, 1);
     bench_attention(bench, kv_type, 1, smoke ? 32 : 512, smoke ? 32 : 512);
     bench_attention(bench, kv_type, 1, smoke ? 64 : 8192, smoke ? 16 : 512);

@@ -14,7 +14,7 @@ namespace hearth::tests {
 namespace {
 
 struct Case {
-  DType kv_type = DType::kF16;
+  kernels::KvTypes kv_type = {};
   int32_t kv_heads = 2;
   int32_t heads = 4;
   int32_t head_dim = 64;
@@ -172,7 +172,7 @@ double tolerance(const Case& c) {
 void same_as_reference(const OpTable& ops, const Case& c, const std::vector<SeqPart>& parts) {
   CAPTURE(c.head_dim);
   CAPTURE(c.window);
-  CAPTURE(static_cast<int>(c.kv_type));
+  CAPTURE(kernels::kv_type_name(c.kv_type));
   const std::vector<float> want = flat(run(kernels::reference_ops(), c, parts));
   in_every_order([&] { check_close(flat(run(ops, c, parts)), want, tolerance(c)); });
 }

@@ -10,8 +10,8 @@
 namespace hearth::golden {
 namespace {
 
-StepRunner runner_for(const models::GgufFile& file, const NamedTable& table, kernels::DType kv_type,
-                      const GreedyCase& c) {
+StepRunner runner_for(const models::GgufFile& file, const NamedTable& table,
+                      kernels::KvTypes kv_type, const GreedyCase& c) {
   // One thread: steps of models this small are mostly barriers, and on a busy machine each barrier
   // waits for the operating system's scheduler. llama_test.cpp shows that threads change no bit.
   table.ops.set_num_threads(table.ops.state.get(), 1);
@@ -68,7 +68,7 @@ void check_equal(const models::GgufFile& file, const NamedTable& table,
   }
 }
 
-void check_agrees(const models::GgufFile& file, const NamedTable& table, kernels::DType kv_type,
+void check_agrees(const models::GgufFile& file, const NamedTable& table, kernels::KvTypes kv_type,
                   const std::vector<GreedyCase>& cases, double logprob_tolerance,
                   double tie_margin) {
   for (const GreedyCase& c : cases_on(table, cases)) {

@@ -29,7 +29,7 @@ void check_equal(const models::GgufFile& file, const NamedTable& table,
 /// Fed with the recorded ids, the model picks each of them, unless the recorded margin is below
 /// `tie_margin`, and with the recorded logprob within `logprob_tolerance`. So a near tie early in a
 /// text does not hide what follows.
-void check_agrees(const models::GgufFile& file, const NamedTable& table, kernels::DType kv_type,
+void check_agrees(const models::GgufFile& file, const NamedTable& table, kernels::KvTypes kv_type,
                   const std::vector<GreedyCase>& cases, double logprob_tolerance,
                   double tie_margin);
 /// F16 KV: the first id that differs was nearly a tie (margin below `most_margin`).

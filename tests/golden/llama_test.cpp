@@ -13,6 +13,8 @@ namespace hearth::golden {
 namespace {
 
 using kernels::DType;
+using kernels::KvType;
+using kernels::KvTypes;
 
 /// Largest difference as a share of the largest magnitude of `want`.
 template <typename A, typename B>
@@ -107,8 +109,11 @@ TEST_CASE("every table's logits are within bounds of the reference's, with Q8_0 
 
 TEST_CASE("alone, chunked, batched and on one thread, logits have the same bits") {
   for (const DType weight_type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
-    for (const DType kv_type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
-      if (kv_type == DType::kQ8_0 && weight_type != DType::kQ8_0) continue;
+    for (const KvTypes kv_type :
+         {KvTypes(KvType::kF32), KvTypes(KvType::kF16), KvTypes(KvType::kQ8_0),
+          KvTypes(KvType::kFp8), KvTypes(KvType::kQ4_0), KvTypes(KvType::kQ4_0, KvType::kF16)}) {
+      const bool common = kv_type == KvType::kF32 || kv_type == KvType::kF16;
+      if (!common && weight_type != DType::kQ8_0) continue;
       LlamaShape shape = llama_shapes()[0];
       const RandomLlama model(shape, 31);
       const OwnedFile owned(model.file_bytes(weight_type));
@@ -119,9 +124,9 @@ TEST_CASE("alone, chunked, batched and on one thread, logits have the same bits"
         tokens.push_back(random_tokens(kTokens, shape.vocab, 100 + static_cast<uint32_t>(s)));
       }
       for (const NamedTable& table : all_tables()) {
-        if (table.slow && (weight_type != DType::kQ8_0 || kv_type != DType::kF16)) continue;
+        if (table.slow && (weight_type != DType::kQ8_0 || kv_type != KvType::kF16)) continue;
         INFO(table.name << ", weights " << kernels::info(weight_type).name << ", KV "
-                        << kernels::info(kv_type).name);
+                        << kernels::kv_type_name(kv_type));
         StepRunner alone(owned.file, table.ops, kv_type, {.seqs = kSeqs, .context = 64});
         std::vector<std::vector<std::vector<float>>> want;
         for (int32_t s = 0; s < kSeqs; ++s) {

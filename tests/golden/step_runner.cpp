@@ -52,7 +52,7 @@ Adapted adapted_of(std::span<const Chunk> chunks) {
 }  // namespace
 
 StepRunner::StepRunner(const models::GgufFile& file, const kernels::OpTable& ops,
-                       kernels::DType kv_type, const Bounds& bounds)
+                       kernels::KvTypes kv_type, const Bounds& bounds)
     : ops_(ops), bounds_(bounds), lengths_(static_cast<size_t>(bounds.seqs), 0) {
   auto loaded = models::load_model(file, ops_, nullptr,
                                    {.draft_layer = bounds.draft_layer, .heads = bounds.heads});

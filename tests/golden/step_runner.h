@@ -35,7 +35,7 @@ class StepRunner {
     const models::GgufFile* heads = nullptr;
   };
   /// Fails the test if the model does not load.
-  StepRunner(const models::GgufFile& file, const kernels::OpTable& ops, kernels::DType kv_type,
+  StepRunner(const models::GgufFile& file, const kernels::OpTable& ops, kernels::KvTypes kv_type,
              const Bounds& bounds);
 
   /// One forward pass; logits of the wanted rows in order.

@@ -64,7 +64,7 @@ uint64_t matmul_bits(const OpTable& ops, DType dtype) {
   return hash.value();
 }
 
-uint64_t attention_bits(const OpTable& ops, DType kv_type) {
+uint64_t attention_bits(const OpTable& ops, KvTypes kv_type) {
   Hash hash;
   for (const int32_t head_dim : {40, 64}) {
     const std::vector<SequenceShape> sequences = {{600, 1}, {90, 7}, {17, 17}};
@@ -182,10 +182,17 @@ constexpr TypeBits kMatmulBits[] = {
     {DType::kIQ3_XXS, 0xd6cc0548075468f9}, {DType::kIQ3_S, 0x9907747ffd4f5ad0},
     {DType::kIQ1_S, 0x604fd8d400640658},   {DType::kIQ1_M, 0xb616e6cf67b610fa},
 };
-constexpr TypeBits kAttentionBits[] = {{DType::kF32, 0x0aa8dea8cef13315},
-                                       {DType::kF16, 0x25804664b46378c4},
-                                       {DType::kBF16, 0x2d504ccbff6a3863},
-                                       {DType::kQ8_0, 0xec9c5de652ff4a9b}};
+struct KvBits {
+  KvTypes types;
+  uint64_t bits;
+};
+constexpr KvBits kAttentionBits[] = {{KvType::kF32, 0x0aa8dea8cef13315},
+                                     {KvType::kF16, 0x25804664b46378c4},
+                                     {KvType::kBF16, 0x2d504ccbff6a3863},
+                                     {KvType::kQ8_0, 0xec9c5de652ff4a9b},
+                                     {KvType::kFp8, 0x59b51d02ef987289},
+                                     {KvType::kQ4_0, 0x55cc82feaac12065},
+                                     {{KvType::kQ8_0, KvType::kQ4_0}, 0x2fbb726ae8b333a5}};
 constexpr uint64_t kRowBits = 0x38f8d791e66148cf;
 constexpr uint64_t kInputBits = 0x4f540edc0d38a355;
 
@@ -205,9 +212,9 @@ TEST_CASE("variants with one numerics_id have the recorded bits, whatever CPU th
       check_bits(table.name, fmt::format("matmul {}", info(dtype).name),
                  matmul_bits(table.ops, dtype), bits);
     }
-    for (const auto& [dtype, bits] : kAttentionBits) {
-      check_bits(table.name, fmt::format("attention {}", info(dtype).name),
-                 attention_bits(table.ops, dtype), bits);
+    for (const auto& [types, bits] : kAttentionBits) {
+      check_bits(table.name, fmt::format("attention {}", kv_type_name(types)),
+                 attention_bits(table.ops, types), bits);
     }
     check_bits(table.name, "ops of rows", row_bits(table.ops), kRowBits);
   }

@@ -98,6 +98,24 @@ class SectionReader {
     *out = *value;
   }
 
+  /// One of the choices, or two with a slash between them.
+  void one_or_two(const char* key, const std::vector<std::string>& choices, std::string* out) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const std::string want = fmt::format("one of {}, or two as K/V", quoted_list(choices));
+    const std::optional<std::string> value = node->value_exact<std::string>();
+    if (!value) return fail(*node, met(*node, key, want));
+    const size_t slash = value->find('/');
+    const auto known = [&](const std::string& part) {
+      return std::find(choices.begin(), choices.end(), part) != choices.end();
+    };
+    if (!known(value->substr(0, slash)) ||
+        (slash != value->npos && !known(value->substr(slash + 1)))) {
+      return fail(*node, fmt::format("{}.{} is \"{}\", want {}", name_, key, *value, want));
+    }
+    *out = *value;
+  }
+
   void path(const char* key, fs::path* out) {
     std::string value;
     text(key, &value);
@@ -135,6 +153,10 @@ class SectionReader {
   void choice(const char* key, const std::vector<std::string>& choices,
               std::optional<std::string>* out) {
     given(key, out, [&](std::string* value) { choice(key, choices, value); });
+  }
+  void one_or_two(const char* key, const std::vector<std::string>& choices,
+                  std::optional<std::string>* out) {
+    given(key, out, [&](std::string* value) { one_or_two(key, choices, value); });
   }
 
   void boolean(const char* key, std::optional<bool>* out) {

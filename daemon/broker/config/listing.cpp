@@ -58,6 +58,9 @@ class SectionLister {
   void choice(const char* key, const std::vector<std::string>&, const std::string* value) {
     add(key, quoted(*value));
   }
+  void one_or_two(const char* key, const std::vector<std::string>&, const std::string* value) {
+    text(key, value);
+  }
   void path(const char* key, const fs::path* value) { add(key, quoted(value->string())); }
   void paths(const char* key, const std::vector<fs::path>* values) {
     std::string list;
@@ -81,6 +84,10 @@ class SectionLister {
   void choice(const char* key, const std::vector<std::string>&,
               const std::optional<std::string>* value) {
     if (*value) text(key, &**value);
+  }
+  void one_or_two(const char* key, const std::vector<std::string>&,
+                  const std::optional<std::string>* value) {
+    text(key, value);
   }
   void boolean(const char* key, const std::optional<bool>* value) {
     if (*value) boolean(key, &**value);

@@ -93,7 +93,7 @@ void visit_worker_or_model(Section& in, Settings* settings) {
   in.choice("numerics", {"exact", "fast"}, &settings->numerics);
   in.choice("mapping", {"memory", "file"}, &settings->mapping);
   in.integer("weight_bytes", 0, int64_t{1} << 50, &settings->weight_bytes);
-  in.choice("kv_type", {"f16", "bf16", "q8_0", "f32"}, &settings->kv_type);
+  in.one_or_two("kv_type", {"f16", "bf16", "q8_0", "fp8", "q4_0", "f32"}, &settings->kv_type);
   in.integer("kv_bytes", 0, int64_t{1} << 50, &settings->kv_bytes);
   in.integer("context_length", 0, 1 << 27, &settings->context_length);
   in.text("draft", &settings->draft);

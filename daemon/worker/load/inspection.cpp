@@ -142,7 +142,7 @@ Inspection inspect(const GgufFile& file, std::string path) {
   return out;
 }
 
-int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_type) {
+int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::KvTypes kv_type) {
   if (group.recurrent()) return 0;
   return group.block_bytes(kv_type, kernels::kAttentionTile) / kernels::kAttentionTile;
 }

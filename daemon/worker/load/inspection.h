@@ -62,7 +62,7 @@ struct Inspection {
 Inspection inspect(const models::GgufFile& file, std::string path);
 
 /// KV bytes of one token in one group; an integer, because block sizes are multiples of a tile.
-int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::DType kv_type);
+int64_t kv_bytes_per_token(const models::LayerGroup& group, kernels::KvTypes kv_type);
 /// Of a recurrent group: the state of one sequence, or one snapshot.
 int64_t state_bytes(const models::LayerGroup& group);
 /// "full", "sliding 4096"

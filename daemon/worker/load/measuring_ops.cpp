@@ -25,6 +25,7 @@ kernels::OpTable measuring_ops(PackedBytes packed_bytes, uint64_t most_packed_by
                   .memory_free_bytes = 0};
   table.numerics_id = "none";
   table.any_kv_shape = true;
+  table.any_kv_type = true;
   table.most_packed_bytes = most_packed_bytes;
   // The table's functions are plain pointers, so their data is in the table's state.
   table.state = std::make_shared<PackedBytes>(std::move(packed_bytes));

@@ -64,7 +64,7 @@ double chosen_share(double share, double rows) {
   return share > 0 ? 1 - std::pow(1 - std::min(share, 1.0), rows) : 0;
 }
 
-StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, double outputs,
+StepWork step_work(const ModelWork& model, kernels::KvTypes kv_type, double rows, double outputs,
                    double sequences, double context) {
   StepWork step;
   step.bytes = model.body_bytes + model.head_bytes +

@@ -37,7 +37,7 @@ struct StepWork {
   double matmul_ops = 0;     ///< on the unit for the weights' type
   double attention_ops = 0;  ///< on the unit for attention
 };
-StepWork step_work(const ModelWork& model, kernels::DType kv_type, double rows, double outputs,
+StepWork step_work(const ModelWork& model, kernels::KvTypes kv_type, double rows, double outputs,
                    double sequences, double context);
 
 /// The unit that computes, and its operations per second.

@@ -91,12 +91,11 @@ Result<void> parse_mapping(const std::string& name) {
   return Error::invalid(fmt::format("--mapping {}: want memory or file", name), "mapping");
 }
 
-Result<kernels::DType> parse_kv_type(const std::string& name) {
-  if (name == "f16") return kernels::DType::kF16;
-  if (name == "f32") return kernels::DType::kF32;
-  if (name == "bf16") return kernels::DType::kBF16;
-  if (name == "q8_0") return kernels::DType::kQ8_0;
-  return Error::invalid(fmt::format("--kv-type {}: want f16, bf16, q8_0 or f32", name), "kv_type");
+Result<kernels::KvTypes> parse_kv_type(const std::string& name) {
+  if (const auto types = kernels::kv_types_from(name)) return *types;
+  return Error::invalid(
+      fmt::format("--kv-type {}: want f16, bf16, q8_0, fp8, q4_0 or f32, or two as K/V", name),
+      "kv_type");
 }
 
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name) {

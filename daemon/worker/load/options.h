@@ -61,7 +61,7 @@ Result<kernels::Numerics> parse_numerics(const std::string& name);
 /// memory, file.
 Result<void> parse_mapping(const std::string& name);
 /// The KV type of that name; kInvalidArgument lists the valid names.
-Result<kernels::DType> parse_kv_type(const std::string& name);
+Result<kernels::KvTypes> parse_kv_type(const std::string& name);
 Result<engine::SchedulerPolicy> parse_policy(const std::string& name);
 /// off, shared, all.
 Result<engine::PublishedScopes> parse_published(const std::string& name);

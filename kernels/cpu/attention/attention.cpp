@@ -99,24 +99,13 @@ std::vector<HeadRows> row_sets(const Attention& a) {
   return sets;
 }
 
-AttentionFn kernel_of(const AttentionKernels& kernels, DType kv_type) {
-  switch (kv_type) {
-    case DType::kF32: return kernels.f32;
-    case DType::kF16: return kernels.f16;
-    case DType::kBF16: return kernels.bf16;
-    case DType::kQ8_0: return kernels.q8_0;
-    default: HEARTH_CHECK(false, "KV type {}", info(kv_type).name);
-  }
-  return nullptr;
-}
-
 /// `ahead` is the last split of the set that the same thread will compute.
 void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32_t ahead,
                    float* scratch, const Partial& out) {
   const PagedKv& kv = a.args.kv;
   const KvShape& shape = kv.shape;
-  const int64_t k_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.k_dim);
-  const int64_t v_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.v_dim);
+  const int64_t k_bytes = kv_head_bytes(kv.types.k, kv.block_size, shape.k_dim);
+  const int64_t v_bytes = kv_head_bytes(kv.types.v, kv.block_size, shape.v_dim);
   const auto* layer = reinterpret_cast<const char*>(kv.base) + kv.layer_offset;
   AttentionSplit task{};
   task.num_rows = set.num_rows;
@@ -134,6 +123,8 @@ void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32
   task.blocks = a.index.block_table + int64_t{set.seq} * a.index.max_blocks;
   task.k = layer + set.kv_head * k_bytes;
   task.v = shape.v_in_k ? nullptr : layer + shape.num_kv_heads * k_bytes + set.kv_head * v_bytes;
+  task.k_type = kv.types.k;
+  task.v_type = kv.types.v;
   task.block_bytes = kv.block_bytes;
   task.block_size = kv.block_size;
   task.k_dim = shape.k_dim;
@@ -141,7 +132,7 @@ void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32
   task.scale = a.args.scale;
   task.soft_cap = a.args.soft_cap;
   task.scratch = scratch;
-  kernel_of(a.kernels, kv.dtype)(task, out.ml, out.o);
+  a.kernels.attend(task, out.ml, out.o);
 }
 
 /// Merges the next split, in ascending order, into the set's result so far.

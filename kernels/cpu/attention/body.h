@@ -4,19 +4,20 @@
 //
 // Positions are processed in tiles of kSoftmaxTile at absolute multiples, with a running maximum
 // per row (online softmax). K and V of a tile are converted to f32 in scratch memory once for all
-// rows; for few rows they are converted in registers instead (InPlace), to the same values. A row's
-// bits depend only on its own q, its positions and their K and V: every score is one chain over
-// k_dim and every o is one chain over positions, however rows are grouped. V of a position is
-// not read for a row that does not see the position: unused slots may hold anything, even NaN.
+// rows; for few rows they are converted in registers instead, to the same values
+// (kernels/cpu/attention/sources.h). A row's bits depend only on its own q, its positions and their
+// K and V: every score is one chain over k_dim and every o is one chain over positions, however
+// rows are grouped. V of a position is not read for a row that does not see the position: unused
+// slots may hold anything, even NaN.
 
 #include "kernels/cpu/attention/kernels.h"
+#include "kernels/cpu/attention/sources.h"
 #include "kernels/cpu/simd/math.h"
 
 namespace hearth::kernels {
 namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
-constexpr int kSubTile = 16;  // positions that are certain to lie in one block
 // Rows and vectors in one block of chains: enough to hide fma latency, few enough for the registers
 // (16 + 4 + 1 of 32, 8 + 2 + 1 of 16).
 constexpr int kRowBlock = 4;
@@ -26,171 +27,20 @@ constexpr int kVecBlock = kRegisters == 32 ? 4 : 2;
 /// prefetcher predicts them, so the sums over one tile prefetch the lines of the next into L2, a
 /// few at a time: prefetches issued all at once wait for each other.
 struct Next {
-  const char* k[kSoftmaxTile / kSubTile];
-  const char* v[kSoftmaxTile / kSubTile];
+  const char* k[kSubTiles];
+  const char* v[kSubTiles];
   int64_t k_row_bytes;  ///< one dimension of a block
   int64_t v_row_bytes;  ///< one position
-  int64_t value_bytes;
+  int32_t v_value_bits;
 
   HEARTH_SIMD void ask_k(int32_t d) const {
     for (const char* sub : k) __builtin_prefetch(sub + d * k_row_bytes, 0, 2);
   }
   /// 64 dimensions, starting with `first`, take two lines in f16.
   HEARTH_SIMD void ask_v(int j, int64_t first) const {
-    const char* row = v[j / kSubTile] + j % kSubTile * v_row_bytes + first * value_bytes;
+    const char* row = v[j / kSubTile] + j % kSubTile * v_row_bytes + first * v_value_bits / 8;
     __builtin_prefetch(row, 0, 2);
     __builtin_prefetch(row + 64, 0, 2);
-  }
-};
-
-// ---- K and V as f32 ---------------------------------------------------------------------------
-// to_f32_k: converts 16 positions of K (k_dim, block_size) to columns of (k_dim, kSoftmaxTile).
-// to_f32_v: converts 16 positions of V (block_size, v_dim) to rows of (16, padded), with zeros
-// after v_dim. `offset` is the first position in its block.
-
-struct KvF32 {
-  using T = float;
-  static constexpr bool kInPlace = false;
-  static HEARTH_SIMD F load_lanes(const T* p) { return load(p); }
-  static HEARTH_SIMD F load_some(const T* p, int n) { return load_partial(p, n); }
-};
-struct KvF16 {
-  using T = uint16_t;
-  static constexpr bool kInPlace = true;
-  static HEARTH_SIMD F load_lanes(const T* p) { return load_f16(p); }
-  static HEARTH_SIMD F load_some(const T* p, int n) { return load_f16_partial(p, n); }
-};
-struct KvBf16 {
-  using T = uint16_t;
-  static constexpr bool kInPlace = false;
-  static HEARTH_SIMD F load_lanes(const T* p) { return load_bf16(p); }
-  static HEARTH_SIMD F load_some(const T* p, int n) { return load_bf16_partial(p, n); }
-};
-
-template <typename Kv>
-struct PlainTile {
-  using T = typename Kv::T;
-  static constexpr int64_t kValueBytes = sizeof(T);
-  static constexpr bool kInPlace = Kv::kInPlace;
-
-  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
-    const T* from = reinterpret_cast<const T*>(block) + offset;
-    for (int32_t d = 0; d < a.k_dim; ++d, from += a.block_size, out += kSoftmaxTile) {
-      for (int p = 0; p < kParts; ++p) store(out + p * kLanes, Kv::load_lanes(from + p * kLanes));
-    }
-  }
-
-  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float*,
-                       float* out) {
-    const int32_t n = a.v_dim;
-    const int64_t padded = padded_dims(n);
-    const T* from = reinterpret_cast<const T*>(block) + static_cast<int64_t>(offset) * n;
-    for (int j = 0; j < kSubTile; ++j, from += n, out += padded) {
-      int32_t d = 0;
-      for (; d + kLanes <= n; d += kLanes) store(out + d, Kv::load_lanes(from + d));
-      if (d < n) store(out + d, Kv::load_some(from + d, n - d));
-      for (d = (n + kLanes - 1) / kLanes * kLanes; d < padded; d += kLanes) store(out + d, zero());
-    }
-  }
-};
-
-/// Integers times a scale per 32 of them, exact in f32.
-struct Q8Tile {
-  static constexpr int64_t kValueBytes = 1;
-  static constexpr bool kInPlace = false;
-
-  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
-    const auto* from = reinterpret_cast<const uint8_t*>(block) + offset;
-    const int64_t values = static_cast<int64_t>(a.k_dim) * a.block_size;
-    const auto* scales = reinterpret_cast<const uint16_t*>(block + values) + offset;
-    for (int32_t first = 0; first < a.k_dim; first += 32, scales += a.block_size) {
-      F scale[kParts];
-      for (int p = 0; p < kParts; ++p) scale[p] = load_f16(scales + p * kLanes);
-      const int32_t end = first + 32 < a.k_dim ? first + 32 : a.k_dim;
-      for (int32_t d = first; d < end; ++d, from += a.block_size, out += kSoftmaxTile) {
-        for (int p = 0; p < kParts; ++p) {
-          store(out + p * kLanes, mul(to_float(load_i8(from + p * kLanes)), scale[p]));
-        }
-      }
-    }
-  }
-
-  /// `scales` has room for the scales of 16 positions as f32.
-  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
-                       float* out) {
-    const int32_t n = a.v_dim;
-    const int32_t num_scales = (n + 31) / 32;
-    const int64_t padded = padded_dims(n);
-    const auto* from = reinterpret_cast<const uint8_t*>(block) + static_cast<int64_t>(offset) * n;
-    const auto* stored =
-        reinterpret_cast<const uint16_t*>(block + static_cast<int64_t>(a.block_size) * n) +
-        static_cast<int64_t>(offset) * num_scales;
-    for (int32_t i = 0; i < kSubTile * num_scales; i += kLanes) {
-      store(scales + i, load_f16(stored + i));
-    }
-    for (int j = 0; j < kSubTile; ++j, from += n, scales += num_scales, out += padded) {
-      int32_t d = 0;
-      for (; d + kLanes <= n; d += kLanes) {
-        store(out + d, mul(to_float(load_i8(from + d)), set1(scales[d / 32])));
-      }
-      if (d < n) {
-        uint8_t rest[16] = {};
-        for (int32_t i = d; i < n; ++i) rest[i - d] = from[i];
-        store(out + d, mul(to_float(load_i8(rest)), set1(scales[d / 32])));
-        d += kLanes;
-      }
-      for (; d < padded; d += kLanes) store(out + d, zero());
-    }
-  }
-};
-
-/// V of 16 positions that lies in K: transposes the first v_dim rows of k (k_dim, kSoftmaxTile) to
-/// rows of (16, padded), with zeros after v_dim.
-void front_of_k(const float* k, int32_t v_dim, int64_t padded, float* out) {
-  for (int64_t first = 0; first < padded; first += 16) {
-    alignas(64) float square[16 * 16];
-    for (int i = 0; i < 16; ++i) {
-      const bool there = first + i < v_dim;
-      for (int p = 0; p < kParts; ++p) {
-        const F row = there ? load(k + (first + i) * kSoftmaxTile + p * kLanes) : zero();
-        store(square + i * 16 + p * kLanes, row);
-      }
-    }
-    for (int j = 0; j < 16; ++j) {
-      for (int i = 0; i < 16; ++i) out[j * padded + first + i] = square[i * 16 + j];
-    }
-  }
-}
-
-// ---- Sources of K and V for the chains of a tile ------------------------------------------------
-// k_lanes: dimension d of kLanes positions, the vec-th such vector. v_lanes: kLanes dimensions of
-// position j, starting with d.
-
-/// As f32, from scratch memory.
-struct Scratch {
-  const float* k;  ///< (k_dim, kSoftmaxTile)
-  const float* v;  ///< (kSoftmaxTile, padded)
-  int64_t padded;
-
-  HEARTH_SIMD F k_lanes(int32_t d, int vec) const {
-    return load(k + d * kSoftmaxTile + vec * kLanes);
-  }
-  HEARTH_SIMD F v_lanes(int j, int64_t d) const { return load(v + j * padded + d); }
-};
-
-/// f16, read in place: k_dim and v_dim are multiples of the vector length. Sub-tiles that no row
-/// sees point to a sub-tile that is seen.
-struct InPlace {
-  const uint16_t* k[kSoftmaxTile / kSubTile];
-  const uint16_t* v[kSoftmaxTile / kSubTile];
-  int32_t block_size;
-  int32_t v_dim;
-
-  HEARTH_SIMD F k_lanes(int32_t d, int vec) const {
-    return load_f16(k[vec / kParts] + int64_t{d} * block_size + vec % kParts * kLanes);
-  }
-  HEARTH_SIMD F v_lanes(int j, int64_t d) const {
-    return load_f16(v[j / kSubTile] + int64_t{j % kSubTile} * v_dim + d);
   }
 };
 
@@ -208,8 +58,9 @@ void cap_scores(float* scores, int n, float cap) {
 
 /// scores[r][j] = scale * q[r] . k[j] (with soft cap) for the positions of a tile.
 template <int kRows, bool kAsk, typename Source>
-void tile_scores(const AttentionSplit& a, const float* const* q, const Source& kv, const Next& next,
-                 float* scores) {
+void tile_scores(const AttentionSplit& a, const float* const* q, const TileData& data,
+                 const Next& next, float* scores) {
+  const Source k(data);
   const int32_t n = a.k_dim;
   const float* row[kRows];
   for (int r = 0; r < kRows; ++r) row[r] = q[r];
@@ -220,16 +71,19 @@ void tile_scores(const AttentionSplit& a, const float* const* q, const Source& k
 #pragma GCC unroll 4
       for (int i = 0; i < kVecBlock; ++i) acc[r][i] = zero();
     }
-    for (int32_t d = 0; d < n; ++d) {
-      F kd[kVecBlock];
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecBlock; ++i) kd[i] = kv.k_lanes(d, first_vec + i);
+    for (int32_t d = 0; d < n; d += Source::kDims) {
       if constexpr (kAsk) next.ask_k(d);
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const F qd = set1(row[r][d]);
+      for (int e = 0; e < Source::kDims; ++e) {
+        F kd[kVecBlock];
 #pragma GCC unroll 4
-        for (int i = 0; i < kVecBlock; ++i) acc[r][i] = fma(qd, kd[i], acc[r][i]);
+        for (int i = 0; i < kVecBlock; ++i) kd[i] = k.lanes(d, e, first_vec + i);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const F qd = set1(row[r][d + e]);
+#pragma GCC unroll 4
+          for (int i = 0; i < kVecBlock; ++i) acc[r][i] = fma(qd, kd[i], acc[r][i]);
+        }
       }
     }
     float* out = scores + first_vec * kLanes;
@@ -274,7 +128,7 @@ float tile_softmax(float* scores, float* m, float* l) {
 /// o[r] = o[r] * alpha[r] + sum over positions j in [from, to) of weights[r][j] * v[j], j
 /// ascending, for kVecs vectors of each o.
 template <int kRows, int kVecs, bool kAsk, typename Source>
-HEARTH_SIMD void values_block(const Source& kv, int64_t padded, int64_t first, int from, int to,
+HEARTH_SIMD void values_block(const Source& v, int64_t padded, int64_t first, int from, int to,
                               const float* weights, const float* alpha, const Next& next,
                               float* o) {
   F acc[kRows][kVecs];
@@ -288,7 +142,7 @@ HEARTH_SIMD void values_block(const Source& kv, int64_t padded, int64_t first, i
   for (int j = from; j < to; ++j) {
     F vj[kVecs];
 #pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) vj[i] = kv.v_lanes(j, first + i * kLanes);
+    for (int i = 0; i < kVecs; ++i) vj[i] = v.template lanes<kVecs>(j, first, i);
     if constexpr (kAsk) next.ask_v(j, first);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -305,16 +159,87 @@ HEARTH_SIMD void values_block(const Source& kv, int64_t padded, int64_t first, i
 }
 
 template <int kRows, bool kAsk, typename Source>
-void tile_values(const Source& kv, int64_t padded, int from, int to, const float* weights,
+void tile_values(const TileData& data, int64_t padded, int from, int to, const float* weights,
                  const float* alpha, const Next& next, float* o) {
+  const Source v(data);
   int64_t d = 0;
   for (; d + kVecBlock * kLanes <= padded; d += kVecBlock * kLanes) {
-    values_block<kRows, kVecBlock, kAsk>(kv, padded, d, from, to, weights, alpha, next, o);
+    values_block<kRows, kVecBlock, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
   }
   for (; d < padded; d += kLanes) {
-    values_block<kRows, 1, kAsk>(kv, padded, d, from, to, weights, alpha, next, o);
+    values_block<kRows, 1, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
   }
 }
+
+// ---- What is done for each type ----------------------------------------------------------------
+
+using ConvertFn = void (*)(const AttentionSplit&, const char* block, int32_t offset, float* scales,
+                           float* out);
+using ScalesFn = void (*)(const AttentionSplit&, const char* block, int32_t offset, float* out);
+using ScoresFn = void (*)(const AttentionSplit&, const float* const* q, const TileData&,
+                          const Next&, float* scores);
+using ValuesFn = void (*)(const TileData&, int64_t padded, int from, int to, const float* weights,
+                          const float* alpha, const Next&, float* o);
+
+/// The functions for 1, 2 and kRowBlock rows, without and with prefetching.
+template <typename Fn>
+struct ByRows {
+  Fn of[3][2];
+
+  template <int kRows>
+  Fn get(bool ask) const {
+    return of[kRows == kRowBlock ? 2 : kRows - 1][ask ? 1 : 0];
+  }
+};
+template <typename Source>
+constexpr ByRows<ScoresFn> kScores = {
+    {{tile_scores<1, false, Source>, tile_scores<1, true, Source>},
+     {tile_scores<2, false, Source>, tile_scores<2, true, Source>},
+     {tile_scores<kRowBlock, false, Source>, tile_scores<kRowBlock, true, Source>}}};
+template <typename Source>
+constexpr ByRows<ValuesFn> kValues = {
+    {{tile_values<1, false, Source>, tile_values<1, true, Source>},
+     {tile_values<2, false, Source>, tile_values<2, true, Source>},
+     {tile_values<kRowBlock, false, Source>, tile_values<kRowBlock, true, Source>}}};
+
+struct TypeOfKv {
+  int32_t value_bits;
+  int32_t position_bytes;  ///< of a row of K, per position
+  ConvertFn to_f32_k;
+  ConvertFn to_f32_v;
+  // In place; null: only through scratch memory, or without scales.
+  const ByRows<ScoresFn>* scores;
+  const ByRows<ValuesFn>* values;
+  ScalesFn key_scales;
+  ScalesFn value_scales;
+};
+
+template <typename Tile>
+constexpr TypeOfKv through_scratch(int32_t bytes) {
+  return {8 * bytes, bytes, Tile::to_f32_k, Tile::to_f32_v, nullptr, nullptr, nullptr, nullptr};
+}
+template <typename Number>
+constexpr TypeOfKv of_bytes() {
+  return {8,
+          1,
+          ByteTile<Number>::to_f32_k,
+          ByteTile<Number>::to_f32_v,
+          &kScores<ByteK<Number>>,
+          &kValues<ByteV<Number>>,
+          key_scales<Number>,
+          value_scales<Number>};
+}
+// In the order of KvType.
+constexpr TypeOfKv kTypes[kNumKvTypes] = {
+    through_scratch<PlainTile<NumberF32>>(4),
+    {16, 2, PlainTile<NumberF16>::to_f32_k, PlainTile<NumberF16>::to_f32_v, &kScores<HalfK>,
+     &kValues<HalfV>, nullptr, nullptr},
+    through_scratch<PlainTile<NumberBf16>>(2),
+    of_bytes<NumberI8>(),
+    of_bytes<NumberE4m3>(),
+    {4, 1, PairTile::to_f32_k, PairTile::to_f32_v, &kScores<PairK>, &kValues<PairV>,
+     key_scales<NumberPairs>, value_scales<NumberPairs>},
+};
 
 /// Data shared by the rows of a split, and their results so far.
 struct Work {
@@ -323,6 +248,8 @@ struct Work {
   int64_t padded;
   float* l;  ///< (rows, 16)
   float* o;  ///< (rows, padded)
+  const ByRows<ScoresFn>& scores;
+  const ByRows<ValuesFn>& values;
 };
 
 /// The positions of [tile, tile + kSoftmaxTile) that a row attends to, relative to `tile`.
@@ -338,11 +265,12 @@ struct Range {
 };
 
 /// kRows rows, starting with `row`, over one tile; all of them see `range`.
-template <int kRows, bool kAsk, typename Source>
-void rows_of_tile(const Work& w, const Source& kv, int row, const Range& range, const Next& next) {
+template <int kRows>
+void rows_of_tile(const Work& w, const TileData& data, int row, const Range& range,
+                  const Next& next, bool ask) {
   alignas(64) float scores[kRows * kSoftmaxTile];
   float alpha[kRows];
-  tile_scores<kRows, kAsk>(w.a, w.a.q + row, kv, next, scores);
+  w.scores.get<kRows>(ask)(w.a, w.a.q + row, data, next, scores);
   for (int r = 0; r < kRows; ++r) {
     float* mine = scores + r * kSoftmaxTile;
     for (int j = 0; j < range.from; ++j) mine[j] = kMinusInfinity;
@@ -350,29 +278,27 @@ void rows_of_tile(const Work& w, const Source& kv, int row, const Range& range, 
     alpha[r] = tile_softmax(mine, w.partial->m + row + r, w.l + 16 * (row + r));
   }
   float* o = w.o + row * w.padded;
-  tile_values<kRows, kAsk>(kv, w.padded, range.from, range.to, scores, alpha, next, o);
+  w.values.get<kRows>(ask)(data, w.padded, range.from, range.to, scores, alpha, next, o);
 }
 
-template <bool kAsk, typename Source>
-int some_rows_of_tile(const Work& w, const Source& kv, int row, int alike, const Range& range,
-                      const Next& next) {
+int some_rows_of_tile(const Work& w, const TileData& data, int row, int alike, const Range& range,
+                      const Next& next, bool ask) {
   if (alike >= kRowBlock) {
-    rows_of_tile<kRowBlock, kAsk>(w, kv, row, range, next);
+    rows_of_tile<kRowBlock>(w, data, row, range, next, ask);
     return kRowBlock;
   }
   if (alike >= 2) {
-    rows_of_tile<2, kAsk>(w, kv, row, range, next);
+    rows_of_tile<2>(w, data, row, range, next, ask);
     return 2;
   }
-  rows_of_tile<1, kAsk>(w, kv, row, range, next);
+  rows_of_tile<1>(w, data, row, range, next, ask);
   return 1;
 }
 
 // ---- One split --------------------------------------------------------------------------------
 
 /// All rows over one tile whose K and V are available.
-template <typename Source>
-void tile_of_rows(const Work& w, const Source& kv, int32_t tile, const Next& next, bool ask) {
+void tile_of_rows(const Work& w, const TileData& data, int32_t tile, const Next& next, bool ask) {
   const AttentionSplit& a = w.a;
   for (int row = 0; row < a.num_rows;) {
     const Range range(a, row, tile);
@@ -384,8 +310,7 @@ void tile_of_rows(const Work& w, const Source& kv, int32_t tile, const Next& nex
     while (alike < kRowBlock && row + alike < a.num_rows && Range(a, row + alike, tile) == range) {
       ++alike;
     }
-    row += ask ? some_rows_of_tile<true>(w, kv, row, alike, range, next)
-               : some_rows_of_tile<false>(w, kv, row, alike, range, next);
+    row += some_rows_of_tile(w, data, row, alike, range, next, ask);
     ask = false;
   }
 }
@@ -411,69 +336,140 @@ SeenByRows begin_rows(const Work& w) {
   return seen;
 }
 
-template <typename Kv>
-void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) {
-  const int64_t padded = padded_dims(a.v_dim);
-  float* k = a.scratch;
-  float* v = k + kSoftmaxTile * a.k_dim;
-  float* l = v + kSoftmaxTile * padded;
-  float* scales = l + kMaxAttentionRows * 16;  // for 16 positions of V
-  const Work w{a, partial, padded, l, o};
-  const bool in_place = Kv::kInPlace && a.v != nullptr && a.num_rows <= kRowBlock &&
-                        a.k_dim % 64 == 0 && a.v_dim % 64 == 0;
-  const auto [seen_first, seen_last] = begin_rows(w);
+/// Bytes of the elements of `dims` values at one position.
+int64_t row_bytes(const TypeOfKv& type, int32_t dims) {
+  if (type.value_bits < 8) dims = num_scales(dims) * kScaleDims;
+  return int64_t{dims} * type.value_bits / 8;
+}
 
+/// Prefetches the scales of 16 positions, which are beyond the elements of a block.
+void ask_key_scales(const AttentionSplit& a, const TypeOfKv& type, const char* block,
+                    int32_t offset) {
+  if (type.key_scales == nullptr) return;
+  const char* scales = block + a.block_size * row_bytes(type, a.k_dim) + 2 * offset;
+  for (int32_t s = 0; s < num_scales(a.k_dim); ++s) {
+    __builtin_prefetch(scales + int64_t{2} * s * a.block_size, 0, 2);
+  }
+}
+void ask_value_scales(const AttentionSplit& a, const TypeOfKv& type, const char* block,
+                      int32_t offset) {
+  if (type.value_scales == nullptr) return;
+  const int64_t bytes = int64_t{2} * num_scales(a.v_dim);  // of one position
+  const char* scales = block + a.block_size * row_bytes(type, a.v_dim) + offset * bytes;
+  for (int64_t at = 0; at < kSubTile * bytes; at += 64) __builtin_prefetch(scales + at, 0, 2);
+}
+
+/// How a split reads K and V.
+struct Reading {
+  const TypeOfKv& k;
+  const TypeOfKv& v;
+  bool k_in_place;
+  bool v_in_place;
+
+  static Reading of(const AttentionSplit& a) {
+    const TypeOfKv& k = kTypes[static_cast<int>(a.k_type)];
+    const TypeOfKv& v = kTypes[static_cast<int>(a.v_type)];
+    const bool few = a.v != nullptr && a.num_rows <= kRowBlock;
+    return {k, v, few && k.scores != nullptr && a.k_dim % kScaleDims == 0,
+            few && v.values != nullptr && a.v_dim % kScaleDims == 0};
+  }
+};
+
+/// Makes K of 16 positions available to the chains.
+void bring_k(const AttentionSplit& a, const Reading& reading, const char* block, int32_t offset,
+             int sub, TileData& data) {
+  if (!reading.k_in_place) {
+    reading.k.to_f32_k(a, block, offset, data.k_scales, data.k + sub * kSubTile);
+    return;
+  }
+  data.k_in_place[sub] = block + offset * reading.k.position_bytes;
+  if (reading.k.key_scales != nullptr) {
+    reading.k.key_scales(a, block, offset, data.k_scales + sub * kSubTile);
+  }
+}
+/// `block`: null if V is the front of K.
+void bring_v(const AttentionSplit& a, const Reading& reading, const char* block, int32_t offset,
+             int sub, TileData& data) {
+  float* scales = data.v_scales + sub * kSubTile * num_scales(a.v_dim);
+  float* v = data.v + sub * kSubTile * data.padded;
+  if (block == nullptr) {
+    front_of_k(data.k + sub * kSubTile, a.v_dim, data.padded, v);
+  } else if (!reading.v_in_place) {
+    reading.v.to_f32_v(a, block, offset, scales, v);
+  } else {
+    data.v_in_place[sub] = block + offset * row_bytes(reading.v, a.v_dim);
+    if (reading.v.value_scales != nullptr) reading.v.value_scales(a, block, offset, scales);
+  }
+}
+
+/// Makes the positions of a tile that rows see available, and finds the next tile's addresses.
+/// Returns whether these may be prefetched.
+bool bring_tile(const AttentionSplit& a, const Reading& reading, const SeenByRows& seen,
+                int32_t tile, Next& next, TileData& data) {
   const auto block_of = [&a](int32_t position) {
     return a.blocks[position / a.block_size] * a.block_bytes;
   };
+  bool ask = true;
+  bool any = false;
+  for (int sub = 0; sub < kSubTiles; ++sub) {
+    const int32_t later = tile + sub * kSubTile + kSoftmaxTile;
+    ask = ask && later <= a.last_ahead;
+    if (ask) {
+      const int64_t block = block_of(later);
+      const int32_t offset = later % a.block_size;
+      next.k[sub] = a.k + block + offset * reading.k.position_bytes;
+      next.v[sub] = a.v == nullptr ? next.k[sub] : a.v + block + offset * next.v_row_bytes;
+      ask_key_scales(a, reading.k, a.k + block, offset);
+      if (a.v != nullptr) ask_value_scales(a, reading.v, a.v + block, offset);
+    }
+    const int32_t position = tile + sub * kSubTile;
+    if (position + kSubTile <= seen.first || position > seen.last) {
+      if (!any) continue;
+      data.k_in_place[sub] = data.k_in_place[sub - 1];
+      data.v_in_place[sub] = data.v_in_place[sub - 1];
+      continue;
+    }
+    const int64_t block = block_of(position);
+    const int32_t offset = position % a.block_size;
+    bring_k(a, reading, a.k + block, offset, sub, data);
+    bring_v(a, reading, a.v == nullptr ? nullptr : a.v + block, offset, sub, data);
+    for (int before = any ? sub : 0; before < sub; ++before) {
+      data.k_in_place[before] = data.k_in_place[sub];
+      data.v_in_place[before] = data.v_in_place[sub];
+    }
+    any = true;
+  }
+  return ask;
+}
+
+void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) {
+  const Reading reading = Reading::of(a);
+  const int64_t padded = padded_dims(a.v_dim);
+  TileData data{};
+  data.k = a.scratch;
+  data.v = data.k + kSoftmaxTile * a.k_dim;
+  float* l = data.v + kSoftmaxTile * padded;
+  data.k_scales = l + kMaxAttentionRows * 16;
+  data.v_scales = data.k_scales + kSoftmaxTile * num_scales(a.k_dim);
+  data.padded = padded;
+  data.block_size = a.block_size;
+  data.v_dim = a.v_dim;
+  const Work w{a,
+               partial,
+               padded,
+               l,
+               o,
+               reading.k_in_place ? *reading.k.scores : kScores<ScratchK>,
+               reading.v_in_place ? *reading.v.values : kValues<ScratchV>};
+  const SeenByRows seen = begin_rows(w);
   Next next{};
-  next.k_row_bytes = a.block_size * Kv::kValueBytes;
-  next.v_row_bytes = a.v_dim * Kv::kValueBytes;
-  next.value_bytes = Kv::kValueBytes;
-  for (int32_t tile = seen_first / kSoftmaxTile * kSoftmaxTile; tile <= seen_last;
+  next.k_row_bytes = a.block_size * reading.k.value_bits / 8;
+  next.v_row_bytes = row_bytes(reading.v, a.v_dim);
+  next.v_value_bits = reading.v.value_bits;
+  for (int32_t tile = seen.first / kSoftmaxTile * kSoftmaxTile; tile <= seen.last;
        tile += kSoftmaxTile) {
-    bool ask = true;
-    int seen = 0;
-    InPlace there{{}, {}, a.block_size, a.v_dim};
-    for (int32_t sub = 0; sub < kSoftmaxTile; sub += kSubTile) {
-      const int32_t later = tile + sub + kSoftmaxTile;
-      ask = ask && later <= a.last_ahead;
-      if (ask) {
-        const int64_t block = block_of(later);
-        const int32_t offset = later % a.block_size;
-        next.k[sub / kSubTile] = a.k + block + offset * Kv::kValueBytes;
-        next.v[sub / kSubTile] =
-            a.v == nullptr ? next.k[sub / kSubTile] : a.v + block + offset * next.v_row_bytes;
-      }
-      const int32_t position = tile + sub;
-      if (position + kSubTile <= seen_first || position > seen_last) continue;
-      const char* block_k = a.k + block_of(position);
-      const char* block_v = a.v == nullptr ? nullptr : a.v + block_of(position);
-      const int32_t offset = position % a.block_size;
-      if constexpr (Kv::kInPlace) {
-        if (in_place) {
-          for (int i = seen == 0 ? 0 : sub / kSubTile; i < kSoftmaxTile / kSubTile; ++i) {
-            there.k[i] = reinterpret_cast<const uint16_t*>(block_k) + offset;
-            there.v[i] = reinterpret_cast<const uint16_t*>(block_v) + offset * a.v_dim;
-          }
-          ++seen;
-          continue;
-        }
-      }
-      Kv::to_f32_k(a, block_k, offset, k + sub);
-      if (block_v != nullptr) {
-        Kv::to_f32_v(a, block_v, offset, scales, v + sub * padded);
-      } else {
-        front_of_k(k + sub, a.v_dim, padded, v + sub * padded);
-      }
-    }
-    if constexpr (Kv::kInPlace) {
-      if (in_place) {
-        tile_of_rows(w, there, tile, next, ask);
-        continue;
-      }
-    }
-    tile_of_rows(w, Scratch{k, v, padded}, tile, next, ask);
+    const bool ask = bring_tile(a, reading, seen, tile, next, data);
+    tile_of_rows(w, data, tile, next, ask);
   }
   for (int r = 0; r < a.num_rows; ++r) {
     F lanes[kParts];
@@ -510,17 +506,8 @@ void finish(float m, float l, const float* o, const float* sink, int32_t v_dim, 
   for (int32_t d = 0; d < v_dim; ++d) out[d] = o[d] * inverse;
 }
 
-constexpr AttentionKernels attention_kernels() {
-  return {attend_split<PlainTile<KvF32>>,
-          attend_split<PlainTile<KvF16>>,
-          attend_split<PlainTile<KvBf16>>,
-          attend_split<Q8Tile>,
-          merge,
-          finish};
-}
-
 }  // namespace
 
-constinit const AttentionKernels HEARTH_OF_SET(kAttention) = attention_kernels();
+constinit const AttentionKernels HEARTH_OF_SET(kAttention) = {attend_split, merge, finish};
 
 }  // namespace hearth::kernels

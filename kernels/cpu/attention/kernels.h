@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "kernels/ops/kv_type.h"
+
 namespace hearth::kernels {
 
 /// Rows that share converted K and V: 16 tokens of 4 heads per kv head. Converting is then a
@@ -39,6 +41,8 @@ struct AttentionSplit {
   const int32_t* blocks;  ///< logical block -> physical block
   const char* k;          ///< K of the kv head in physical block 0 (layouts: kv_layout.h)
   const char* v;          ///< V of the kv head in physical block 0; null: the front of K
+  KvType k_type;
+  KvType v_type;
   int64_t block_bytes;
   int32_t block_size;
   int32_t k_dim;
@@ -49,19 +53,14 @@ struct AttentionSplit {
 };
 
 constexpr int64_t attention_scratch_floats(int64_t k_dim, int64_t v_dim) {
-  // One tile of K and V as f32, l of each row in 16 lanes, and the scales of 16 positions of V.
+  // One tile of K and V as f32, l of each row in 16 lanes, and the scales of the tile's K and V.
   return kSoftmaxTile * (k_dim + padded_dims(v_dim)) + kMaxAttentionRows * 16 +
-         16 * ((v_dim + 31) / 32);
+         kSoftmaxTile * ((k_dim + 31) / 32 + (v_dim + 31) / 32);
 }
 
-using AttentionFn = void (*)(const AttentionSplit&, AttentionPartial* partial, float* o);
-
 struct AttentionKernels {
-  /// Computes one split into (partial, o), one function per KV type.
-  AttentionFn f32;
-  AttentionFn f16;
-  AttentionFn bf16;
-  AttentionFn q8_0;
+  /// Computes one split into (partial, o).
+  void (*attend)(const AttentionSplit&, AttentionPartial* partial, float* o);
   /// Merges a row's later partial into its earlier one: (m, l, o) of `v_dim` values.
   void (*merge)(float* m, float* l, float* o, float later_m, float later_l, const float* later_o,
                 int32_t v_dim);

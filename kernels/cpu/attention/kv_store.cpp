@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
@@ -11,6 +13,10 @@
 
 namespace hearth::kernels::cpu {
 namespace {
+
+void round_bf16(const float* x, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = bf16_from_f32(x[i]);
+}
 
 /// K of one head of one token, a column of (k_dim, block_size).
 template <typename T>
@@ -26,57 +32,123 @@ void store_v(std::byte* head, const KvIndex& at, int32_t offset, const T* v) {
               static_cast<size_t>(at.dims) * sizeof(T));
 }
 
-void round_row(const RowKernels& kernels, DType dtype, const float* x, int64_t n, uint16_t* out) {
-  if (dtype == DType::kF16) return kernels.to_f16(x, n, out);
-  for (int64_t i = 0; i < n; ++i) out[i] = bf16_from_f32(x[i]);
-}
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Adding and subtracting 1.5 * 2^23 rounds half to even.
+constexpr float kShift = 12582912.0f;
 
-/// n values that share a scale (kv_layout.h). No branch per value, so that the loops vectorize on
-/// any CPU.
-void quantize(const float* x, int32_t n, int8_t* out, uint16_t* scale) {
-  constexpr uint32_t kMagnitude = 0x7fffffffu;
-  uint32_t largest_bits = 0;  // magnitudes order like their bits, infinity and NaN above all
-  for (int32_t i = 0; i < n; ++i) {
-    largest_bits = std::max(largest_bits, std::bit_cast<uint32_t>(x[i]) & kMagnitude);
-  }
-  constexpr uint32_t kInfinity = 0x7f800000u;
-  *scale = largest_bits >= kInfinity ? f16_from_f32(std::bit_cast<float>(kInfinity + 0x400000u))
-                                     : f16_from_f32(std::bit_cast<float>(largest_bits) / 127.0f);
-  const float d = f32_from_f16(*scale);
-  if (d == 0 || !(d < std::bit_cast<float>(kInfinity))) {
-    std::memset(out, 0, n);
-    return;
-  }
-  const float inverse = 1.0f / d;
-  // Adding and subtracting 1.5 * 2^23 rounds half to even.
-  constexpr float kShift = 12582912.0f;
-  for (int32_t i = 0; i < n; ++i) {
-    const float held = std::clamp(x[i] * inverse, -127.0f, 127.0f);
-    out[i] = static_cast<int8_t>(static_cast<int32_t>((held + kShift) - kShift));
-  }
-}
+/// Values that share a scale, padded with zeros, and their codes (kv_layout.h), one a byte. No
+/// branch per value, so that the loops vectorize on any CPU.
+struct ScaledValues {
+  float x[kKvScaleDims] = {};
+  uint8_t codes[kKvScaleDims];
+  uint16_t scale;
 
-void store_quantized_k(std::byte* head, const KvIndex& at, int32_t offset, const float* k) {
+  void quantize(const float* values, int32_t n, KvType type) {
+    std::copy_n(values, n, x);
+    scale = scale_of(type);
+    const float d = f32_from_f16(scale);
+    const bool zeros = d == 0 || !(d < kInfinity && d > -kInfinity);
+    const float inverse = zeros ? 0.0f : 1.0f / d;
+    if (zeros) std::fill_n(x, kKvScaleDims, 0.0f);
+    if (type == KvType::kFp8) {
+      for (int32_t i = 0; i < kKvScaleDims; ++i) codes[i] = e4m3_from_f32(x[i] * inverse);
+    } else if (type == KvType::kQ4_0) {
+      round(inverse, -8, 7, 8);
+    } else {
+      round(inverse, -127, 127, 0);
+    }
+  }
+
+ private:
+  /// Magnitudes order like their bits, infinity and NaN above all.
+  static uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
+
+  uint16_t scale_of(KvType type) const {
+    uint32_t most = 0;  // a magnitude, then its sign
+    for (const float value : x) most = std::max(most, std::rotl(bits_of(value), 1));
+    if (most >> 1 >= bits_of(kInfinity)) {
+      return f16_from_f32(std::numeric_limits<float>::quiet_NaN());
+    }
+    const auto signed_most = std::bit_cast<float>(std::rotr(most, 1));
+    if (type == KvType::kQ4_0) return f16_from_f32(most >> 1 == 0 ? 0.0f : signed_most / -8);
+    const float largest = std::abs(signed_most);
+    if (type == KvType::kFp8) return f16_from_f32(std::min(largest / kMostE4m3, kMostFp8Scale));
+    return f16_from_f32(largest / 127.0f);
+  }
+
+  void round(float inverse, float least, float most, int32_t plus) {
+    for (int32_t i = 0; i < kKvScaleDims; ++i) {
+      const float held = std::clamp(x[i] * inverse, least, most);
+      codes[i] = static_cast<uint8_t>(static_cast<int32_t>((held + kShift) - kShift) + plus);
+    }
+  }
+};
+
+void store_scaled_k(std::byte* head, KvType type, const KvIndex& at, int32_t offset,
+                    const float* k) {
+  std::byte* scales = head + at.block_size * kv_value_bytes(type, at.dims);
+  ScaledValues all;
   for (int32_t first = 0; first < at.dims; first += kKvScaleDims) {
     const int32_t n = std::min(kKvScaleDims, at.dims - first);
-    int8_t integers[kKvScaleDims];
-    uint16_t scale;
-    quantize(k + first, n, integers, &scale);
-    std::memcpy(head + at.values() + 2 * at.k_scale(first, offset), &scale, sizeof scale);
-    std::byte* column = head + at.k(first, offset);
-    for (int64_t d = 0; d < n; ++d) column[d * at.block_size] = std::byte(integers[d]);
+    std::fill(all.x + n, all.x + kKvScaleDims, 0.0f);
+    all.quantize(k + first, n, type);
+    std::memcpy(scales + 2 * at.k_scale(first, offset), &all.scale, sizeof all.scale);
+    if (type == KvType::kQ4_0) {
+      std::byte* column = head + at.k_pair(first, offset);
+      for (int64_t i = 0; i < kKvPairBytes; ++i) {
+        column[i * at.block_size] = std::byte(all.codes[2 * i] | all.codes[2 * i + 1] << 4);
+      }
+    } else {
+      std::byte* column = head + at.k(first, offset);
+      for (int64_t d = 0; d < n; ++d) column[d * at.block_size] = std::byte{all.codes[d]};
+    }
   }
 }
 
-void store_quantized_v(std::byte* head, const KvIndex& at, int32_t offset, const float* v) {
+void store_scaled_v(std::byte* head, KvType type, const KvIndex& at, int32_t offset,
+                    const float* v) {
+  std::byte* scales = head + at.block_size * kv_value_bytes(type, at.dims);
+  ScaledValues all;
   for (int32_t first = 0; first < at.dims; first += kKvScaleDims) {
     const int32_t n = std::min(kKvScaleDims, at.dims - first);
-    int8_t integers[kKvScaleDims];
-    uint16_t scale;
-    quantize(v + first, n, integers, &scale);
-    std::memcpy(head + at.values() + 2 * at.v_scale(first, offset), &scale, sizeof scale);
-    std::memcpy(head + at.v(first, offset), integers, static_cast<size_t>(n));
+    std::fill(all.x + n, all.x + kKvScaleDims, 0.0f);
+    all.quantize(v + first, n, type);
+    std::memcpy(scales + 2 * at.v_scale(first, offset), &all.scale, sizeof all.scale);
+    if (type == KvType::kQ4_0) {
+      std::byte* row = head + at.v_pair(first, offset);
+      for (int64_t i = 0; i < kKvPairBytes; ++i) {
+        row[i] = std::byte(all.codes[i] | all.codes[i + kKvPairBytes] << 4);
+      }
+    } else {
+      std::memcpy(head + at.v(first, offset), all.codes, static_cast<size_t>(n));
+    }
   }
+}
+
+/// `rounded` has room for the values of a head in 16 bits.
+void store_head_k(const RowKernels& kernels, std::byte* head, KvType type, const KvIndex& at,
+                  int32_t offset, const float* k, uint16_t* rounded) {
+  switch (type) {
+    case KvType::kF32: return store_k(head, at, offset, k);
+    case KvType::kF16: kernels.to_f16(k, at.dims, rounded); break;
+    case KvType::kBF16: round_bf16(k, at.dims, rounded); break;
+    case KvType::kQ8_0:
+    case KvType::kFp8:
+    case KvType::kQ4_0: return store_scaled_k(head, type, at, offset, k);
+  }
+  store_k(head, at, offset, rounded);
+}
+void store_head_v(const RowKernels& kernels, std::byte* head, KvType type, const KvIndex& at,
+                  int32_t offset, const float* v, uint16_t* rounded) {
+  switch (type) {
+    case KvType::kF32: return store_v(head, at, offset, v);
+    case KvType::kF16: kernels.to_f16(v, at.dims, rounded); break;
+    case KvType::kBF16: round_bf16(v, at.dims, rounded); break;
+    case KvType::kQ8_0:
+    case KvType::kFp8:
+    case KvType::kQ4_0: return store_scaled_v(head, type, at, offset, v);
+  }
+  store_v(head, at, offset, rounded);
 }
 
 }  // namespace
@@ -88,8 +160,8 @@ void kv_store(void* state_pointer, const KvStoreArgs& args) {
   const KvShape& shape = kv.shape;
   const KvIndex at_k{kv.block_size, shape.k_dim};
   const KvIndex at_v{kv.block_size, shape.v_dim};
-  const int64_t k_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.k_dim);
-  const int64_t v_bytes = kv_head_bytes(kv.dtype, kv.block_size, shape.v_dim);
+  const int64_t k_bytes = kv_head_bytes(kv.types.k, kv.block_size, shape.k_dim);
+  const int64_t v_bytes = kv_head_bytes(kv.types.v, kv.block_size, shape.v_dim);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   const int32_t* slots = args.batch->groups[args.group].slot_mapping;
   const int32_t most_dims = std::max(shape.k_dim, shape.v_dim);
@@ -103,27 +175,11 @@ void kv_store(void* state_pointer, const KvStoreArgs& args) {
       if (slots[t] < 0) continue;
       const int32_t offset = slots[t] % kv.block_size;
       std::byte* layer = kv.base + slots[t] / kv.block_size * kv.block_bytes + kv.layer_offset;
-      std::byte* k_head = layer + head * k_bytes;
-      const float* k = args.k.row<float>(t) + int64_t{head} * shape.k_dim;
-      if (kv.dtype == DType::kF32) {
-        store_k(k_head, at_k, offset, k);
-      } else if (kv.dtype == DType::kQ8_0) {
-        store_quantized_k(k_head, at_k, offset, k);
-      } else {
-        round_row(state.rows, kv.dtype, k, shape.k_dim, rounded);
-        store_k(k_head, at_k, offset, rounded);
-      }
+      store_head_k(state.rows, layer + head * k_bytes, kv.types.k, at_k, offset,
+                   args.k.row<float>(t) + int64_t{head} * shape.k_dim, rounded);
       if (shape.v_in_k) continue;
-      std::byte* v_head = layer + shape.num_kv_heads * k_bytes + head * v_bytes;
-      const float* v = args.v.row<float>(t) + int64_t{head} * shape.v_dim;
-      if (kv.dtype == DType::kF32) {
-        store_v(v_head, at_v, offset, v);
-      } else if (kv.dtype == DType::kQ8_0) {
-        store_quantized_v(v_head, at_v, offset, v);
-      } else {
-        round_row(state.rows, kv.dtype, v, shape.v_dim, rounded);
-        store_v(v_head, at_v, offset, rounded);
-      }
+      store_head_v(state.rows, layer + shape.num_kv_heads * k_bytes + head * v_bytes, kv.types.v,
+                   at_v, offset, args.v.row<float>(t) + int64_t{head} * shape.v_dim, rounded);
     }
   });
 }

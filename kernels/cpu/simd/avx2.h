@@ -173,6 +173,22 @@ HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
   const __m128i bits = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(127)), 7);
   return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(128));
 }
+HEARTH_SIMD F load_e4m3(const uint8_t* p) {
+  const I bits = _mm256_slli_epi32(load_i8(p), 20);
+  return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-0x78100000)));
+}
+HEARTH_SIMD F low_code(I x) {
+  const I bits = _mm256_or_si256(and_ints(x, 0x0f), _mm256_set1_epi32(0x4b000000));
+  return _mm256_sub_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p23f + 8));
+}
+HEARTH_SIMD F high_code(I x) {
+  const I bits = _mm256_or_si256(and_ints(x, 0xf0), _mm256_set1_epi32(0x49000000));
+  return _mm256_sub_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p19f + 8));
+}
+using Levels = F;
+HEARTH_SIMD Levels levels(F scale) { return scale; }
+HEARTH_SIMD F low_level(I x, Levels of) { return mul(low_code(x), of); }
+HEARTH_SIMD F high_level(I x, Levels of) { return mul(high_code(x), of); }
 
 // Wide weights: |w| times x with the sign of w; pairs reach 2 * 128 * 127, which int16 holds.
 // |-128| is 128 as an unsigned byte, which is how maddubs reads it.

@@ -169,6 +169,34 @@ HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
   const __m256i bits = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(127)), 7);
   return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(128));
 }
+/// kLanes numbers in E4M3, 2^120 times less: their bits are moved to those of an f32, subnormal if
+/// the number is (below 2^-6).
+HEARTH_SIMD F load_e4m3(const uint8_t* p) {
+  const I bits = _mm512_slli_epi32(load_i8(p), 20);
+  return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-0x78100000)));
+}
+/// The low, or the high, four bits of each byte (load_u8), minus 8. They become the last bits of
+/// the mantissa of 2^23, or those above the last four of 2^19.
+HEARTH_SIMD F low_code(I x) {
+  const I bits = _mm512_ternarylogic_epi32(x, _mm512_set1_epi32(0x0f),
+                                           _mm512_set1_epi32(0x4b000000), 0xea);  // (a & b) | c
+  return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p23f + 8));
+}
+HEARTH_SIMD F high_code(I x) {
+  const I bits =
+      _mm512_ternarylogic_epi32(x, _mm512_set1_epi32(0xf0), _mm512_set1_epi32(0x49000000), 0xea);
+  return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p19f + 8));
+}
+/// -8 .. 7 times a scale, of which codes choose: the low or the high four bits of each byte.
+using Levels = F;
+HEARTH_SIMD Levels levels(F scale) {
+  const F numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm512_mul_ps(numbers, scale);
+}
+HEARTH_SIMD F low_level(I x, Levels of) { return _mm512_permutexvar_ps(x, of); }
+HEARTH_SIMD F high_level(I x, Levels of) {
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(x, 4), of);
+}
 
 // Dot products: 4 weights of each of kLanes outputs, stored as w + offset, times the same 4
 // activations. 255 * 127 * 32 is far below the limit of int32, so everything is exact. The sum

@@ -167,6 +167,21 @@ HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
   const uint16x4_t wide = vmovn_u32(vreinterpretq_u32_s32(and_ints(load_u8(p), 127)));
   return vmulq_f32(widen_f16(vshl_n_u16(wide, 7)), vdupq_n_f32(128));
 }
+HEARTH_SIMD F load_e4m3(const uint8_t* p) {
+  return vreinterpretq_f32_s32(and_ints(vshlq_n_s32(load_i8(p), 20), -0x78100000));
+}
+HEARTH_SIMD F low_code(I x) {
+  const I bits = vorrq_s32(and_ints(x, 0x0f), vdupq_n_s32(0x4b000000));
+  return vsubq_f32(vreinterpretq_f32_s32(bits), vdupq_n_f32(0x1p23f + 8));
+}
+HEARTH_SIMD F high_code(I x) {
+  const I bits = vorrq_s32(and_ints(x, 0xf0), vdupq_n_s32(0x49000000));
+  return vsubq_f32(vreinterpretq_f32_s32(bits), vdupq_n_f32(0x1p19f + 8));
+}
+using Levels = F;
+HEARTH_SIMD Levels levels(F scale) { return scale; }
+HEARTH_SIMD F low_level(I x, Levels of) { return mul(low_code(x), of); }
+HEARTH_SIMD F high_level(I x, Levels of) { return mul(high_code(x), of); }
 
 // Both factors of a product are signed bytes here. Wide weights lose their offset by one xor when
 // loaded, narrow ones when unpacked; those read as stored are below 128, so the byte is the same

@@ -155,6 +155,18 @@ HEARTH_SIMD F minus_product(F a, F b) { return -(a * b); }
 HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
   return reinterpret_cast<F>((load_u8(p) & 127) << 20) * 0x1p119f;
 }
+HEARTH_SIMD F load_e4m3(const uint8_t* p) {
+  const I x = load_i8(p);
+  return reinterpret_cast<F>((x & 127) << 20 | (x & INT32_MIN));
+}
+HEARTH_SIMD F low_code(I x) { return reinterpret_cast<F>((x & 0x0f) | 0x4b000000) - (0x1p23f + 8); }
+HEARTH_SIMD F high_code(I x) {
+  return reinterpret_cast<F>((x & 0xf0) | 0x49000000) - (0x1p19f + 8);
+}
+using Levels = F;
+HEARTH_SIMD Levels levels(F scale) { return scale; }
+HEARTH_SIMD F low_level(I x, Levels of) { return mul(low_code(x), of); }
+HEARTH_SIMD F high_level(I x, Levels of) { return mul(high_code(x), of); }
 
 constexpr int kNarrowOffset = 128;
 template <int kOffset, bool kWide>

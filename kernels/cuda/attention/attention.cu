@@ -127,18 +127,20 @@ __global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
   }
 }
 
-void attend(const CudaState& state, DType dtype, const AttentionParams& params, int rows,
+void attend(const CudaState& state, KvTypes types, const AttentionParams& params, int rows,
             int num_seqs, bool whole) {
   cudaStream_t stream = state.stream.get();
-  if (dtype != DType::kF32 && tiled_heads(params.kv)) {
-    return attend_tiles(stream, dtype, params, rows, num_seqs, whole, state.wgmma);
+  if (any_types(types)) return attend_any(stream, params, rows, whole);
+  const KvType type = types.k;
+  if (type != KvType::kF32 && tiled_heads(params.kv)) {
+    return attend_tiles(stream, type, params, rows, num_seqs, whole, state.wgmma);
   }
-  switch (dtype) {
-    case DType::kF32: return attend_f32(stream, params, rows, whole);
-    case DType::kF16: return attend_f16(stream, params, rows, whole);
-    case DType::kBF16: return attend_bf16(stream, params, rows, whole);
-    case DType::kQ8_0: return attend_q8(stream, params, rows, whole);
-    default: HEARTH_EXPECT(false, static_cast<int>(dtype));
+  switch (type) {
+    case KvType::kF32: return attend_f32(stream, params, rows, whole);
+    case KvType::kF16: return attend_f16(stream, params, rows, whole);
+    case KvType::kBF16: return attend_bf16(stream, params, rows, whole);
+    case KvType::kQ8_0: return attend_q8(stream, params, rows, whole);
+    default: HEARTH_EXPECT(false, static_cast<int>(type));
   }
 }
 
@@ -173,7 +175,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
       int64_t{args.num_heads} * params.max_splits * (shape.v_dim + 2) * int64_t{sizeof(float)};
   const int64_t at_once = kPartialBytes / row_bytes;
   if (batch.num_tokens >= kManyQueries || params.max_splits == 1 || at_once == 0) {
-    return attend(state, args.kv.dtype, params, batch.num_tokens, batch.num_seqs, true);
+    return attend(state, args.kv.types, params, batch.num_tokens, batch.num_seqs, true);
   }
   QuantTarget quantized{};
   if (shape.v_dim == kMergeThreads && args.num_heads % kMergeHeads == 0) {
@@ -183,7 +185,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
     params.first_row = static_cast<int32_t>(first);
     const auto rows =
         static_cast<int>(batch.num_tokens - first < at_once ? batch.num_tokens - first : at_once);
-    attend(state, args.kv.dtype, params, rows, batch.num_seqs, false);
+    attend(state, args.kv.types, params, rows, batch.num_seqs, false);
     const dim3 grid = grid2(rows, ceil_div(args.num_heads, kMergeHeads));
     if (shape.v_dim <= kMergeThreads) {
       HEARTH_LAUNCH(stream, merge_kernel<1>, grid, kMergeHeads * kMergeThreads, 0, params,

@@ -1,8 +1,9 @@
 #pragma once
 // Attention in splits of kSplit positions at absolute multiples, for several heads of one KV head
 // at a time, so that K and V are read once for all of them. The kernel here handles f32 KV, which
-// is for diagnosis, and heads unsuited to the tensor cores (kernels/cuda/attention/tiles.cu handles
-// the others). Per row, KV head and split:
+// is for diagnosis, heads unsuited to the tensor cores (kernels/cuda/attention/tiles.cu handles
+// the others), fp8, q4_0, and K and V of different types (kernels/cuda/attention/any_type.cuh). Per
+// row, KV head and split:
 //   1. scores: each warp takes tiles of 16 positions; two lanes per position sum the even and the
 //      odd shares of the head dimension, then add up the two sums;
 //   2. one warp per head: the split's maximum, weights exp(score - maximum), and their sum;
@@ -112,12 +113,13 @@ void attend_f32(cudaStream_t stream, const AttentionParams& params, int rows, bo
 void attend_f16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_bf16(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 void attend_q8(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
+void attend_any(cudaStream_t stream, const AttentionParams& params, int rows, bool whole);
 /// For f16, bf16 and q8_0 KV in tiles: kernels/cuda/attention/tiles.cu. `wgmma`: the device has it.
-void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
+void attend_tiles(cudaStream_t stream, KvType type, const AttentionParams& params, int rows,
                   int num_seqs, bool whole, bool wgmma);
 /// For many rows on a device with wgmma: kernels/cuda/attention/tiles_wgmma.cu.
-bool wgmma_supports(DType dtype, int head_dim);
-void attend_wgmma(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
+bool wgmma_supports(KvType type, int head_dim);
+void attend_wgmma(cudaStream_t stream, KvType type, const AttentionParams& params, int rows,
                   int num_seqs);
 
 }  // namespace hearth::kernels

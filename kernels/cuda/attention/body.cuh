@@ -1,6 +1,9 @@
 #pragma once
 // The kernel of attention.cuh for one KV type; each type is compiled in its own file.
 
+#include <type_traits>
+
+#include "kernels/cuda/attention/any_type.cuh"
 #include "kernels/cuda/attention/attention.cuh"
 
 namespace hearth::kernels {
@@ -45,6 +48,18 @@ __device__ void half_dots(const AttentionParams& a, const float* q, int kv_head,
   }
 }
 
+/// The same for K of any type, which has shares of one value.
+template <int kHeads>
+__device__ void half_any_dots(const AttentionParams& a, const float* q, int kv_head, int64_t block,
+                              int offset, int half, float (&sum)[kHeads]) {
+  const auto key = any_key(a.kv, block, kv_head);
+  for (int d = half; d < a.kv.k_dim; d += 2) {
+    const float k = key.load(d, offset);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) sum[h] = fmaf(q[h * a.kv.k_dim + d], k, sum[h]);
+  }
+}
+
 /// Step 1 for one tile: scores of its positions [seen.begin, seen.end), -infinity for the others.
 template <typename T, int kShare, int kHeads>
 __device__ void score_tile(const AttentionParams& a, const float* q, const int32_t* table,
@@ -55,8 +70,13 @@ __device__ void score_tile(const AttentionParams& a, const float* q, const int32
   const bool there = position >= seen.begin && position < seen.end;
   float score[kHeads] = {};
   if (there) {
-    half_dots<T, kShare, kHeads>(a, q, kv_head, table[position / a.kv.block_size],
-                                 position % a.kv.block_size, lane / kAttentionTile, score);
+    const int64_t block = table[position / a.kv.block_size];
+    const int offset = position % a.kv.block_size;
+    if constexpr (std::is_same_v<T, AnyType>) {
+      half_any_dots<kHeads>(a, q, kv_head, block, offset, lane / kAttentionTile, score);
+    } else {
+      half_dots<T, kShare, kHeads>(a, q, kv_head, block, offset, lane / kAttentionTile, score);
+    }
   }
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
@@ -93,7 +113,7 @@ __device__ void weigh(SplitScores<kHeads>& split, int head, int first, int last)
   }
 }
 
-/// Step 3 for one dimension, over positions [from, to): one chain per head.
+/// Of V of one dimension, over positions [from, to): one chain per head.
 template <typename T, int kHeads>
 __device__ void add_values(const AttentionParams& a, const int32_t* table, int kv_head, int d,
                            int from, int to, const SplitScores<kHeads>& split,
@@ -124,6 +144,35 @@ __device__ void add_values(const AttentionParams& a, const int32_t* table, int k
       }
     }
     begin = end;
+  }
+}
+
+/// The same for V of any type.
+template <int kHeads>
+__device__ void add_any_values(const AttentionParams& a, const int32_t* table, int kv_head, int d,
+                               int from, int to, const SplitScores<kHeads>& split,
+                               float (&sum)[kHeads]) {
+  for (int position = from; position < to; ++position) {
+    const int64_t block = table[position / a.kv.block_size];
+    const float v = any_value(a.kv, block, kv_head).load(d, position % a.kv.block_size);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      sum[h] = fmaf(split.weight[h][position % kSplit], v, sum[h]);
+    }
+  }
+}
+
+/// Step 3 for one dimension, over the seen positions of [begin, end).
+template <typename T, int kHeads>
+__device__ void add_run(const AttentionParams& a, const int32_t* table, int kv_head, int d,
+                        const Seen& seen, int begin, int end, const SplitScores<kHeads>& split,
+                        float (&sum)[kHeads]) {
+  if (seen.begin > begin) begin = seen.begin;
+  if (seen.end < end) end = seen.end;
+  if constexpr (std::is_same_v<T, AnyType>) {
+    add_any_values<kHeads>(a, table, kv_head, d, begin, end, split, sum);
+  } else {
+    add_values<T, kHeads>(a, table, kv_head, d, begin, end, split, sum);
   }
 }
 
@@ -203,8 +252,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
       if (run >= shape.runs || d >= v_dim) continue;
       const int run_begin = start + run * (kSplit / shape.runs);
       const int run_end = run_begin + kSplit / shape.runs;
-      add_values<T, kHeads>(a, table, kv_head, d, here.begin > run_begin ? here.begin : run_begin,
-                            here.end < run_end ? here.end : run_end, split, part[i]);
+      add_run<T, kHeads>(a, table, kv_head, d, here, run_begin, run_end, split, part[i]);
     }
     if (shape.runs > 1) {  // in this case there is one dimension per thread
       if (run < shape.runs) {

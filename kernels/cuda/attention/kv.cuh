@@ -17,14 +17,23 @@ struct KvView {
   int32_t k_dim;
   int32_t v_dim;
   bool v_in_k;  ///< V is the front of K, which is then laid out as K alone
+  KvType k_type;
+  KvType v_type;
 };
+
+/// True if the kernels for one element type do not store these (kernels/cuda/attention/any_type.cuh
+/// does).
+constexpr bool any_types(KvTypes types) {
+  return !types.alike() || types.k == KvType::kFp8 || types.k == KvType::kQ4_0;
+}
 
 inline KvView kv_view(const PagedKv& kv) {
   const KvShape& shape = kv.shape;
-  const int64_t k_bytes = shape.num_kv_heads * kv_head_bytes(kv.dtype, kv.block_size, shape.k_dim);
+  const int64_t k_bytes =
+      shape.num_kv_heads * kv_head_bytes(kv.types.k, kv.block_size, shape.k_dim);
   return {kv.base,       kv.block_bytes,     kv.layer_offset, shape.v_in_k ? 0 : k_bytes,
           kv.block_size, shape.num_kv_heads, shape.k_dim,     shape.v_dim,
-          shape.v_in_k};
+          shape.v_in_k,  kv.types.k,         kv.types.v};
 }
 
 template <typename T>

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cuda/attention/any_type.cuh"
 #include "kernels/cuda/attention/kv_tiles.cuh"
 
 namespace hearth::kernels {
@@ -128,6 +129,84 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
   }
 }
 
+/// The scale of a warp's 32 values, and their codes (kv_layout.h); lanes past the last have 0.
+__device__ uint32_t code_of(KvType type, float value, Half* scale) {
+  const uint32_t bits = __float_as_uint(value);
+  const uint32_t most = warp_max(bits << 1 | bits >> 31);  // a magnitude, then its sign
+  const float largest = __uint_as_float(most >> 1);
+  float wanted = largest / 127.0f;
+  if (type == KvType::kFp8) wanted = fminf(largest / kMostE4m3, kMostFp8Scale);
+  if (type == KvType::kQ4_0) wanted = (most & 1) != 0 ? largest / 8 : -largest / 8;
+  if (largest == 0) wanted = 0;
+  from_float(most >> 1 < 0x7f800000u ? wanted : NAN, scale);
+  const float d = to_float(*scale);
+  const bool zeros = d == 0 || !(fabsf(d) <= 65504.0f);
+  const float q = zeros ? 0.0f : value * (1.0f / d);
+  if (type == KvType::kFp8) return e4m3_code(q);
+  if (type == KvType::kQ4_0) {
+    return static_cast<uint32_t>(static_cast<int>(fminf(fmaxf(rintf(q), -8.0f), 7.0f)) + 8);
+  }
+  return static_cast<uint8_t>(static_cast<int8_t>(fminf(fmaxf(rintf(q), -127.0f), 127.0f)));
+}
+
+/// Stores 32 values of a head from dimension `first` on, by one warp.
+__device__ void store_any(const AnyHead<std::byte>& to, int offset, int first, const float* x) {
+  const int lane = thread_x() % kWarp;
+  const int d = first + lane;
+  const bool there = d < to.at.dims;
+  const float value = there ? x[d] : 0.0f;
+  if (!kv_scaled(to.type)) {
+    if (!there) return;
+    const int64_t index = to.value(d, offset);
+    if (to.type == KvType::kF32) reinterpret_cast<float*>(to.head)[index] = value;
+    if (to.type == KvType::kF16) from_float(value, reinterpret_cast<Half*>(to.head) + index);
+    if (to.type == KvType::kBF16) from_float(value, reinterpret_cast<BFloat16*>(to.head) + index);
+    return;
+  }
+  Half scale;
+  const uint32_t code = code_of(to.type, value, &scale);
+  if (to.type == KvType::kQ4_0) {
+    const uint32_t other = __shfl_xor_sync(kAllLanes, code, to.of_k ? 1 : kKvPairBytes);
+    if (!to.upper(d)) to.head[to.pair(d, offset)] = std::byte(code | other << 4);
+  } else if (there) {
+    to.head[to.value(d, offset)] = std::byte(code);
+  }
+  if (lane == 0) *reinterpret_cast<Half*>(to.head + to.scale(first, offset)) = scale;
+}
+
+/// One warp per 32 dimensions of a head.
+__global__ void __launch_bounds__(kThreads) kv_store_any_kernel(StoreParams p) {
+  after_previous_launch();
+  const int64_t row = blockIdx.x;
+  if (row >= *p.count) return;
+  const KvView& kv = p.kv;
+  const int slot = p.slot_mapping[row];
+  if (slot < 0) return;
+  const int64_t block = slot / kv.block_size;
+  const int offset = slot % kv.block_size;
+  const int warp = block_y() * (kThreads / kWarp) + thread_x() / kWarp;
+  const int warps = grid_y() * (kThreads / kWarp);
+  const int64_t k_bytes = kv_head_bytes(kv.k_type, kv.block_size, kv.k_dim);
+  for (int i = warp; i < kv.num_kv_heads * kv_scales(kv.k_dim); i += warps) {
+    const int head = i / kv_scales(kv.k_dim);
+    store_any(
+        {keys<std::byte>(kv, block) + head * k_bytes, kv.k_type, {kv.block_size, kv.k_dim}, true},
+        offset, i % kv_scales(kv.k_dim) * kKvScaleDims,
+        p.k.data + row * p.k.stride + int64_t{head} * kv.k_dim);
+  }
+  if (kv.v_in_k) return;
+  const int64_t v_bytes = kv_head_bytes(kv.v_type, kv.block_size, kv.v_dim);
+  for (int i = warp; i < kv.num_kv_heads * kv_scales(kv.v_dim); i += warps) {
+    const int head = i / kv_scales(kv.v_dim);
+    store_any({values<std::byte>(kv, block) + head * v_bytes,
+               kv.v_type,
+               {kv.block_size, kv.v_dim},
+               false},
+              offset, i % kv_scales(kv.v_dim) * kKvScaleDims,
+              p.v.data + row * p.v.stride + int64_t{head} * kv.v_dim);
+  }
+}
+
 }  // namespace
 
 void cuda::kv_store(void* state, const KvStoreArgs& args) {
@@ -141,18 +220,22 @@ void cuda::kv_store(void* state, const KvStoreArgs& args) {
   const int64_t across =
       ceil_div(int64_t{shape.num_kv_heads} * std::max(shape.k_dim, shape.v_dim), kThreads);
   const dim3 grid = grid2(batch.num_tokens, std::min<int64_t>(across, 16));
-  switch (args.kv.dtype) {
-    case DType::kF32:
+  if (any_types(args.kv.types)) {
+    HEARTH_LAUNCH(stream, kv_store_any_kernel, grid, kThreads, 0, params);
+    return;
+  }
+  switch (args.kv.types.k) {
+    case KvType::kF32:
       HEARTH_LAUNCH(stream, kv_store_kernel<float>, grid, kThreads, 0, params);
       break;
-    case DType::kF16:
+    case KvType::kF16:
       HEARTH_LAUNCH(stream, kv_store_kernel<Half>, grid, kThreads, 0, params);
       break;
-    case DType::kBF16:
+    case KvType::kBF16:
       HEARTH_LAUNCH(stream, kv_store_kernel<BFloat16>, grid, kThreads, 0, params);
       break;
-    case DType::kQ8_0: HEARTH_LAUNCH(stream, kv_store_q8_kernel, grid, kThreads, 0, params); break;
-    default: HEARTH_EXPECT(false, static_cast<int>(args.kv.dtype));
+    case KvType::kQ8_0: HEARTH_LAUNCH(stream, kv_store_q8_kernel, grid, kThreads, 0, params); break;
+    default: HEARTH_EXPECT(false, static_cast<int>(args.kv.types.k));
   }
 }
 

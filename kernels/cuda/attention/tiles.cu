@@ -90,16 +90,16 @@ void launch_tiles(cudaStream_t stream, const AttentionParams& params, int rows, 
 
 }  // namespace
 
-void attend_tiles(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
+void attend_tiles(cudaStream_t stream, KvType type, const AttentionParams& params, int rows,
                   int num_seqs, bool whole, bool wgmma) {
-  if (wgmma && whole && many(rows, num_seqs) && wgmma_supports(dtype, params.kv.k_dim)) {
-    return attend_wgmma(stream, dtype, params, rows, num_seqs);
+  if (wgmma && whole && many(rows, num_seqs) && wgmma_supports(type, params.kv.k_dim)) {
+    return attend_wgmma(stream, type, params, rows, num_seqs);
   }
-  switch (dtype) {
-    case DType::kF16: return launch_tiles<Half>(stream, params, rows, num_seqs, whole);
-    case DType::kBF16: return launch_tiles<BFloat16>(stream, params, rows, num_seqs, whole);
-    case DType::kQ8_0: return launch_tiles<int8_t>(stream, params, rows, num_seqs, whole);
-    default: HEARTH_EXPECT(false, static_cast<int>(dtype));
+  switch (type) {
+    case KvType::kF16: return launch_tiles<Half>(stream, params, rows, num_seqs, whole);
+    case KvType::kBF16: return launch_tiles<BFloat16>(stream, params, rows, num_seqs, whole);
+    case KvType::kQ8_0: return launch_tiles<int8_t>(stream, params, rows, num_seqs, whole);
+    default: HEARTH_EXPECT(false, static_cast<int>(type));
   }
 }
 

@@ -48,14 +48,14 @@ void launch_any_dim(cudaStream_t stream, const AttentionParams& params, int rows
 
 }  // namespace
 
-bool wgmma_supports(DType dtype, int head_dim) {
-  return (dtype == DType::kF16 || dtype == DType::kBF16) &&
+bool wgmma_supports(KvType type, int head_dim) {
+  return (type == KvType::kF16 || type == KvType::kBF16) &&
          (head_dim == 64 || head_dim == 96 || head_dim == 128);
 }
 
-void attend_wgmma(cudaStream_t stream, DType dtype, const AttentionParams& params, int rows,
+void attend_wgmma(cudaStream_t stream, KvType type, const AttentionParams& params, int rows,
                   int num_seqs) {
-  if (dtype == DType::kF16) return launch_any_dim<Half>(stream, params, rows, num_seqs);
+  if (type == KvType::kF16) return launch_any_dim<Half>(stream, params, rows, num_seqs);
   return launch_any_dim<BFloat16>(stream, params, rows, num_seqs);
 }
 

@@ -167,6 +167,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
     table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
   }
   table.any_kv_shape = true;
+  table.any_kv_type = true;
   table.state = std::move(state);
   table.allocate = cuda::allocate;
   table.release = cuda::release;

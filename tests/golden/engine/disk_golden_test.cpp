@@ -40,8 +40,10 @@ struct Answer {
 class DiskRun {
  public:
   DiskRun(const models::GgufFile& file, const kernels::OpTable& ops,
-          const std::filesystem::path& folder, int32_t block_size = 16, bool draft_layer = false) {
+          const std::filesystem::path& folder, int32_t block_size = 16, bool draft_layer = false,
+          kernels::KvTypes kv_type = {}) {
     EngineConfig config;
+    config.kv_type = kv_type;
     config.kv_bytes = 8 << 20;
     config.context_length = 256;
     config.block_size = block_size;
@@ -157,6 +159,45 @@ TEST_CASE("every family: a prefix from disk after a restart gives the same token
     const Answer again = DiskRun(owned.file, table.ops, folder.path()).ask(prompt);
     CHECK(again.restored >= 64);
     CHECK(again.tokens == cold.tokens);
+  }
+}
+
+TEST_CASE(
+    "every KV type: a prefix from disk gives the same tokens, one of another type is not read") {
+  using enum kernels::KvType;
+  const NamedTable table = all_tables().back();
+  const auto prompt = random_tokens(90, 128, 3);
+  OwnedFile owned(read_family("gemma3").file_bytes(kernels::DType::kQ8_0));
+  owned.file.set_fingerprint("gemma3");
+  const tests::TempDir folder;
+  std::vector<std::filesystem::path> files;
+  // q8_0 and fp8 have blocks of the same size, and so have the last two.
+  for (const kernels::KvTypes types :
+       {kernels::KvTypes(kQ8_0), kernels::KvTypes(kFp8), kernels::KvTypes(kQ4_0),
+        kernels::KvTypes(kQ8_0, kQ4_0), kernels::KvTypes(kQ4_0, kQ8_0)}) {
+    CAPTURE(kernels::kv_type_name(types));
+    const auto run = [&] {
+      return std::make_unique<DiskRun>(owned.file, table.ops, folder.path(), 16, false, types);
+    };
+    auto first = run();
+    const std::filesystem::path file = first->database();
+    const Answer cold = first->ask(prompt);
+    CHECK(cold.tokens.size() == 20);
+    CHECK(cold.restored == 0);
+    first.reset();
+    const Answer again = run()->ask(prompt);
+    CHECK(again.restored >= 64);
+    CHECK(again.tokens == cold.tokens);
+    CHECK(std::ranges::find(files, file) == files.end());
+    if (!files.empty()) {
+      // The file of another type under this one's name.
+      remove_store_file(file);
+      std::filesystem::copy_file(files.back(), file);
+      const Answer computed = run()->ask(prompt);
+      CHECK(computed.restored == 0);
+      CHECK(computed.tokens == cold.tokens);
+    }
+    files.push_back(file);
   }
 }
 

@@ -26,6 +26,8 @@ namespace {
 
 using namespace engine;
 using kernels::DType;
+using kernels::KvType;
+using kernels::KvTypes;
 
 constexpr const char* kStories = "models/stories260K-f32.gguf";
 
@@ -35,7 +37,7 @@ constexpr bool kReduced = true;  // the same ways, over fewer models
 constexpr bool kReduced = false;
 #endif
 
-EngineConfig config_for(DType kv_type) {
+EngineConfig config_for(KvTypes kv_type) {
   EngineConfig config;
   config.kv_type = kv_type;
   config.kv_bytes = 8 << 20;
@@ -63,9 +65,9 @@ std::vector<Request> requests(int32_t vocab, int32_t prompt_size, int32_t max_to
 }
 
 /// Runs the request in every way that must not matter.
-void check_same_tokens(const models::GgufFile& file, const NamedTable& table, DType kv_type,
+void check_same_tokens(const models::GgufFile& file, const NamedTable& table, KvTypes kv_type,
                        const Request& asked, int32_t vocab) {
-  INFO(table.name << ", KV " << kernels::info(kv_type).name << ", temperature "
+  INFO(table.name << ", KV " << kernels::kv_type_name(kv_type) << ", temperature "
                   << asked.sampling.temperature << ", n " << asked.n);
   Request request = asked;
   request.id = 1;
@@ -224,8 +226,14 @@ TEST_CASE("random models of every shape: the same request, the same tokens") {
         check_same_tokens(owned.file, table, DType::kF16, request, shape.vocab);
       }
       if (shape.name != "gqa" || (kReduced && table.name == "reference")) continue;
-      if (table.ops.device.kind == "cuda") continue;  // refuses q8_0 by name
-      check_same_tokens(owned.file, table, DType::kQ8_0, asked[2], shape.vocab);
+      check_same_tokens(owned.file, table, KvType::kQ8_0, asked[2], shape.vocab);
+      if (!table.ops.any_kv_type) continue;
+      check_same_tokens(owned.file, table, KvType::kFp8, asked[2], shape.vocab);
+      check_same_tokens(owned.file, table, KvType::kQ4_0, asked[1], shape.vocab);
+      check_same_tokens(owned.file, table, {KvType::kQ8_0, KvType::kQ4_0}, asked[2], shape.vocab);
+      if (!kReduced) {
+        check_same_tokens(owned.file, table, {KvType::kF16, KvType::kFp8}, asked[0], shape.vocab);
+      }
     }
   }
 }
@@ -244,9 +252,38 @@ TEST_CASE("every family: the same request, the same tokens") {
       if (table.name != fastest && !all) continue;
       if (table.name == "reference" && !tests::full_counts()) continue;
       check_same_tokens(owned.file, table, DType::kF16, asked[0], 128);
+      // Sliding groups, and latent ones, whose V is the front of K.
+      if (table.ops.any_kv_type && name == "gemma3") {
+        check_same_tokens(owned.file, table, {KvType::kQ8_0, KvType::kQ4_0}, asked[2], 128);
+      }
+      if (table.ops.any_kv_type && name == "deepseek2") {
+        check_same_tokens(owned.file, table, KvType::kQ4_0, asked[1], 128);
+        check_same_tokens(owned.file, table, KvType::kFp8, asked[0], 128);
+      }
       if (tests::full_counts()) check_same_tokens(owned.file, table, DType::kF16, asked[2], 128);
     }
   }
+}
+
+TEST_CASE("KV types that a model or a table cannot have are refused by name") {
+  const auto refusal = [](const std::string& family, kernels::OpTable ops, KvTypes types) {
+    const OwnedFile owned(read_family(family).file_bytes(DType::kF32));
+    auto model = models::load_model(owned.file, ops, nullptr);
+    REQUIRE(model.ok());
+    const SteadyClock clock;
+    const auto made = Engine::create(config_for(types), ops, std::move(model).value(), clock);
+    if (made.ok()) return std::string();
+    CHECK(made.error().field == "kv_type");
+    return made.error().message;
+  };
+  kernels::OpTable ops = kernels::reference_ops();
+  CHECK(refusal("deepseek2", ops, {KvType::kQ8_0, KvType::kQ4_0}) ==
+        "kv_type is Q8_0/Q4_0, want one type: the KV of deepseek2 is latent, its V is the front of "
+        "K");
+  CHECK(refusal("deepseek2", ops, KvType::kQ4_0).empty());
+  ops.any_kv_type = false;
+  CHECK(refusal("gemma3", ops, KvType::kFp8).starts_with("KV type FP8 on reference"));
+  CHECK(refusal("gemma3", ops, KvType::kQ8_0).empty());
 }
 
 TEST_CASE("drafts of a copy of the model are accepted, those of another model partly") {

@@ -194,12 +194,31 @@ keep_alive_ms = 9
   CHECK(error_of("[models.m]\nkeep_alive_ms = -1") ==
         "f.toml:2:17: models.m.keep_alive_ms is -1, want 0..604800000");
   CHECK(error_of("[models.\"a.b\"]\nkv_type = \"q4\"") ==
-        "f.toml:2:11: models.a.b.kv_type is \"q4\", want one of f16, bf16, q8_0, f32");
+        "f.toml:2:11: models.a.b.kv_type is \"q4\", want one of f16, bf16, q8_0, fp8, q4_0, f32, "
+        "or two as K/V");
   CHECK(error_of("[models.m]\nthreads = 2").find("unknown key models.m.threads; known here: ") !=
         std::string::npos);
   CHECK(error_of("[models]\nm = 2").find("models.m is a integer, want a [section]") !=
         std::string::npos);
   CHECK(error_of("models = 2").find("models: want a section [models.NAME]") != std::string::npos);
+}
+
+TEST_CASE("the types of K and V may differ") {
+  Config config;
+  REQUIRE(apply_toml("[worker]\nkv_type = \"q8_0/q4_0\"\n[models.m]\nkv_type = \"fp8\"", "f.toml",
+                     &config)
+              .ok());
+  CHECK(config.worker.kv_type == "q8_0/q4_0");
+  CHECK(config.worker_of("m").kv_type == "fp8");
+  REQUIRE(apply_assignment("worker.kv_type=f16/fp8", &config).ok());
+  CHECK(config.worker.kv_type == "f16/fp8");
+  for (const char* bad : {"", "/", "q8_0/", "/q4_0", "q8_0/q4_0/f16", "q8_0/q4", "Q8_0"}) {
+    CAPTURE(bad);
+    CHECK(error_of("[worker]\nkv_type = \"" + std::string(bad) + "\"") ==
+          "f.toml:2:11: worker.kv_type is \"" + std::string(bad) +
+              "\", want one of f16, bf16, q8_0, fp8, q4_0, f32, or two as K/V");
+  }
+  CHECK(error_of("[worker]\nkv_type = 8").find("or two as K/V") != std::string::npos);
 }
 
 TEST_CASE("errors name file, line, column, the key, what was met and what was wanted") {
@@ -210,7 +229,8 @@ TEST_CASE("errors name file, line, column, the key, what was met and what was wa
   CHECK(error_of("[worker]\nnumerics = \"faster\"") ==
         "f.toml:2:12: worker.numerics is \"faster\", want one of exact, fast");
   CHECK(error_of("[worker]\nkv_type = \"q4\"") ==
-        "f.toml:2:11: worker.kv_type is \"q4\", want one of f16, bf16, q8_0, f32");
+        "f.toml:2:11: worker.kv_type is \"q4\", want one of f16, bf16, q8_0, fp8, q4_0, f32, or "
+        "two as K/V");
   CHECK(error_of("[worker]\nwaiting_served_ratio = nan").find("want 0..1000000") !=
         std::string::npos);
   CHECK(error_of("[worker]\nchunked_prefill = 1").find("want true or false") != std::string::npos);

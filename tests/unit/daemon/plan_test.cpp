@@ -82,14 +82,18 @@ void check_against_engine(const BenchModel& source, const engine::EngineConfig& 
 TEST_CASE("the engine allocates and reserves what was planned, to the byte") {
   using enum kernels::DType;
   struct Setting {
-    kernels::DType kv_type;
+    kernels::KvTypes kv_type;
     int32_t seqs, step_tokens, context;
     uint64_t kv_bytes;
     std::array<kernels::DType, 2> weights;
   };
-  const Setting settings[] = {{kF16, 64, 512, 0, 0, {kQ8_0, kQ4_K}},
-                              {kF32, 5, 100, 300, 0, {kF32, kQ6_K}},
-                              {kQ8_0, 1, 512, 0, 5'000'000, {kBF16, kQ4_0}}};
+  const Setting settings[] = {
+      {kF16, 64, 512, 0, 0, {kQ8_0, kQ4_K}},
+      {kF32, 5, 100, 300, 0, {kF32, kQ6_K}},
+      {kQ8_0, 1, 512, 0, 5'000'000, {kBF16, kQ4_0}},
+      {kernels::KvType::kFp8, 3, 64, 200, 0, {kQ8_0, kF32}},
+      {kQ4_0, 4, 512, 0, 4'000'000, {kQ8_0, kF16}},
+      {{kernels::KvType::kQ8_0, kernels::KvType::kQ4_0}, 2, 100, 0, 0, {kQ8_0, kF16}}};
   for (const Setting& each : settings) {
     CAPTURE(each.seqs);
     engine::EngineConfig config;

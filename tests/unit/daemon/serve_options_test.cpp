@@ -19,7 +19,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   engine.numerics = "fast";
   engine.mapping = "file";
   engine.weight_bytes = 6;
-  engine.kv_type = "f32";
+  engine.kv_type = "q8_0/q4_0";
   engine.kv_bytes = 123;
   engine.block_size = 32;
   engine.context_length = 77;
@@ -56,7 +56,7 @@ TEST_CASE("every setting of the engine reaches its configuration") {
   CHECK(options.device.numerics == "fast");
   CHECK(options.device.mapping == "file");
   CHECK(options.device.most_weight_bytes() == 6);
-  CHECK(options.engine.kv_type == kernels::DType::kF32);
+  CHECK(options.engine.kv_type == kernels::KvTypes(kernels::KvType::kQ8_0, kernels::KvType::kQ4_0));
   CHECK(options.engine.kv_bytes == 123);
   CHECK(options.engine.block_size == 32);
   CHECK(options.engine.context_length == 77);
@@ -133,6 +133,7 @@ TEST_CASE("a setting with an invalid value is named") {
     return read.error().field;
   };
   CHECK(refused([](auto& s) { s.engine.kv_type = "f8"; }) == "kv_type");
+  CHECK(refused([](auto& s) { s.engine.kv_type = "q8_0/q4_0/f16"; }) == "kv_type");
   CHECK(refused([](auto& s) { s.engine.policy = "x"; }) == "policy");
   CHECK(refused([](auto& s) { s.engine.speculation = "x"; }) == "speculation");
   CHECK(refused([](auto& s) { s.log_level = "x"; }) == "log_level");

@@ -18,7 +18,7 @@ struct Bundled {
       models::GgufFile::open(hearth::tests::source_path("models/demo/tales.gguf")).value();
   std::unique_ptr<models::Tokenizer> tokenizer = models::load_tokenizer(file).value();
 
-  std::unique_ptr<LogitsRunner> runner(kernels::DType kv_type, int32_t context) const {
+  std::unique_ptr<LogitsRunner> runner(kernels::KvTypes kv_type, int32_t context) const {
     const auto ops = kernels::cpu_ops({.num_threads = 1, .variant = ""});
     REQUIRE(ops.ok());
     auto model = models::load_model(file, ops.value(), nullptr);

@@ -86,8 +86,9 @@ std::string as_text(const BenchReport& report) {
       "ceilings: read {:.1f} GB/s, f32 {:.0f} Gop/s, int8 {:.0f} Gop/s{}\n\n",
       ipc::one_line(report.model, 100), report.type, ipc::human_count(report.parameters),
       ipc::human_bytes(report.weight_bytes), ipc::one_line(report.device, 100), report.threads,
-      kernels::info(report.kv_type).name, report.numerics, report.ceilings.read_bytes_per_s / 1e9,
-      report.ceilings.f32_ops_per_s / 1e9, report.ceilings.int8_ops_per_s / 1e9,
+      kernels::kv_type_name(report.kv_type), report.numerics,
+      report.ceilings.read_bytes_per_s / 1e9, report.ceilings.f32_ops_per_s / 1e9,
+      report.ceilings.int8_ops_per_s / 1e9,
       half > 0 ? fmt::format(", f16 {:.0f} Gop/s", half / 1e9) : "");
   out += fmt::format("{:<24} {:>12} {:>12}   {}\n", "", "tokens/s", "ms", "of the ceiling");
   for (const CaseResult& result : report.cases) {
@@ -117,7 +118,7 @@ std::string as_json(const BenchReport& report) {
   out["weight_bytes"] = report.weight_bytes;
   out["device"] = report.device;
   out["threads"] = report.threads;
-  out["kv_type"] = std::string(kernels::info(report.kv_type).name);
+  out["kv_type"] = kernels::kv_type_name(report.kv_type);
   out["numerics"] = report.numerics;
   out["rounds"] = report.rounds;
   Json ceilings = Json::object();

@@ -49,7 +49,7 @@ struct BenchReport {
   int32_t threads = 0;
   uint64_t parameters = 0;
   uint64_t weight_bytes = 0;
-  kernels::DType kv_type = kernels::DType::kF16;
+  kernels::KvTypes kv_type = {};
   std::string numerics;  ///< name of the op table's numerics
   int32_t rounds = 0;
   kernels::Ceilings ceilings;  ///< the best of all rounds

@@ -14,7 +14,7 @@
 namespace hearth::worker {
 
 engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
-                                  const models::ModelInfo& info, kernels::DType kv_type) {
+                                  const models::ModelInfo& info, kernels::KvTypes kv_type) {
   engine::EngineConfig config;
   config.kv_type = kv_type;
   config.prefix_cache = false;  // caching would falsify the measurement

@@ -13,7 +13,7 @@ namespace hearth::worker {
 
 /// Engine settings for these cases: context and KV for the largest of them, no prefix cache.
 engine::EngineConfig bench_config(const std::vector<BenchCase>& cases,
-                                  const models::ModelInfo& info, kernels::DType kv_type);
+                                  const models::ModelInfo& info, kernels::KvTypes kv_type);
 
 /// kOutOfMemory, with each part, if they do not fit into `free_bytes`.
 Result<void> check_memory(uint64_t weight_bytes, uint64_t engine_bytes, uint64_t scratch_bytes,

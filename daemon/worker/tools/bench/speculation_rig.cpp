@@ -20,7 +20,7 @@ size_t num_batches(const SpeculationAsk& ask) {
 }  // namespace
 
 engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models::ModelInfo& info,
-                                        kernels::DType kv_type) {
+                                        kernels::KvTypes kv_type) {
   engine::EngineConfig config;
   config.kv_type = kv_type;
   config.prefix_cache = false;  // caching would falsify the measurement

@@ -29,7 +29,7 @@ struct SpeculationAsk {
 
 /// Engine settings for it: context and KV for one batch, no prefix cache.
 engine::EngineConfig speculation_config(const SpeculationAsk& ask, const models::ModelInfo& info,
-                                        kernels::DType kv_type);
+                                        kernels::KvTypes kv_type);
 
 class SpeculationRig {
  public:

@@ -62,7 +62,7 @@ Result<void> check_mapping(const BenchOptions& options) {
 
 Result<BenchReport> run(const BenchOptions& options) {
   ProgressLine progress;
-  HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::KvTypes kv_type, parse_kv_type(options.kv_type));
   HEARTH_TRY(check_mapping(options));
   HEARTH_ASSIGN_OR_RETURN(const BenchModel source, BenchModel::find(options.file, options.shape,
                                                                     options.type, options.seed));
@@ -210,7 +210,7 @@ void add_bench(Verb program) {
   verb.option("--seed", options->seed, "seed of random weights; default 1");
   verb.flag("--quick", options->quick, "short prompts, three rounds");
   verb.option("--rounds", options->rounds, "number of measurements; default 3 or 5").range(1, 1000);
-  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0, fp8, q4_0 or f32; two as K/V");
   verb.option("--context", options->context, "also measure decoding after a prompt of N tokens")
       .range(1, 1 << 20);
   verb.option("--read-mib", options->read_mib,

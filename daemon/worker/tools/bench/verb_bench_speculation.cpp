@@ -111,7 +111,7 @@ Result<SpeculationReport> run_speculation(const BenchOptions& options,
   if (!options.replay.empty()) {
     HEARTH_ASSIGN_OR_RETURN(pattern, engine::ReplayPattern::parse(options.replay));
   }
-  HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::KvTypes kv_type, parse_kv_type(options.kv_type));
   const bool draft_layer = options.draft == ipc::kDraftLayerName;
   std::filesystem::path target;
   DraftChoice choice;

@@ -20,12 +20,14 @@ int32_t LogitsRunner::num_blocks() const { return (context_ + kBlockSize - 1) / 
 
 Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<models::Model> model,
                                                            kernels::OpTable ops,
-                                                           kernels::DType kv_type,
+                                                           kernels::KvTypes kv_type,
                                                            int32_t context) {
   if (!model->info().generates) {
     return Error::unsupported("the model is an encoder, which has no logits; want one of text");
   }
   std::unique_ptr<LogitsRunner> out(new LogitsRunner(std::move(model), std::move(ops), context));
+  HEARTH_TRY(models::check_kv_types(out->info(), kv_type));
+  HEARTH_TRY(kernels::check_kv_types(out->ops_, kv_type));
   out->model_->set_context_length(context);
   HEARTH_TRY(out->model_->reserve(kStepTokens, kStepTokens));
   for (const models::LayerGroup& group : out->info().groups) {

@@ -19,8 +19,8 @@ class LogitsRunner {
   /// For texts of up to `context` tokens. Allocates its memory here: kOutOfMemory. kUnsupported: an
   /// encoder.
   static Result<std::unique_ptr<LogitsRunner>> create(std::unique_ptr<models::Model> model,
-                                                      kernels::OpTable ops, kernels::DType kv_type,
-                                                      int32_t context);
+                                                      kernels::OpTable ops,
+                                                      kernels::KvTypes kv_type, int32_t context);
 
   const models::ModelInfo& info() const { return model_->info(); }
 

@@ -28,6 +28,7 @@ struct PerplexityVerb {
   std::string text;
   std::string against;
   std::string kv_type = "f16";
+  std::string against_kv_type;  ///< empty: as kv_type
   bool json = false;
   ScoreOptions score{.context = 0, .stride = 0, .max_tokens = 0};
   DeviceOptions device;
@@ -38,7 +39,7 @@ struct Loaded {
   std::unique_ptr<LogitsRunner> runner;
 };
 
-Result<Loaded> load(const std::string& name, const PerplexityVerb& options,
+Result<Loaded> load(const std::string& name, const std::string& kv_type_name,
                     const ScoreOptions& score, const kernels::OpTable& ops) {
   Loaded out;
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(name));
@@ -48,7 +49,7 @@ Result<Loaded> load(const std::string& name, const PerplexityVerb& options,
   file.set_fingerprint(std::move(digest));
   out.file = std::make_unique<models::GgufFile>(std::move(file));
   HEARTH_ASSIGN_OR_RETURN(auto model, models::load_model(*out.file, ops, nullptr));
-  HEARTH_ASSIGN_OR_RETURN(const kernels::DType kv_type, parse_kv_type(options.kv_type));
+  HEARTH_ASSIGN_OR_RETURN(const kernels::KvTypes kv_type, parse_kv_type(kv_type_name));
   if (score.context > model->info().context_length) {
     return Error::invalid(fmt::format("--context {}: {} has {}", score.context, out.file->name(),
                                       model->info().context_length),
@@ -98,11 +99,13 @@ Result<TextScore> run_perplexity(const PerplexityVerb& options) {
   if (score.stride == 0) score.stride = std::max(1, score.context / 2);
   ProgressLine progress;
   progress.stage("loading");
-  HEARTH_ASSIGN_OR_RETURN(const Loaded model, load(options.model, options, score, ops));
+  HEARTH_ASSIGN_OR_RETURN(const Loaded model, load(options.model, options.kv_type, score, ops));
   HEARTH_ASSIGN_OR_RETURN(const auto tokenizer, models::load_tokenizer(*model.file));
   Loaded reference;
   if (!options.against.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(reference, load(options.against, options, score, ops));
+    const std::string& kv_type =
+        options.against_kv_type.empty() ? options.kv_type : options.against_kv_type;
+    HEARTH_ASSIGN_OR_RETURN(reference, load(options.against, kv_type, score, ops));
     if (reference.runner->info().vocab_size != model.runner->info().vocab_size) {
       return Error::invalid(
           fmt::format("--against has {} tokens, the model {}", reference.runner->info().vocab_size,
@@ -146,7 +149,9 @@ void add_perplexity(Verb program) {
   verb.option("--tokens", options->score.max_tokens,
               "use at most this many tokens of the text; default all")
       .range(int64_t{1}, int64_t{1} << 40);
-  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0, fp8, q4_0 or f32; two as K/V");
+  verb.option("--against-kv-type", options->against_kv_type,
+              "KV type of --against; default: as --kv-type");
   add_compute_options(verb, options->device);
   verb.flag("--json", options->json, "one JSON object");
   verb.run([options] { return perplexity(*options); });

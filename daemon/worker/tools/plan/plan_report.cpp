@@ -10,7 +10,7 @@ namespace hearth::worker {
 namespace {
 
 using ipc::Json;
-using kernels::DType;
+using kernels::KvType;
 
 std::string exactly(uint64_t bytes) {
   return fmt::format("{} ({} bytes)", ipc::human_bytes(bytes), bytes);
@@ -37,9 +37,10 @@ std::string kv_lines(const models::ModelInfo& info) {
       continue;
     }
     out += fmt::format(
-        "  KV {:<14} {}, {}: {} bytes per token as f16, {} as q8_0, {} as f32\n", describe(group),
-        layers_of(group), describe(group.kv), kv_bytes_per_token(group, DType::kF16),
-        kv_bytes_per_token(group, DType::kQ8_0), kv_bytes_per_token(group, DType::kF32));
+        "  KV {:<14} {}, {}: {} bytes per token as f16, {} as q8_0, {} as q4_0, {} as f32\n",
+        describe(group), layers_of(group), describe(group.kv),
+        kv_bytes_per_token(group, KvType::kF16), kv_bytes_per_token(group, KvType::kQ8_0),
+        kv_bytes_per_token(group, KvType::kQ4_0), kv_bytes_per_token(group, KvType::kF32));
   }
   return out;
 }
@@ -104,7 +105,7 @@ std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanM
   out += kv_lines(info) + memory_lines(plan);
   out += fmt::format(
       "\nContexts that fit in addition to the weights, KV as {}\n  {:>8} {:>20} {:>10} {:>14}\n",
-      kernels::info(engine.kv_type).name, "tokens", "bytes of one", "sequences", "KV as q8_0");
+      kernels::kv_type_name(engine.kv_type), "tokens", "bytes of one", "sequences", "KV as q8_0");
   for (const ContextFit& each : plan.contexts) {
     out += fmt::format("  {:>8} {:>20} {:>10} {:>14}\n", each.context, each.sequence_bytes,
                        each.sequences, each.sequences_q8);
@@ -184,8 +185,9 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
     each["layers"] = group.num_layers;
     if (group.num_sharing > 0) each["sharing_layers"] = group.num_sharing;
     if (group.recurrent()) each["state_bytes"] = state_bytes(group);
-    each["kv_bytes_per_token_f16"] = kv_bytes_per_token(group, DType::kF16);
-    each["kv_bytes_per_token_q8_0"] = kv_bytes_per_token(group, DType::kQ8_0);
+    each["kv_bytes_per_token_f16"] = kv_bytes_per_token(group, KvType::kF16);
+    each["kv_bytes_per_token_q8_0"] = kv_bytes_per_token(group, KvType::kQ8_0);
+    each["kv_bytes_per_token_q4_0"] = kv_bytes_per_token(group, KvType::kQ4_0);
     groups.push_back(std::move(each));
   }
   out["groups"] = std::move(groups);

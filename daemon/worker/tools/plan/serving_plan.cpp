@@ -9,13 +9,14 @@
 namespace hearth::worker {
 namespace {
 
-using kernels::DType;
+using kernels::KvType;
+using kernels::KvTypes;
 
 // Far below overflow in sums, and large enough that nothing is refused for its size.
 constexpr uint64_t kUnbounded = uint64_t{1} << 62;
 
 /// A step of `rows` tokens, `per_sequence` of them from each sequence.
-StepTime time_step(const PlanModel& on, DType kv_type, double sequences, double per_sequence,
+StepTime time_step(const PlanModel& on, KvTypes kv_type, double sequences, double per_sequence,
                    double outputs, double context, const kernels::Ceilings& ceilings) {
   const ModelWork& work = *on.work;
   const double rows = sequences * per_sequence;
@@ -60,7 +61,7 @@ DraftForecast forecast_drafts(const PlanModel& target, const PlanModel* draft,
   DraftForecast out;
   const double a = question.acceptance, width = question.draft_width;
   out.tokens_per_step = a < 1 ? (1 - std::pow(a, width + 1)) / (1 - a) : width + 1;
-  const DType kv_type = question.engine.kv_type;
+  const KvTypes kv_type = question.engine.kv_type;
   out.lookup =
       time_step(target, kv_type, 1, width + 1, width + 1, question.context, question.ceilings);
   out.lookup.tokens = out.tokens_per_step;
@@ -103,7 +104,7 @@ Result<ContextFit> fit(const PlanModel& target, const PlanQuestion& question, in
   HEARTH_ASSIGN_OR_RETURN(const engine::MemoryPlan plan,
                           engine::plan_memory(config, *target.model, kUnbounded));
   HEARTH_ASSIGN_OR_RETURN(const uint64_t each, sequence_bytes(target, config));
-  config.kv_type = DType::kQ8_0;
+  config.kv_type = KvType::kQ8_0;
   HEARTH_ASSIGN_OR_RETURN(const uint64_t each_q8, sequence_bytes(target, config));
   const uint64_t used = weights + plan.total_bytes() - plan.kv_bytes;
   const uint64_t free = question.memory_bytes > used ? question.memory_bytes - used : 0;
@@ -173,7 +174,7 @@ Result<ServingPlan> make_plan(const PlanModel& target, const PlanModel* draft,
     each.step = time_step(target, question.engine.kv_type, sequences, 1, sequences,
                           question.context, ceilings);
     each.with_q8_kv =
-        time_step(target, DType::kQ8_0, sequences, 1, sequences, question.context, ceilings);
+        time_step(target, KvType::kQ8_0, sequences, 1, sequences, question.context, ceilings);
     each.fits = sequences <= here.sequences;
     plan.decode.push_back(each);
   }

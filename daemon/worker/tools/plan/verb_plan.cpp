@@ -143,7 +143,7 @@ void add_plan(Verb program) {
   verb.option("--acceptance", options->question.acceptance,
               "probability that a drafted token is accepted; default 0.8")
       .range(0.0, 1.0);
-  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0 or f32");
+  verb.option("--kv-type", options->kv_type, "f16, bf16, q8_0, fp8, q4_0 or f32; two as K/V");
   verb.option("--kv-bytes", options->kv_bytes,
               "memory for KV; default: chosen from the model and the free memory")
       .type_name("BYTES");
