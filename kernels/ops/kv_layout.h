@@ -20,8 +20,8 @@
 //         one large value rounds away to its 32; and the layout is q8_0's.
 //   q4_0  d = f16(m / -8), where m is the x of the largest magnitude, the negative one of two. A
 //         code is 4 bits: q rounded half to even, clamped to -8 .. 7, plus 8. The last 32 values
-//         are stored whole, with zeros past the last dimension. Two codes in a byte, low bits
-//         first:
+//         are stored whole, with zeros past the last dimension. K is rotated (kv_rotation.h). Two
+//         codes in a byte, low bits first:
 //           K  (16 * ceil(k_dim / 32), block_size): dimensions 2 i and 2 i + 1 in row i
 //           V  (block_size, ceil(v_dim / 32), 16): dimensions i and i + 16 of the 32 in byte i
 // All codes stand for 0 if d is 0, infinite or NaN. d is NaN if some x is not finite: then no

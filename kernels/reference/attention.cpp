@@ -8,6 +8,7 @@
 #include "kernels/ops/encoder_kernels.h"
 #include "kernels/ops/half.h"
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/kv_rotation.h"
 #include "kernels/reference/op_table.h"
 
 namespace hearth::kernels::reference {
@@ -102,13 +103,18 @@ void attend_rows(const AttentionArgs& args, bool to_all) {
   check_args(args);
   const BatchIndex& batch = *args.batch;
   const GroupIndex& group = batch.groups[args.group];
+  std::vector<float> rotated(static_cast<size_t>(args.kv.shape.k_dim));
   for (int32_t t = 0; t < num_rows(batch, Rows::kTokens); ++t) {
     const SeenPositions seen = seen_positions(args, t, to_all);
     const int32_t* blocks = group.block_table + int64_t{batch.seq_idx[t]} * group.max_blocks;
     for (int32_t head = 0; head < args.num_heads; ++head) {
       const KvShape& shape = args.kv.shape;
-      attend(args, blocks, head, seen, args.q.row<float>(t) + int64_t{head} * shape.k_dim,
-             args.out.row<float>(t) + int64_t{head} * shape.v_dim);
+      const float* q = args.q.row<float>(t) + int64_t{head} * shape.k_dim;
+      if (kv_rotated(args.kv.types.k, shape.v_in_k)) {
+        rotate_head(q, shape.k_dim, kRotatedQuery, rotated.data());
+        q = rotated.data();
+      }
+      attend(args, blocks, head, seen, q, args.out.row<float>(t) + int64_t{head} * shape.v_dim);
     }
   }
 }

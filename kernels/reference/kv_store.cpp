@@ -4,11 +4,13 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "kernels/base/check.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/half.h"
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/kv_rotation.h"
 #include "kernels/reference/op_table.h"
 
 namespace hearth::kernels::reference {
@@ -101,14 +103,19 @@ void kv_store(void*, const KvStoreArgs& args) {
   const KvIndex at_v{kv.block_size, shape.v_dim};
   const int64_t k_bytes = kv_head_bytes(kv.types.k, kv.block_size, shape.k_dim);
   const int64_t v_bytes = kv_head_bytes(kv.types.v, kv.block_size, shape.v_dim);
+  std::vector<float> rotated(static_cast<size_t>(shape.k_dim));
   const int32_t* slots = args.batch->groups[args.group].slot_mapping;
   for (int32_t t = 0; t < num_rows(*args.batch, Rows::kTokens); ++t) {
     if (slots[t] < 0) continue;
     const int32_t offset = slots[t] % kv.block_size;
     std::byte* layer = kv.base + slots[t] / kv.block_size * kv.block_bytes + kv.layer_offset;
     for (int32_t h = 0; h < shape.num_kv_heads; ++h) {
-      store_head(layer + h * k_bytes, kv.types.k, {at_k, offset, true},
-                 args.k.row<float>(t) + int64_t{h} * shape.k_dim);
+      const float* k = args.k.row<float>(t) + int64_t{h} * shape.k_dim;
+      if (kv_rotated(kv.types.k, shape.v_in_k)) {
+        rotate_head(k, shape.k_dim, kRotatedKey, rotated.data());
+        k = rotated.data();
+      }
+      store_head(layer + h * k_bytes, kv.types.k, {at_k, offset, true}, k);
       if (shape.v_in_k) continue;
       store_head(layer + shape.num_kv_heads * k_bytes + h * v_bytes, kv.types.v,
                  {at_v, offset, false}, args.v.row<float>(t) + int64_t{h} * shape.v_dim);

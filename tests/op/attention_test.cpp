@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/kv_rotation.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {
@@ -426,6 +427,37 @@ TEST_CASE("q4_0 KV: the value of the largest magnitude is 8 steps, and numbers o
     if (d / 2 - 8 >= -6) CHECK(got.at(0, d) == data.v[0].at(0, d));
   }
   for (int32_t d = 0; d < 3; ++d) CHECK(got.at(0, d) == data.v[0].at(0, d));
+}
+
+TEST_CASE("rotated queries and keys have the same products, and the last values stay") {
+  Random random(7);
+  for (const int32_t dims : {64, 80, 20, 32}) {
+    CAPTURE(dims);
+    std::vector<float> q(static_cast<size_t>(dims)), k(q.size()), rotated_q(q.size());
+    double want = 0;
+    for (size_t i = 0; i < q.size(); ++i) {
+      q[i] = random.uniform(-1, 1);
+      k[i] = i % 32 == 3 ? 30.0f : random.uniform(-1, 1);
+      want += double{q[i]} * k[i];
+    }
+    const std::vector<float> given = k;
+    rotate_head(q.data(), dims, kRotatedQuery, rotated_q.data());
+    rotate_head(k.data(), dims, kRotatedKey, k.data());
+    double got = 0;
+    float largest = 0;
+    for (size_t i = 0; i < q.size(); ++i) {
+      got += double{rotated_q[i]} * k[i];
+      if (i < q.size() / 32 * 32) largest = std::max(largest, std::abs(k[i]));
+    }
+    CHECK(got == doctest::Approx(want).epsilon(1e-5));
+    CHECK(largest < 12);  // 30 / 4, and the sum of 31 others
+    for (int32_t i = dims / 32 * 32; i < dims; ++i) {
+      CHECK(k[static_cast<size_t>(i)] == given[static_cast<size_t>(i)]);
+    }
+  }
+  CHECK(kv_rotated(KvType::kQ4_0, false));
+  CHECK_FALSE(kv_rotated(KvType::kQ4_0, true));
+  CHECK_FALSE(kv_rotated(KvType::kQ8_0, false));
 }
 
 TEST_CASE("KV types: names, pairs, and tables that do not store them") {

@@ -191,7 +191,7 @@ constexpr KvBits kAttentionBits[] = {{KvType::kF32, 0x0aa8dea8cef13315},
                                      {KvType::kBF16, 0x2d504ccbff6a3863},
                                      {KvType::kQ8_0, 0xec9c5de652ff4a9b},
                                      {KvType::kFp8, 0x59b51d02ef987289},
-                                     {KvType::kQ4_0, 0x55cc82feaac12065},
+                                     {KvType::kQ4_0, 0xc00fca3529c843b7},
                                      {{KvType::kQ8_0, KvType::kQ4_0}, 0x2fbb726ae8b333a5}};
 constexpr uint64_t kRowBits = 0x38f8d791e66148cf;
 constexpr uint64_t kInputBits = 0x4f540edc0d38a355;

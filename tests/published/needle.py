@@ -2,7 +2,7 @@
 
 PROGRAMS is the folder of hearth, hearthd and hearth-worker-cpu. A text of generated sentences fills the context up to a question; ten sentences
 with a number are hidden in it at even depths. For each KV type the daemon continues the beginning of each of them greedily, and the score is
-how many of the numbers it gives. --tokens: of the text, 32000; --texts: that many texts with other numbers; --least: fail if a
+how many of the numbers it gives. --tokens: of the text, 32000; --threads: of the worker; --texts: that many texts with other numbers; --least: fail if a
 type finds less than this share of what f16 finds. Prints a row of a table per type.
 """
 import argparse
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("types", nargs="*", default=["f16", "q8_0", "fp8", "q4_0", "q8_0/q4_0"])
     parser.add_argument("--tokens", type=int, default=32000)
+    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--least", type=float, default=0)
     parser.add_argument("--verbose", action="store_true")
@@ -111,7 +112,7 @@ def main():
     scores = {}
     print("| KV type | found | by depth, from the beginning |")
     for kv_type in options.types:
-        settings = {"worker.kv_type": kv_type, "worker.context_length": options.tokens + 256, "worker.max_seqs": 2,
+        settings = {"worker.threads": options.threads, "worker.kv_type": kv_type, "worker.context_length": options.tokens + 256, "worker.max_seqs": 2,
                     "worker.prefix_store": "false"}
         with tempfile.TemporaryDirectory() as work, Daemon(options.programs, options.model, settings, work) as daemon:
             num_sentences = sentences_for(daemon, options.tokens)

@@ -6,6 +6,7 @@
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/kv_rotation.h"
 
 namespace hearth::kernels::cpu {
 namespace {
@@ -218,9 +219,27 @@ void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets
   }
 }
 
-void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
-  check_args(args);
+/// The queries as K was rotated.
+TensorView rotated_queries(CpuState& state, const AttentionArgs& args) {
+  const int32_t rows = num_rows(*args.batch, Rows::kTokens);
+  const int64_t k_dim = args.kv.shape.k_dim;
+  TensorView out = args.q;
+  out.row_stride = out.cols;
+  out.data = state.rotated_queries.at_least(sizeof(float) * rows * out.cols);
+  state.for_each(rows, rows * out.cols * 4, [&](int64_t row, int32_t) {
+    for (int32_t head = 0; head < args.num_heads; ++head) {
+      rotate_head(args.q.row<float>(row) + head * k_dim, args.kv.shape.k_dim, kRotatedQuery,
+                  out.row<float>(row) + head * k_dim);
+    }
+  });
+  return out;
+}
+
+void attend(void* state_pointer, const AttentionArgs& given, bool to_all) {
+  check_args(given);
   auto& state = *static_cast<CpuState*>(state_pointer);
+  AttentionArgs args = given;
+  if (kv_rotated(args.kv.types.k, args.kv.shape.v_in_k)) args.q = rotated_queries(state, given);
   const Attention a{args, args.batch->groups[args.group], state.attention,
                     args.num_heads / args.kv.shape.num_kv_heads, to_all};
   std::vector<HeadRows> sets = row_sets(a);

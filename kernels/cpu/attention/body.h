@@ -367,8 +367,11 @@ struct Reading {
   bool v_in_place;
 
   static Reading of(const AttentionSplit& a) {
-    const TypeOfKv& k = kTypes[static_cast<int>(a.k_type)];
-    const TypeOfKv& v = kTypes[static_cast<int>(a.v_type)];
+    const auto type_of = [](KvType type) -> const TypeOfKv& {
+      return kTypes[static_cast<int>(type)];
+    };
+    const TypeOfKv& k = type_of(a.k_type);
+    const TypeOfKv& v = type_of(a.v_type);
     const bool few = a.v != nullptr && a.num_rows <= kRowBlock;
     return {k, v, few && k.scores != nullptr && a.k_dim % kScaleDims == 0,
             few && v.values != nullptr && a.v_dim % kScaleDims == 0};

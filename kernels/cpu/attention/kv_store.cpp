@@ -10,6 +10,7 @@
 #include "kernels/ops/checks.h"
 #include "kernels/ops/half.h"
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/kv_rotation.h"
 
 namespace hearth::kernels::cpu {
 namespace {
@@ -84,6 +85,7 @@ struct ScaledValues {
   }
 };
 
+/// `k` holds rotated values if K is rotated.
 void store_scaled_k(std::byte* head, KvType type, const KvIndex& at, int32_t offset,
                     const float* k) {
   std::byte* scales = head + at.block_size * kv_value_bytes(type, at.dims);
@@ -169,14 +171,20 @@ void kv_store(void* state_pointer, const KvStoreArgs& args) {
   // Parallel over heads, not tokens: neighbouring tokens share cache lines of K.
   state.for_each(shape.num_kv_heads, rows * args.k.cols, [&](int64_t item, int32_t thread) {
     const auto head = static_cast<int32_t>(item);
-    auto* rounded = reinterpret_cast<uint16_t*>(
-        state.thread_scratch[thread].at_least(static_cast<size_t>(most_dims) * sizeof(uint16_t)));
+    std::byte* scratch =
+        state.thread_scratch[thread].at_least(static_cast<size_t>(most_dims) * sizeof(float));
+    auto* rounded = reinterpret_cast<uint16_t*>(scratch);
+    auto* rotated = reinterpret_cast<float*>(scratch);
     for (int32_t t = 0; t < rows; ++t) {
       if (slots[t] < 0) continue;
       const int32_t offset = slots[t] % kv.block_size;
       std::byte* layer = kv.base + slots[t] / kv.block_size * kv.block_bytes + kv.layer_offset;
-      store_head_k(state.rows, layer + head * k_bytes, kv.types.k, at_k, offset,
-                   args.k.row<float>(t) + int64_t{head} * shape.k_dim, rounded);
+      const float* k = args.k.row<float>(t) + int64_t{head} * shape.k_dim;
+      if (kv_rotated(kv.types.k, shape.v_in_k)) {
+        rotate_head(k, shape.k_dim, kRotatedKey, rotated);
+        k = rotated;
+      }
+      store_head_k(state.rows, layer + head * k_bytes, kv.types.k, at_k, offset, k, rounded);
       if (shape.v_in_k) continue;
       store_head_v(state.rows, layer + shape.num_kv_heads * k_bytes + head * v_bytes, kv.types.v,
                    at_v, offset, args.v.row<float>(t) + int64_t{head} * shape.v_dim, rounded);

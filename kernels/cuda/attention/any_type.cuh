@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/cuda/attention/kv.cuh"
+#include "kernels/ops/kv_rotation.h"
 
 namespace hearth::kernels {
 
@@ -29,6 +30,16 @@ __device__ inline uint32_t e4m3_code(float value) {
   const uint32_t small = __float_as_uint(__uint_as_float(magnitude) + 24576.0f);
   const uint32_t code = magnitude >= 0x3c800000u ? normal - (120u << 3) : small - 0x46c00000u;
   return code | (bits >> 24 & 0x80u);
+}
+
+/// A lane's value of 32 that a warp rotates, as rotate_head of kernels/ops/kv_rotation.h.
+__device__ inline float rotated_lane(float value, float factor) {
+  const int lane = thread_x() % kWarp;
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, distance);
+    value = (lane & distance) != 0 ? other - value : value + other;
+  }
+  return value * factor;
 }
 
 /// K or V of one head in one block.

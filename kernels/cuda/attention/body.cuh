@@ -189,6 +189,18 @@ __host__ __device__ inline ValueThreads value_threads(int head_dim) {
   return {width, runs};
 }
 
+/// Rotates the queries of a block as K was rotated.
+template <int kHeads>
+__device__ void rotate_queries(const KvView& kv, float* q) {
+  if (!kv_rotated(kv.k_type, kv.v_in_k)) return;
+  const int parts = kv.k_dim / kWarp;
+  for (int i = thread_x() / kWarp; i < kHeads * parts; i += kAttentionWarps) {
+    float* value = q + i / parts * kv.k_dim + i % parts * kWarp + thread_x() % kWarp;
+    *value = rotated_lane(*value, kRotatedQuery);
+  }
+  __syncthreads();
+}
+
 template <typename T, int kShare, int kHeads, bool kWhole>
 __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionParams a) {
   after_previous_launch();
@@ -220,6 +232,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
         i / k_dim < num_heads ? a.q.data[row * a.q.stride + int64_t{first_head} * k_dim + i] : 0.0f;
   }
   __syncthreads();
+  if constexpr (std::is_same_v<T, AnyType>) rotate_queries<kHeads>(a.kv, q);
 
   const ValueThreads shape = value_threads(v_dim);
   const int run = thread / shape.width;

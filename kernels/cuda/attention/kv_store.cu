@@ -150,11 +150,13 @@ __device__ uint32_t code_of(KvType type, float value, Half* scale) {
 }
 
 /// Stores 32 values of a head from dimension `first` on, by one warp.
-__device__ void store_any(const AnyHead<std::byte>& to, int offset, int first, const float* x) {
+__device__ void store_any(const AnyHead<std::byte>& to, bool rotated, int offset, int first,
+                          const float* x) {
   const int lane = thread_x() % kWarp;
   const int d = first + lane;
   const bool there = d < to.at.dims;
-  const float value = there ? x[d] : 0.0f;
+  float value = there ? x[d] : 0.0f;
+  if (rotated && first + kKvScaleDims <= to.at.dims) value = rotated_lane(value, kRotatedKey);
   if (!kv_scaled(to.type)) {
     if (!there) return;
     const int64_t index = to.value(d, offset);
@@ -187,11 +189,12 @@ __global__ void __launch_bounds__(kThreads) kv_store_any_kernel(StoreParams p) {
   const int warp = block_y() * (kThreads / kWarp) + thread_x() / kWarp;
   const int warps = grid_y() * (kThreads / kWarp);
   const int64_t k_bytes = kv_head_bytes(kv.k_type, kv.block_size, kv.k_dim);
+  const bool rotated = kv_rotated(kv.k_type, kv.v_in_k);
   for (int i = warp; i < kv.num_kv_heads * kv_scales(kv.k_dim); i += warps) {
     const int head = i / kv_scales(kv.k_dim);
     store_any(
         {keys<std::byte>(kv, block) + head * k_bytes, kv.k_type, {kv.block_size, kv.k_dim}, true},
-        offset, i % kv_scales(kv.k_dim) * kKvScaleDims,
+        rotated, offset, i % kv_scales(kv.k_dim) * kKvScaleDims,
         p.k.data + row * p.k.stride + int64_t{head} * kv.k_dim);
   }
   if (kv.v_in_k) return;
@@ -202,7 +205,7 @@ __global__ void __launch_bounds__(kThreads) kv_store_any_kernel(StoreParams p) {
                kv.v_type,
                {kv.block_size, kv.v_dim},
                false},
-              offset, i % kv_scales(kv.v_dim) * kKvScaleDims,
+              false, offset, i % kv_scales(kv.v_dim) * kKvScaleDims,
               p.v.data + row * p.v.stride + int64_t{head} * kv.v_dim);
   }
 }
