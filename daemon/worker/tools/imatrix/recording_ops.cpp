@@ -144,6 +144,7 @@ OpTable InputRecorder::record(OpTable inner) {
   table.device = inner.device;
   table.numerics_id = inner.numerics_id;
   table.any_kv_shape = inner.any_kv_shape;
+  table.any_kv_type = inner.any_kv_type;
   table.most_packed_bytes = inner.most_packed_bytes;
   const auto state = std::make_shared<State>();
   pass<State, &OpTable::allocate, &OpTable::release, &OpTable::copy_to_device,
