@@ -5,9 +5,9 @@
 //   imatrix.datasets     names of the texts, strings
 //   imatrix.chunk_count  windows that the texts were divided into, u32
 //   imatrix.chunk_size   tokens of a window, u32
-//   NAME.in_sum2         (inputs, matrices) f32: sums of squares; NAME is a tensor of the model,
-//   which
-//                        has one matrix, or one for each expert
+//   NAME.in_sum2         (inputs, matrices) f32: sums of squares; NAME is a tensor of the model:
+//   one
+//                        matrix, or one for each expert
 //   NAME.counts          (1, matrices) f32: how many rows of inputs were added up; (1, 1): as many
 //                        for each matrix. An expert that no row reached has 0.
 

@@ -27,6 +27,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_writer.h"
 #include "models/random_model.h"
+#include "tests/bench/bench_model.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::bench {
@@ -92,18 +93,13 @@ class Rig {
     const auto path = temp_.path() / "model.gguf";
     const auto written = models::write_random_model(*made, path, 2, {});
     HEARTH_CHECK(written.ok(), "{}", written.error().message);
-    auto parsed = models::GgufFile::open(path);
-    HEARTH_CHECK(parsed.ok(), "{}", parsed.error().message);
-    parsed->set_fingerprint("bench");
     auto ops = kernels::cpu_ops({});
     HEARTH_CHECK(ops.ok(), "{}", ops.error().message);
-    auto model = models::load_model(*parsed, *ops, {});
-    HEARTH_CHECK(model.ok(), "{}", model.error().message);
     engine::EngineConfig config;
     config.prefix_cache = false;
     config.speculation.enabled = false;
     config.scheduler.max_seqs = 8;
-    auto engine = engine::Engine::create(config, *ops, std::move(model).value(), clock_);
+    auto engine = engine::Engine::create(config, *ops, bench_model(path, *ops), clock_);
     HEARTH_CHECK(engine.ok(), "{}", engine.error().message);
     engine_ = std::move(engine).value();
     engine_->warm_up();

@@ -43,8 +43,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
 #include "kernels/database/sqlite.h"
-#include "models/gguf/gguf_file.h"
 #include "models/random_model.h"
+#include "tests/bench/bench_model.h"
 #include "tests/temp_dir.h"
 
 namespace hearth::bench {
@@ -68,19 +68,14 @@ class Rig {
   Rig(const fs::path& model_file, const fs::path& folder, Cache cache, uint64_t kv_bytes,
       int32_t vocab)
       : vocab_(vocab) {
-    auto parsed = models::GgufFile::open(model_file);
-    HEARTH_CHECK(parsed.ok(), "{}", parsed.error().message);
-    parsed->set_fingerprint("bench");
     auto ops = kernels::cpu_ops({});
     HEARTH_CHECK(ops.ok(), "{}", ops.error().message);
-    auto model = models::load_model(*parsed, *ops, {});
-    HEARTH_CHECK(model.ok(), "{}", model.error().message);
     engine::EngineConfig config;
     config.prefix_cache = cache != Cache::kOff;
     config.speculation.enabled = false;
     config.kv_bytes = kv_bytes;
     config.scheduler.max_seqs = 8;
-    auto made = Engine::create(config, *ops, std::move(model).value(), clock_, nullptr,
+    auto made = Engine::create(config, *ops, bench_model(model_file, *ops), clock_, nullptr,
                                cache == Cache::kDisk ? &commands_ : nullptr);
     HEARTH_CHECK(made.ok(), "{}", made.error().message);
     engine_ = std::move(made).value();

@@ -29,7 +29,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/steps/step_record.h"
 #include "kernels/base/check.h"
-#include "models/gguf/gguf_file.h"
+#include "tests/bench/bench_model.h"
 
 namespace hearth::bench {
 namespace {
@@ -178,12 +178,7 @@ void measure_watching(int32_t blocks, int32_t sequences, int32_t rounds, int32_t
 
 std::unique_ptr<models::Model> model_of(const char* file, const kernels::OpTable& ops) {
   if (file == nullptr) return std::make_unique<IdleModel>(false, 1000);
-  auto parsed = models::GgufFile::open(file);
-  HEARTH_CHECK(parsed.ok(), "{}", parsed.error().message);
-  parsed->set_fingerprint("bench");
-  auto model = models::load_model(*parsed, ops, {});
-  HEARTH_CHECK(model.ok(), "{}", model.error().message);
-  return std::move(model).value();
+  return bench_model(file, ops);
 }
 
 /// `file` null: the model that computes nothing.
