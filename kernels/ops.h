@@ -29,6 +29,7 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops/dtype.h"
+#include "kernels/ops/host_tensor.h"
 #include "kernels/ops/kv_types.h"
 
 namespace hearth::kernels {
@@ -113,20 +114,6 @@ struct BatchIndex {
 
 // ---- Weights --------------------------------------------------------------------------------
 
-/// A 2-D tensor as stored in a file: `rows` outputs of `cols` inputs each, row after row.
-/// Vectors have rows == 1; several are joined into one longer vector. A 3-D tensor of experts is
-/// stored as one 2-D tensor, expert after expert: `num_experts` divides `rows`.
-struct HostTensor {
-  std::string_view name;
-  DType dtype = DType::kF32;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  std::span<const std::byte> bytes;
-  int32_t num_experts = 1;
-  /// Keeps `bytes` valid while held. Null: `bytes` stays valid until pack_weights returns.
-  std::shared_ptr<const void> owner = nullptr;
-};
-
 enum class WeightRole {
   kMatmul,     ///< read by matmul; several tensors are joined into one (rows concatenated in order)
   kEmbedding,  ///< read by embed, and by matmul if the output head is tied to the embedding
@@ -135,7 +122,8 @@ enum class WeightRole {
 };
 
 /// Weights on a device, opaque to all but the op table that packed them, which may change their
-/// layout. One copy. The file's bytes are not needed after pack_weights or, late, pack_more.
+/// layout. One copy. The file's bytes are not needed after pack_weights or, late, pack_more, unless
+/// put_off gives the packed ones back.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -487,6 +475,9 @@ struct OpTable {
   /// the tensors put off (those with an owner) and returns the bytes left. Ops compute the same
   /// bits before and after; before, each op packs what it needs on every call.
   uint64_t (*pack_more)(void* state, uint64_t bytes) = nullptr;
+  /// Null where pack_more is. Gives back scratch and the memory of all weights that can be packed
+  /// again, and returns the bytes that pack_more then has left.
+  uint64_t (*put_off)(void* state) = nullptr;
   uint64_t most_packed_bytes = UINT64_MAX;  ///< see CpuOptions
 
   void (*embed)(void* state, const EmbedArgs&) = nullptr;
@@ -588,7 +579,8 @@ struct CpuOptions {
   /// Less: a loader gives matrices beyond that an owner; every use reads these from their source.
   uint64_t most_packed_bytes = UINT64_MAX;
 };
-/// When tensors with an owner are packed. Tensors without one are always packed at once.
+/// When tensors with an owner are packed. Tensors without one, or with `at_once`, are always packed
+/// at once.
 enum class Packing { kAtOnce, kLate };
 
 /// The CPU's table. kUnsupported if `variant` names instructions that this CPU lacks.

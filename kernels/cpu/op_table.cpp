@@ -112,7 +112,10 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
     static_cast<cpu::CpuState*>(state)->pool.set_active(num_threads);
   };
   table.pack_weights = cpu::pack_weights;
-  if (packing == Packing::kLate) table.pack_more = cpu::pack_more;
+  if (packing == Packing::kLate) {
+    table.pack_more = cpu::pack_more;
+    table.put_off = cpu::put_off;
+  }
   table.embed = cpu::embed;
   table.rms_norm = cpu::rms_norm;
   table.matmul = cpu::matmul;

@@ -44,10 +44,13 @@ class HostBuffer {
 class FileWeights;
 class PackedWeight;
 
-/// Weights put off, in the order of pack_weights. A weight is removed when it is destroyed.
+/// Weights that can be packed late, in the order of pack_weights. A weight is removed when it is
+/// destroyed.
 struct LateWeights {
   std::vector<PackedWeight*> weights;
-  uint64_t bytes = 0;
+  size_t first = 0;    ///< those before it are whole
+  uint64_t bytes = 0;  ///< still to be packed
+  HostArena memory;
 };
 
 /// Scratch memory grows to the size that the largest step needs and is kept.
@@ -106,7 +109,7 @@ class PackedWeight final : public Weight {
     int64_t all_groups;  ///< of all experts, concatenated
     std::byte* data;     ///< memory of all groups
     int64_t packed;      ///< number of groups packed so far
-    HostTensor source;   ///< the tensor that the remaining groups are read from
+    HostTensor source;   ///< the tensor that the groups are read from; kept if it has an owner
 
     bool whole() const { return packed == all_groups; }
     /// Groups [first, first + count) over all experts: in place, or packed into `scratch`, which
@@ -115,6 +118,9 @@ class PackedWeight final : public Weight {
   };
   PackedWeight() = default;
   ~PackedWeight() override;
+  /// Takes the memory of its `bytes`; false if there is not enough.
+  bool allocate(HostArena& arena);
+  uint64_t bytes_left() const;  ///< of the groups that are not packed
   PackedWeight(const PackedWeight&) = delete;
   PackedWeight& operator=(const PackedWeight&) = delete;
 
@@ -130,6 +136,7 @@ void unpack_row(const PackedWeight& weight, int64_t row, float scale, HostBuffer
 
 Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor>, WeightRole);
 uint64_t pack_more(void*, uint64_t bytes);
+uint64_t put_off(void*);
 
 void embed(void*, const EmbedArgs&);
 void rms_norm(void*, const RmsNormArgs&);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/base/result.h"
+#include "kernels/ops/host_tensor.h"
 
 namespace hearth::models {
 
@@ -39,12 +40,12 @@ class ReadableFile {
 /// Mapped for as long as the object lives. If another process truncates the file meanwhile, access
 /// raises SIGBUS, which ends the process. Serving from it (mapping = "file") accepts that: the
 /// broker then starts another worker.
-class FileMapping {
+class FileMapping final : public kernels::TensorSource {
  public:
   FileMapping() = default;
   /// Errors as ReadableFile::open, kIo. An empty file maps to no bytes.
   static Result<FileMapping> open(const std::filesystem::path& path);
-  ~FileMapping();
+  ~FileMapping() override;
   FileMapping(FileMapping&& other) noexcept;
   FileMapping& operator=(FileMapping&& other) noexcept;
 
@@ -55,7 +56,7 @@ class FileMapping {
   bool in_page_cache(std::span<const std::byte> part) const;
   /// Removes the complete pages of `part` from this process's resident memory; they are read from
   /// the file again when needed. A part outside the mapping is ignored.
-  void drop_pages(std::span<const std::byte> part) const;
+  void drop_pages(std::span<const std::byte> part) const override;
 
  private:
   explicit FileMapping(ReadableFile file) : file_(std::move(file)) {}

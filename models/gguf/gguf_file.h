@@ -104,12 +104,11 @@ class GgufFile {
   /// Releases the memory of file pages that were read and are not needed again. `bytes` lies in one
   /// part.
   void drop_pages(std::span<const std::byte> bytes) const;
+  /// Whether `bytes` of one part can be read without waiting for a disk. False after parse().
+  bool is_cached(std::span<const std::byte> bytes) const;
   /// Returns a handle that keeps `bytes` of one part mapped as long as it is held, even after this
-  /// object is gone. For data that may be read again soon. Null if reading it would wait for a
-  /// disk, and after parse().
-  std::shared_ptr<const void> keep_cached(std::span<const std::byte> bytes) const;
-  /// The same for data that will be read again, from a disk if need be. Null after parse().
-  std::shared_ptr<const void> keep_mapped(std::span<const std::byte> bytes) const;
+  /// object is gone. Null after parse().
+  std::shared_ptr<const kernels::TensorSource> keep_mapped(std::span<const std::byte> bytes) const;
 
  private:
   class Parser;

@@ -214,12 +214,13 @@ void GgufFile::drop_pages(std::span<const std::byte> bytes) const {
   if (part.mapping != nullptr) part.mapping->drop_pages(bytes);
 }
 
-std::shared_ptr<const void> GgufFile::keep_cached(std::span<const std::byte> bytes) const {
+bool GgufFile::is_cached(std::span<const std::byte> bytes) const {
   const GgufPart& part = part_of(bytes);
-  return part.mapping != nullptr && part.mapping->in_page_cache(bytes) ? part.mapping : nullptr;
+  return part.mapping != nullptr && part.mapping->in_page_cache(bytes);
 }
 
-std::shared_ptr<const void> GgufFile::keep_mapped(std::span<const std::byte> bytes) const {
+std::shared_ptr<const kernels::TensorSource> GgufFile::keep_mapped(
+    std::span<const std::byte> bytes) const {
   return part_of(bytes).mapping;
 }
 

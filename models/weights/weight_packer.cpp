@@ -54,7 +54,7 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   const bool stays = stays_in_file(bytes, role);
   for (const GgufTensor* tensor : tensors) {
     parts.push_back(host_tensor(*tensor));
-    parts.back().owner = owner_of(tensor->bytes, stays);
+    if (role != WeightRole::kVector) set_owner(tensor->bytes, stays, &parts.back());
     if (role == WeightRole::kExperts) {
       parts.back().num_experts = narrow<int32_t>(tensor->dims[2]);
     }
@@ -72,12 +72,14 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   return weight;
 }
 
-// Null: the table packs the tensor at once.
-std::shared_ptr<const void> WeightPacker::owner_of(std::span<const std::byte> bytes,
-                                                   bool stays) const {
-  if (stays) return file_.keep_mapped(bytes);
+// Without an owner the table packs the tensor for good. What a disk would have to be waited for is
+// packed at once, front to back.
+void WeightPacker::set_owner(std::span<const std::byte> bytes, bool stays,
+                             kernels::HostTensor* part) const {
   const bool late = ops_.pack_more != nullptr && ops_.most_packed_bytes == UINT64_MAX;
-  return late ? file_.keep_cached(bytes) : nullptr;
+  if (!stays && !late) return;
+  part->owner = file_.keep_mapped(bytes);
+  part->at_once = !stays && !file_.is_cached(bytes);
 }
 
 Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t rows,
@@ -85,7 +87,7 @@ Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t 
   kernels::HostTensor part = host_tensor(tensor);
   part.bytes = tensor.bytes.first(tensor.bytes.size() / part.rows * rows);
   part.rows = rows;
-  part.owner = owner_of(part.bytes, stays_in_file(part.bytes.size(), role));
+  set_owner(part.bytes, stays_in_file(part.bytes.size(), role), &part);
   return pack_parts({&part, 1}, role);
 }
 
@@ -96,7 +98,7 @@ Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& te
   const auto count = narrow<int64_t>(tensor.dims[2]);
   const size_t bytes = tensor.bytes.size() / tensor.dims[2];
   part.rows /= count;
-  part.owner = owner_of(tensor.bytes, stays_in_file(tensor.bytes.size(), role));
+  set_owner(tensor.bytes, stays_in_file(tensor.bytes.size(), role), &part);
   for (int64_t i = 0; i < count; ++i) {
     part.bytes = tensor.bytes.subspan(i * bytes, bytes);
     HEARTH_ASSIGN_OR_RETURN(WeightHandle slice, pack_parts({&part, 1}, role));

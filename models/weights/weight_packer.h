@@ -55,7 +55,7 @@ class WeightPacker {
   MatrixParts take_parts() { return std::move(parts_); }
 
  private:
-  std::shared_ptr<const void> owner_of(std::span<const std::byte> bytes, bool stays) const;
+  void set_owner(std::span<const std::byte> bytes, bool stays, kernels::HostTensor* part) const;
   bool stays_in_file(uint64_t bytes, kernels::WeightRole role);
   Result<WeightHandle> pack_parts(std::span<const kernels::HostTensor> parts,
                                   kernels::WeightRole role);

@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
+#include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "tests/op/op_testing.h"
@@ -16,13 +18,19 @@ constexpr int32_t kThreads = 3;
 
 /// A tensor whose bytes live as long as its owners.
 struct Kept {
-  explicit Kept(Tensor t) : tensor(std::make_shared<const Tensor>(std::move(t))) {}
+  struct Source final : TensorSource {
+    explicit Source(Tensor t) : tensor(std::move(t)) {}
+    void drop_pages(std::span<const std::byte> bytes) const override { dropped += bytes.size(); }
+    const Tensor tensor;
+    mutable size_t dropped = 0;
+  };
+  explicit Kept(Tensor t) : source(std::make_shared<const Source>(std::move(t))) {}
   HostTensor host() const {
-    HostTensor out = tensor->host();
-    out.owner = tensor;
+    HostTensor out = source->tensor.host();
+    out.owner = source;
     return out;
   }
-  std::shared_ptr<const Tensor> tensor;
+  std::shared_ptr<const Source> source;
 };
 
 std::unique_ptr<Weight> pack_kept(const OpTable& ops, const std::vector<Kept>& tensors,
@@ -157,7 +165,7 @@ TEST_CASE("rows of a table and experts packed late have the same bits") {
   }
 }
 
-TEST_CASE("the source of late packing is released when it is packed or its weight ends") {
+TEST_CASE("the source of late packing is kept until its weight ends") {
   const OpTable ops = cpu_ops({.num_threads = 1, .variant = ""}, Packing::kLate).value();
   void* state = ops.state.get();
   CHECK(ops.pack_more(state, 1) == 0);
@@ -165,7 +173,8 @@ TEST_CASE("the source of late packing is released when it is packed or its weigh
   std::vector<Kept> first{Kept(random_tensor(5, DType::kF32, 64, 64)),
                           Kept(random_tensor(6, DType::kF16, 16, 64))};
   std::vector<Kept> second{Kept(random_tensor(7, DType::kQ8_0, 32, 64))};
-  const std::weak_ptr<const Tensor> a = first[0].tensor, b = first[1].tensor, c = second[0].tensor;
+  const std::weak_ptr<const Kept::Source> a = first[0].source, b = first[1].source,
+                                          c = second[0].source;
   auto one = pack_kept(ops, first, WeightRole::kMatmul);
   auto two = pack_kept(ops, second, WeightRole::kMatmul);
   first.clear();
@@ -174,32 +183,66 @@ TEST_CASE("the source of late packing is released when it is packed or its weigh
 
   // The first tensor and no more.
   CHECK(ops.pack_more(state, 64 * 64 * 4) == one->bytes + two->bytes - 64 * 64 * 4);
-  CHECK(a.expired());
-  CHECK_FALSE(b.expired());
+  CHECK(a.lock()->dropped == 64 * 64 * 4);
+  CHECK(b.lock()->dropped == 0);
 
   const size_t rest = two->bytes;
   one.reset();  // with a tensor that is never read
+  CHECK(a.expired());
   CHECK(b.expired());
   CHECK(ops.pack_more(state, 0) == rest);
-  CHECK_FALSE(c.expired());
   CHECK(ops.pack_more(state, UINT64_MAX) == 0);
-  CHECK(c.expired());
+  CHECK_FALSE(c.expired());
+  CHECK(ops.put_off(state) == rest);
   two.reset();
+  CHECK(c.expired());
   CHECK(ops.pack_more(state, 1) == 0);
+  CHECK(ops.put_off(state) == 0);
+}
+
+TEST_CASE("weights that are put off are packed again with the same bits") {
+  Random random(seed_or(74));
+  const OpTable ops = cpu_ops({.num_threads = kThreads, .variant = ""}, Packing::kLate).value();
+  void* state = ops.state.get();
+  const Kept late(random_tensor(1, DType::kQ8_0, 168, 512));
+  Tensor bias = random_tensor(2, DType::kF32, 1, 512);
+  HostTensor at_once = late.host();
+  at_once.at_once = true;
+  const auto weight = pack_kept(ops, {late}, WeightRole::kMatmul);
+  const auto vector = pack(ops, {bias}, WeightRole::kVector);
+  const auto early = ops.pack_weights(state, {&at_once, 1}, WeightRole::kMatmul).value();
+  CHECK(ops.pack_more(state, 0) == weight->bytes);
+  Matrix x(19, 512);
+  x.fill(random, -2, 2);
+  const Matrix want = multiply(ops, *weight, x);
+  for (const uint64_t packed : {uint64_t{0}, weight->bytes / 2, UINT64_MAX}) {
+    CAPTURE(packed);
+    ops.pack_more(state, packed);
+    CHECK(ops.put_off(state) == weight->bytes + early->bytes);
+    CHECK(same_bits(multiply(ops, *weight, x), want));
+    CHECK(same_bits(multiply(ops, *early, x), want));
+    while (ops.pack_more(state, weight->bytes / 3) > 0) {
+      CHECK(same_bits(multiply(ops, *weight, x), want));
+      CHECK(same_bits(multiply(ops, *early, x), want));
+    }
+    CHECK(same_bits(multiply(ops, *early, x), want));
+    CHECK(std::memcmp(vector->vector, bias.host().bytes.data(), 512 * 4) == 0);
+  }
 }
 
 TEST_CASE("tensors without an owner, vectors, and by default all tensors are packed at once") {
   const Kept matrix(random_tensor(8, DType::kF32, 16, 64));
   const Kept vector(random_tensor(9, DType::kF32, 1, 64));
   const OpTable late = cpu_ops({.num_threads = 1, .variant = ""}, Packing::kLate).value();
-  const auto plain = pack(late, {*matrix.tensor}, WeightRole::kMatmul);
+  const auto plain = pack(late, {matrix.source->tensor}, WeightRole::kMatmul);
   const auto values = pack_kept(late, {vector}, WeightRole::kVector);
   CHECK(late.pack_more(late.state.get(), 0) == 0);
 
   const OpTable at_once = cpu_ops({.num_threads = 1, .variant = ""}).value();
   CHECK_FALSE(static_cast<bool>(at_once.pack_more));
+  CHECK_FALSE(static_cast<bool>(at_once.put_off));
   const auto packed = pack_kept(at_once, {matrix}, WeightRole::kMatmul);
-  CHECK(matrix.tensor.use_count() == 1);
+  CHECK(matrix.source.use_count() == 1);
 }
 
 /// Tables that leave matrices with an owner in their file, and that pack all.
@@ -262,8 +305,8 @@ TEST_CASE("vectors and matrices without an owner are packed where others stay in
   const OpTable ops = cpu_ops({.num_threads = 1, .variant = "", .most_packed_bytes = 0}).value();
   const auto unpacked = pack_kept(ops, {matrix}, WeightRole::kMatmul);
   CHECK(unpacked->bytes == 0);
-  CHECK(matrix.tensor.use_count() == 2);
-  CHECK(pack(ops, {*matrix.tensor}, WeightRole::kMatmul)->bytes == 64 * 64 * 4);
+  CHECK(matrix.source.use_count() == 2);
+  CHECK(pack(ops, {matrix.source->tensor}, WeightRole::kMatmul)->bytes == 64 * 64 * 4);
   CHECK(pack_kept(ops, {Kept(random_tensor(8, DType::kF32, 1, 64))}, WeightRole::kVector)->bytes ==
         64 * 4);
 }

@@ -119,7 +119,12 @@ void pack_next(CpuState& cpu, PackedWeight::Segment& segment, int64_t count) {
     pack_group(segment, segment.packed + i, first + i * segment.group_bytes);
   });
   segment.packed += count;
-  if (segment.whole()) segment.source = {};
+  if (!segment.whole()) return;
+  if (segment.source.owner == nullptr) {
+    segment.source = {};
+  } else {
+    segment.source.owner->drop_pages(segment.source.bytes);
+  }
 }
 
 Error no_memory(const HostTensor& first, size_t bytes) {
@@ -127,9 +132,8 @@ Error no_memory(const HostTensor& first, size_t bytes) {
       fmt::format("{}: no memory for {} bytes of packed weights", first.name, bytes));
 }
 
-bool stays_in_file(const CpuState& cpu, std::span<const HostTensor> tensors) {
-  const auto owned = [](const HostTensor& tensor) { return tensor.owner != nullptr; };
-  return cpu.in_file != nullptr && std::ranges::all_of(tensors, owned);
+bool all_owned(std::span<const HostTensor> tensors) {
+  return std::ranges::all_of(tensors, [](const HostTensor& t) { return t.owner != nullptr; });
 }
 
 uint64_t segment_bytes(const HostTensor& tensor) {
@@ -189,27 +193,24 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
     weight->rows += rows;
     offset += groups * group_bytes * tensor.num_experts;
   }
-  if (stays_in_file(cpu, tensors)) {
+  if (cpu.in_file != nullptr && all_owned(tensors)) {
     weight->in_file = cpu.in_file;
     cpu.in_file->add(*weight);
     return std::unique_ptr<Weight>(std::move(weight));
   }
   weight->bytes = static_cast<size_t>(offset);
-  weight->memory = cpu.weights.allocate(weight->bytes);
-  if (weight->memory == nullptr) return no_memory(tensors[0], weight->bytes);
-
-  std::byte* packed = weight->memory.get();
+  const bool late = cpu.late != nullptr && all_owned(tensors);
+  if (!weight->allocate(late ? cpu.late->memory : cpu.weights)) {
+    return no_memory(tensors[0], weight->bytes);
+  }
   for (PackedWeight::Segment& segment : weight->segments) {
-    segment.data = packed;
-    const int64_t bytes = segment.all_groups * segment.group_bytes;
-    packed += bytes;
-    if (cpu.late == nullptr || segment.source.owner == nullptr) {
-      pack_next(cpu, segment, segment.all_groups);
-      continue;
-    }
-    if (weight->late == nullptr) cpu.late->weights.push_back(weight.get());
+    if (!late) segment.source.owner = nullptr;
+    if (!late || segment.source.at_once) pack_next(cpu, segment, segment.all_groups);
+  }
+  if (late) {
     weight->late = cpu.late;
-    weight->late->bytes += static_cast<uint64_t>(bytes);
+    cpu.late->weights.push_back(weight.get());
+    cpu.late->bytes += weight->bytes_left();
   }
   return std::unique_ptr<Weight>(std::move(weight));
 }
@@ -219,14 +220,15 @@ uint64_t pack_more(void* state, uint64_t bytes) {
   LateWeights& late = *cpu.late;
   const uint64_t goal = late.bytes > bytes ? late.bytes - bytes : 0;
   while (late.bytes > goal) {
-    PackedWeight& weight = *late.weights.front();
+    PackedWeight& weight = *late.weights[late.first];
     const auto segment = std::ranges::find_if(
         weight.segments, [](const PackedWeight::Segment& s) { return !s.whole(); });
     if (segment == weight.segments.end()) {
-      late.weights.erase(late.weights.begin());
-      weight.late = nullptr;
+      ++late.first;
       continue;
     }
+    HEARTH_CHECK(weight.memory != nullptr || weight.allocate(late.memory), "no {} bytes of memory",
+                 weight.bytes);
     const auto group_bytes = static_cast<uint64_t>(segment->group_bytes);
     const auto wanted = static_cast<int64_t>((late.bytes - goal + group_bytes - 1) / group_bytes);
     const int64_t count = std::min(wanted, segment->all_groups - segment->packed);
@@ -236,14 +238,51 @@ uint64_t pack_more(void* state, uint64_t bytes) {
   return late.bytes;
 }
 
+uint64_t put_off(void* state) {
+  auto& cpu = *static_cast<CpuState*>(state);
+  LateWeights& late = *cpu.late;
+  late.first = 0;
+  late.bytes = 0;
+  for (PackedWeight* weight : late.weights) {
+    weight->memory.reset();
+    for (PackedWeight::Segment& segment : weight->segments) {
+      segment.packed = 0;
+      segment.source.owner->drop_pages(segment.source.bytes);
+    }
+    late.bytes += weight->bytes_left();
+  }
+  cpu.plain_activations.reset(0);
+  cpu.quantized_activations.reset(0);
+  cpu.partials.reset(0);
+  cpu.rotated_queries.reset(0);
+  for (HostBuffer& scratch : cpu.thread_scratch) scratch.reset(0);
+  return late.bytes;
+}
+
 PackedWeight::~PackedWeight() {
   if (in_file != nullptr) in_file->remove(*this);
   if (late == nullptr) return;
   std::erase(late->weights, this);
-  for (const Segment& segment : segments) {
-    late->bytes -=
-        static_cast<uint64_t>((segment.all_groups - segment.packed) * segment.group_bytes);
+  late->first = 0;
+  late->bytes -= bytes_left();
+}
+
+bool PackedWeight::allocate(HostArena& arena) {
+  memory = arena.allocate(bytes);
+  std::byte* at = memory.get();
+  for (Segment& segment : segments) {
+    segment.data = at;
+    if (at != nullptr) at += segment.all_groups * segment.group_bytes;
   }
+  return memory != nullptr;
+}
+
+uint64_t PackedWeight::bytes_left() const {
+  int64_t left = 0;
+  for (const Segment& segment : segments) {
+    left += (segment.all_groups - segment.packed) * segment.group_bytes;
+  }
+  return static_cast<uint64_t>(left);
 }
 
 const std::byte* PackedWeight::Segment::groups(int64_t first, int64_t count,
