@@ -166,8 +166,15 @@ struct DropAdapters {
   std::string name;
 };
 
+/// With nothing live, the engine gives back packed weights, adapters and what cached prefixes do
+/// not use of the pools, and rests until Wake or a request. AsleepEvent follows. Ignored while a
+/// request is live.
+struct Sleep {};
+/// Weights are packed again: in idle moments, or by each step what it needs.
+struct Wake {};
+
 using EngineCommand = std::variant<Request, CancelRequest, FinishSample, EndReasoning, Drain, Stop,
-                                   WantSnapshot, StoreReply, KvBound, DropAdapters>;
+                                   WantSnapshot, StoreReply, KvBound, DropAdapters, Sleep, Wake>;
 
 /// The engine's own check of a request, for values that would make it read outside its arrays or
 /// loop. The ranges of the protocol are checked where requests enter. kInvalidArgument names the
@@ -357,6 +364,11 @@ struct ModelLostEvent {
   Error error;
 };
 
+/// The engine sleeps.
+struct AsleepEvent {
+  uint64_t put_off_bytes = 0;  ///< of weights, no longer in memory
+};
+
 /// Drained or stopped: nothing follows.
 struct StoppedEvent {};
 
@@ -369,6 +381,6 @@ struct CacheEventsEvent {
 using EngineEvent =
     std::variant<TokenEvent, StartedEvent, ProgressEvent, PromptLogprobsEvent, SampleDoneEvent,
                  RequestDoneEvent, RequestFailedEvent, SnapshotEvent, StoppedEvent, EmbeddingEvent,
-                 ModelLostEvent, CacheEventsEvent>;
+                 ModelLostEvent, CacheEventsEvent, AsleepEvent>;
 
 }  // namespace hearth::engine

@@ -168,6 +168,20 @@ void Engine::Impl::handle(DropAdapters& drop) {
   snapshot_wanted = true;
 }
 
+void Engine::Impl::handle(Sleep&) {
+  if (!scheduler.live().empty() || !runner->can_put_off()) return;
+  adapters.drop_unused();
+  const uint64_t bytes = runner->put_off();
+  pack_more(0);
+  for (ElasticPools* each : {&pools, draft_pools}) {
+    if (each != nullptr) each->give_back_unused();
+  }
+  unused_until_us = 0;
+  asleep = true;
+  snapshot_wanted = true;
+  events.emplace_back(AsleepEvent{bytes});
+}
+
 void Engine::Impl::publish() {
   if (std::exchange(snapshot_wanted, false)) {
     publish_watch();
@@ -242,16 +256,17 @@ void Engine::Impl::run() {
     const bool worked = step();
     if (stopping || (draining && scheduler.live().empty())) break;
     const bool idle = scheduler.live().empty();
-    if (weights_late && !model_lost && (worked || idle)) {
+    const bool rests = model_lost || (asleep && idle);
+    if (weights_late && !rests && (worked || idle)) {
       pack_weights(idle ? 0 : packing_us);
       continue;
     }
     if (worked) continue;
-    if (idle && !memory_touched && !model_lost) {
+    if (idle && !memory_touched && !rests) {
       memory_touched = !disk->link.warm_up();
       continue;
     }
-    if (idle && costs_wanted && !model_lost) {
+    if (idle && costs_wanted && !rests) {
       commands = inbox.wait_and_drain(kIdle);
       if (commands.empty()) measure_costs();
       continue;
@@ -335,6 +350,7 @@ void Engine::Impl::handle(Request& request) {
   if (Result<void> fine = check_request(request, runner->info().vocab_size); !fine.ok()) {
     return refuse(fine.take_error());
   }
+  asleep = false;
   if (request.received_us == 0) request.received_us = now_us;
   if (!config.prefix_cache) request.use_prefix_cache = false;
   if (!runner->info().generates && request.pooling == models::Pooling::kNone) {

@@ -77,6 +77,8 @@ struct Engine::Impl {
   void handle(StoreReply& reply);
   void handle(KvBound& bound);
   void handle(DropAdapters& drop);
+  void handle(Sleep&);
+  void handle(Wake&) { asleep = false; }
 
   // One step.
   void fetch_preempted();
@@ -149,6 +151,7 @@ struct Engine::Impl {
   std::function<Result<void>()> weights_check;
   std::optional<Error> model_lost;  ///< the error of weights_check
   bool weights_late = false;        ///< some weights are packed anew for each step
+  bool asleep = false;              ///< see Sleep
   int64_t packing_us = 0;           ///< how long weights may be packed before the next step
   bool memory_touched = true;
   int64_t unused_until_us = 0;                ///< then unused memory is given back; 0: it has been

@@ -98,6 +98,9 @@ class ModelRunner final : public BlockMemory {
   /// Packs about `bytes` more of the late weights (OpTable::pack_more), also those of a draft model
   /// in the same table. Returns the bytes that are left.
   uint64_t pack_more(uint64_t bytes);
+  /// OpTable::put_off.
+  bool can_put_off() const { return ops_.put_off != nullptr; }
+  uint64_t put_off() { return ops_.put_off(ops_.state.get()); }
   /// Steps may read weights from the file.
   bool keeps_sources() const { return ops_.most_packed_bytes < UINT64_MAX; }
 

@@ -159,6 +159,7 @@ void Simulation::collect() {
     void operator()(const SnapshotEvent&) {}
     void operator()(const StoppedEvent&) {}
     void operator()(const ModelLostEvent&) {}
+    void operator()(const AsleepEvent&) {}
     void operator()(const EmbeddingEvent&) {}
     void operator()(const CacheEventsEvent& e) {
       sim.mirror_.take(e.events, sim.engine_->memory_plan().block_size);
