@@ -377,13 +377,13 @@ void define_unload(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("MODEL", options.model, "a model's name or a role")->required();
   verb.add_option("--adapter", options.adapter, "only this adapter, if unused")->type_name("NAME");
+  verb.add_flag("--keep", options.keep, "its worker stays, asleep")->excludes("--adapter");
 }
 
 void define_swap(CLI::App& verb, Options& options) {
   define_json(verb, options);
   verb.add_option("ROLE", options.role, "default, or a role from the configuration")->required();
-  verb.add_option("MODEL", options.model,
-                  "the model's name, a .gguf file or a folder of published weights")
+  verb.add_option("MODEL", options.model, "its name, a .gguf file or a folder of published weights")
       ->required();
   add_start_flags(verb, options.no_start, options.allow_root);
 }

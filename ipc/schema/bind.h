@@ -81,6 +81,7 @@ void bind(V& v, R& r) {
   v("prefix_dir", r.prefix_dir);
   v("kv_events", r.kv_events);
   v("memory_bytes", r.memory_bytes);
+  v("cores", r.cores);
 }
 
 template <class T, class Variant>
@@ -269,6 +270,16 @@ void bind(V& v, R& r) {
   v("name", r.name);
   v("file_bytes", r.file_bytes);
 }
+template <class V, Of<ReplicaEntry> R>
+void bind(V& v, R& r) {
+  v("device", r.device);
+  v("state", r.state);
+  v("problem", r.problem);
+  v("worker_pid", r.worker_pid);
+  v("memory_bytes", r.memory_bytes);
+  v("budget_bytes", r.budget_bytes);
+  v("requests", r.requests);
+}
 template <class V, Of<ModelEntry> R>
 void bind(V& v, R& r) {
   v("name", r.name);
@@ -298,6 +309,7 @@ void bind(V& v, R& r) {
   v("abilities", r.abilities);
   v("gpu", r.gpu);
   v("adapters", r.adapters);
+  v("replicas", r.replicas);
 }
 template <class V, Of<ModelsReply> R>
 void bind(V& v, R& r) {
@@ -441,6 +453,7 @@ template <class V, Of<UnloadReply> R>
 void bind(V& v, R& r) {
   v("model", r.model);
   v("was_resident", r.was_resident);
+  v("asleep", r.asleep);
 }
 template <class V, Of<SwapReply> R>
 void bind(V& v, R& r) {
@@ -533,6 +546,7 @@ void bind(V& v, R& r) {
   v("draft", r.draft);
   v("block_size", r.block_size);
   v("num_blocks", r.num_blocks);
+  v("can_sleep", r.can_sleep);
 }
 template <class V, Of<FileFacts> R>
 void bind(V& v, R& r) {
@@ -554,5 +568,9 @@ void bind(V& v, R& r) {
 }
 template <class V, Of<WorkerStopped> R>
 void bind(V&, R&) {}
+template <class V, Of<WorkerAsleep> R>
+void bind(V& v, R& r) {
+  v("put_off_bytes", r.put_off_bytes);
+}
 
 }  // namespace hearth::ipc

@@ -34,11 +34,23 @@ struct CancelReply {
   bool operator==(const CancelReply&) const = default;
 };
 
+/// One of the workers of a model that has several devices.
+struct ReplicaEntry {
+  std::string device;   ///< as the configuration names it
+  std::string state;    ///< as of ModelEntry
+  std::string problem;  ///< failed: the sentence
+  int32_t worker_pid = 0;
+  uint64_t memory_bytes = 0;  ///< as of ModelEntry
+  uint64_t budget_bytes = 0;  ///< of the device; 0: it shares that of all models
+  int32_t requests = 0;       ///< that wait for it or run on it
+  bool operator==(const ReplicaEntry&) const = default;
+};
+
 struct ModelEntry {
   std::string name;                ///< file name without suffix
   std::vector<std::string> roles;  ///< roles that point at it
-  /// found (a file), loading, resident, draining, parked (was resident; the next request brings it
-  /// back), failed
+  /// found (a file), loading, resident, draining, asleep (its worker holds little memory; the next
+  /// request wakes it), parked (was resident; the next request brings it back), failed
   std::string state;
   uint64_t file_bytes = 0;  ///< of all its files
   double load_share = 0;    ///< loading: 0 to 1
@@ -70,6 +82,8 @@ struct ModelEntry {
   std::vector<std::string> abilities{};
   std::optional<GpuSnapshot> gpu{};    ///< if it is resident on a GPU that reports its state
   std::vector<AdapterUse> adapters{};  ///< in its memory
+  /// Of a model with several devices, whose bytes above are sums.
+  std::vector<ReplicaEntry> replicas{};
   bool operator==(const ModelEntry&) const = default;
 };
 /// A file of an adapter, which requests may name.
@@ -106,7 +120,7 @@ struct PsReply {
 struct WorkerStats {
   std::string model;
   std::string device;
-  std::string state;  ///< starting, ready, draining, lost
+  std::string state;  ///< starting, ready, draining, asleep, lost
   int32_t pid = 0;
   int32_t restarts = 0;
   int64_t heartbeat_age_ms = 0;
@@ -170,6 +184,7 @@ struct LoadReply {
 struct UnloadReply {
   std::string model;
   bool was_resident = false;
+  bool asleep = false;  ///< it is kept, and wakes with the next request
   bool operator==(const UnloadReply&) const = default;
 };
 struct SwapReply {

@@ -474,14 +474,19 @@ inline constexpr auto kRowsOf<LoadRequest> = std::tuple{
          .max = 256})};
 
 template <>
-inline constexpr auto kRowsOf<UnloadRequest> =
-    std::tuple{row(&UnloadRequest::model, kModel),
-               row(&UnloadRequest::adapter,
-                   {.name = "adapter",
-                    .type = FieldType::kName,
-                    .unit = "bytes",
-                    .meaning = "Unload only this adapter of the model, if no request uses it.",
-                    .max = 256})};
+inline constexpr auto kRowsOf<UnloadRequest> = std::tuple{
+    row(&UnloadRequest::model, kModel),
+    row(&UnloadRequest::adapter,
+        {.name = "adapter",
+         .type = FieldType::kName,
+         .unit = "bytes",
+         .meaning = "Unload only this adapter of the model, if no request uses it.",
+         .max = 256}),
+    row(&UnloadRequest::keep,
+        {.name = "keep",
+         .type = FieldType::kBool,
+         .meaning = "Keep the worker asleep: it gives back its weights and unused KV, and "
+                    "wakes with the next request or `load`."})};
 
 template <>
 inline constexpr auto kRowsOf<SwapRequest> = std::tuple{

@@ -143,6 +143,7 @@ struct LoadRequest {
 struct UnloadRequest {
   std::string model = "default";
   std::string adapter{};  ///< only this adapter of it, if no request uses it; "": the model
+  bool keep = false;      ///< its worker stays, asleep
   bool operator==(const UnloadRequest&) const = default;
 };
 /// From one moment on, requests that name the role use the new model; running ones finish on the

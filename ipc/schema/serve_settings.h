@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ipc/schema/sampling.h"
 
@@ -54,6 +55,7 @@ struct ServeSettings {
   std::string prefix_dir;         ///< of the databases of prefixes; "": none are kept
   std::string kv_events = "off";  ///< or shared, all: the prefixes whose events are reported
   int64_t memory_bytes = 0;       ///< for all models together; 0: no budget is set
+  std::vector<int32_t> cores{};   ///< that it may use; empty: all
   bool operator==(const ServeSettings&) const = default;
 };
 

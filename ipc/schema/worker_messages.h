@@ -44,6 +44,8 @@ enum class WorkerControl {
   kDrain,    ///< admit nothing more, finish the live requests, then send WorkerStopped
   kStop,     ///< exit now
   kKvBound,  ///< memory that may back the KV pools from now on
+  kSleep,    ///< finish the live requests, give back memory, then send WorkerAsleep
+  kWake,     ///< requests follow
 };
 
 // Worker -> broker, "event" with number 0.
@@ -94,6 +96,7 @@ struct WorkerReady {
   // 0: no layer keeps KV.
   int32_t block_size = 0;  ///< tokens of a KV block
   int32_t num_blocks = 0;  ///< of the layers that keep a whole context, or the longest window
+  bool can_sleep = false;
   bool operator==(const WorkerReady&) const = default;
 };
 /// The worker cannot serve and exits after this.
@@ -109,8 +112,13 @@ struct WorkerHeartbeat {
 struct WorkerStopped {
   bool operator==(const WorkerStopped&) const = default;
 };
+/// It has given back packed weights, and waits for kWake.
+struct WorkerAsleep {
+  uint64_t put_off_bytes = 0;  ///< of WorkerPlan::weight_bytes
+  bool operator==(const WorkerAsleep&) const = default;
+};
 using WorkerEvent = std::variant<WorkerHello, WorkerLoadProgress, WorkerReady, WorkerFailed,
-                                 WorkerHeartbeat, WorkerStopped, WorkerPlan>;
+                                 WorkerHeartbeat, WorkerStopped, WorkerPlan, WorkerAsleep>;
 
 /// Facts from the head of a model file, which is not loaded for them: the last line that
 /// `hearth-worker-<device> describe FILE` prints.

@@ -54,10 +54,10 @@ constexpr auto kEventNames = std::to_array<EventName>({
 static_assert(kEventNames.size() == std::variant_size_v<Event>);
 
 constexpr std::array<std::string_view, std::variant_size_v<WorkerEvent>> kWorkerEventNames = {
-    "hello", "load_progress", "ready", "failed", "heartbeat", "stopped", "plan"};
+    "hello", "load_progress", "ready", "failed", "heartbeat", "stopped", "plan", "asleep"};
 
-constexpr std::array<std::string_view, 5> kControlNames = {"cancel", "end_reasoning", "drain",
-                                                           "stop", "kv_bound"};
+constexpr std::array<std::string_view, 7> kControlNames = {
+    "cancel", "end_reasoning", "drain", "stop", "kv_bound", "sleep", "wake"};
 
 std::string_view text_of(const Json& object, std::string_view key) {
   const auto found = object.find(key);

@@ -282,13 +282,15 @@ void wire(Folder out) {
   envelope.resume.clear();
   const std::string second = encode_worker_request(envelope, TokenizeRequest{});
   pipe({{PipeKind::kRequest, 1, first}, {PipeKind::kRequest, 2, second}});
-  for (const WorkerControl control : {WorkerControl::kCancel, WorkerControl::kDrain,
-                                      WorkerControl::kStop, WorkerControl::kKvBound}) {
+  for (const WorkerControl control :
+       {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop,
+        WorkerControl::kKvBound, WorkerControl::kSleep, WorkerControl::kWake}) {
     pipe({{PipeKind::kControl, 1, encode_worker_control(control)}});
   }
-  for (const WorkerEvent& event : std::vector<WorkerEvent>{
-           WorkerHello{1, "v", "cpu"}, WorkerLoadProgress{1, 2, "reading"}, WorkerReady{},
-           WorkerFailed{{ErrorCode::kCorrupt, "no", ""}}, WorkerHeartbeat{}, WorkerStopped{}}) {
+  for (const WorkerEvent& event :
+       std::vector<WorkerEvent>{WorkerHello{1, "v", "cpu"}, WorkerLoadProgress{1, 2, "reading"},
+                                WorkerReady{}, WorkerFailed{{ErrorCode::kCorrupt, "no", ""}},
+                                WorkerHeartbeat{}, WorkerStopped{}, WorkerAsleep{4}}) {
     pipe({{PipeKind::kEvent, 0, encode_worker_event(event)}});
   }
   pipe({{PipeKind::kEvent, 0, R"({"event":"nonesuch"})"},

@@ -18,7 +18,9 @@ std::string state_of(const Residency::Resident& resident) {
     switch (resident.worker->state()) {
       case Worker::State::kStarting: return "loading";
       case Worker::State::kReady: return "resident";
+      case Worker::State::kAsleep: return "asleep";
       case Worker::State::kDraining:
+      case Worker::State::kSettling:
       case Worker::State::kEnding: return "draining";
     }
   }
@@ -31,7 +33,9 @@ std::string worker_state(Worker::State state) {
   switch (state) {
     case Worker::State::kStarting: return "starting";
     case Worker::State::kReady: return "ready";
-    case Worker::State::kDraining: return "draining";
+    case Worker::State::kDraining:
+    case Worker::State::kSettling: return "draining";
+    case Worker::State::kAsleep: return "asleep";
     case Worker::State::kEnding: return "lost";
   }
   return "lost";
@@ -285,6 +289,8 @@ std::string Reports::service_status() const {
       status += " " + name;
     } else if (resident.worker->is_leaving()) {
       status += fmt::format(" {} (leaving)", name);
+    } else if (resident.worker->is_asleep()) {
+      status += fmt::format(" {} (asleep)", name);
     } else {
       // In steps of ten percent: finer steps would notify systemd at every tick.
       const int percent = static_cast<int>(resident.worker->load_share() * 10) * 10;

@@ -133,6 +133,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink, public Rem
                  int64_t read_us) override;
   void on_model_ready(const std::string& model) override;
   void on_model_stopped(const std::string& model) override;
+  void on_model_asleep(const std::string&) override {}
   void on_model_lost(const std::string& model, const std::string& how) override;
   void on_model_failed(const std::string& model, const Error& error) override;
   void on_remote_text(uint64_t number, const std::string& model, const RemoteText& text) override;

@@ -11,9 +11,8 @@ Result<ModelFile> Dispatcher::file_of(const std::string& name) {
   Result<ModelFile> file = models_.resolve(name);
   if (file.ok() || file.error().code != ErrorCode::kNotFound) return file;
   const Residency::Resident* resident = residency_.find(models_.target_of(name));
-  if (resident == nullptr || resident->worker == nullptr || !resident->worker->is_ready()) {
-    return file;
-  }
+  if (resident == nullptr || resident->worker == nullptr) return file;
+  if (!resident->worker->is_ready() && !resident->worker->is_asleep()) return file;
   return resident->file;
 }
 

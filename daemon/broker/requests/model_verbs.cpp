@@ -95,9 +95,14 @@ void ModelVerbs::unload(const Caller& caller, const std::string& id,
     dispatcher_.reply_error(task.peer, task.id,
                             Error::cancelled("the model was unloaded meanwhile"));
   }
-  if (!residency_.unload(model)) {
+  Result<bool> begun = request.keep ? residency_.sleep(model) : residency_.unload(model);
+  if (!begun) return refuse(begun.take_error());
+  if (!*begun) {
+    const Worker* const worker = residency_.worker_of(model);
     return dispatcher_.reply(caller.peer, id,
-                             ipc::UnloadReply{.model = model, .was_resident = false});
+                             ipc::UnloadReply{.model = model,
+                                              .was_resident = false,
+                                              .asleep = worker != nullptr && worker->is_asleep()});
   }
   tasks_.push_back({.verb = ipc::Verb::kUnload,
                     .peer = caller.peer,
@@ -204,13 +209,17 @@ void ModelVerbs::finish_loaded(const Task& task) {
   dispatcher_.repoint(task.role);
 }
 
-void ModelVerbs::finish_unloaded(const std::string& model) {
+void ModelVerbs::finish_unloaded(const std::string& model, bool asleep) {
   for (const Task& task : take(model, true)) {
-    dispatcher_.reply(task.peer, task.id, ipc::UnloadReply{.model = model, .was_resident = true});
+    dispatcher_.reply(
+        task.peer, task.id,
+        ipc::UnloadReply{.model = model, .was_resident = true, .asleep = asleep});
   }
 }
 
 void ModelVerbs::on_model_stopped(const std::string& model) { finish_unloaded(model); }
+
+void ModelVerbs::on_model_asleep(const std::string& model) { finish_unloaded(model, true); }
 
 // The residency restarts the model for operations that wait for it; for unloads it is now unloaded.
 void ModelVerbs::on_model_lost(const std::string& model, const std::string&) {

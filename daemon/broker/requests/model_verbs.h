@@ -40,6 +40,7 @@ class ModelVerbs final : public ResidencyListener {
 
   void on_model_ready(const std::string& model) override;
   void on_model_stopped(const std::string& model) override;
+  void on_model_asleep(const std::string& model) override;
   void on_model_lost(const std::string& model, const std::string& how) override;
   void on_model_failed(const std::string& model, const Error& error) override;
 
@@ -62,7 +63,7 @@ class ModelVerbs final : public ResidencyListener {
   /// False: the model has no such adapter in memory. kBusy: requests use it.
   Result<bool> drop_adapter(const std::string& model, const std::string& adapter);
   void finish_loaded(const Task& task);
-  void finish_unloaded(const std::string& model);
+  void finish_unloaded(const std::string& model, bool asleep = false);
   Tasks take(const std::string& model, bool unloads);
   ipc::LoadingEvent now(const Task& task) const;
   void report(Task& task);

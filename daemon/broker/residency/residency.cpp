@@ -34,11 +34,15 @@ Residency::Resident& Residency::wanted_now(const ModelFile& file) {
   const int64_t now_us = clock_.now_us();
   resident.last_used_us = now_us;
   // A worker that is leaving is replaced once it has gone.
-  const bool on_its_way_in = resident.worker != nullptr && !resident.worker->is_leaving();
+  const bool on_its_way_in = resident.worker != nullptr && !resident.worker->is_leaving() &&
+                             !resident.worker->is_asleep();
   if (!resident.wanted && !on_its_way_in) {
-    if (resident.file.path != file.path || resident.file.bytes != file.bytes) {
-      resident.plan.reset();  // another file with that name
+    const bool other = resident.file.path != file.path || resident.file.bytes != file.bytes;
+    if (resident.worker != nullptr && resident.worker->is_asleep() &&
+        (other || resident.file.changed_ns != file.changed_ns)) {
+      resident.worker->drain();
     }
+    if (other) resident.plan.reset();  // another file with that name
     resident.file = file;
     resident.wanted = true;
     resident.wanted_since_us = now_us;
@@ -108,6 +112,27 @@ bool Residency::unload(const std::string& model) {
   return true;
 }
 
+Result<bool> Residency::sleep(const std::string& model) {
+  const auto it = residents_.find(model);
+  if (it == residents_.end() || it->second.worker == nullptr) return false;
+  Resident& resident = it->second;
+  if (resident.worker->is_asleep()) return false;
+  if (!resident.worker->is_ready()) {
+    return Error::busy(fmt::format("model {} is not ready: it loads, or it leaves memory", model));
+  }
+  if (!resident.facts->can_sleep) {
+    return Error::unsupported(
+        fmt::format("model {} cannot sleep: it is on a GPU, or it is read from its file "
+                    "(mapping = \"file\"); unload it without keeping it",
+                    model),
+        "keep");
+  }
+  log_info("model_sleep", "model={}", model);
+  resident.wanted = false;
+  resident.worker->sleep();
+  return true;
+}
+
 Worker* Residency::worker_of(const std::string& model) {
   const auto it = residents_.find(model);
   return it == residents_.end() ? nullptr : it->second.worker.get();
@@ -124,7 +149,8 @@ std::string Residency::waiting_reason(const std::string& model) const {
   const Resident* resident = find(model);
   if (resident == nullptr) return "loading";
   if (resident->failures_in_row > 0) return "recovering";
-  const bool not_yet = resident->worker == nullptr || resident->worker->is_leaving();
+  const bool not_yet = resident->worker == nullptr || resident->worker->is_leaving() ||
+                       resident->worker->is_asleep();
   return not_yet && resident->wanted && !has_room(*resident) ? "busy" : "loading";
 }
 
@@ -135,6 +161,7 @@ int64_t Residency::estimate_ms(const std::string& model) const {
     return resident->facts ? resident->facts->load_ms : 0;
   }
   const Worker& worker = *resident->worker;
+  if (worker.is_asleep()) return 1;
   const int64_t taken_ms = (clock_.now_us() - worker.starting_since_us()) / 1000;
   if (resident->facts) return std::max<int64_t>(resident->facts->load_ms - taken_ms, 1);
   const double share = worker.load_share();
@@ -206,7 +233,8 @@ void Residency::tick() {
   const int64_t now_us = clock_.now_us();
   std::vector<Resident*> due;
   for (auto& [name, resident] : residents_) {
-    if (!resident.wanted || resident.worker != nullptr || resident.not_before_us > now_us) continue;
+    if (!resident.wanted || resident.not_before_us > now_us) continue;
+    if (resident.worker != nullptr && !resident.worker->is_asleep()) continue;
     // The requests that waited may have been cancelled or moved to another model with their role.
     resident.wanted = resident.insisted || in_use(name);
     if (resident.wanted) due.push_back(&resident);
@@ -217,7 +245,9 @@ void Residency::tick() {
   });
   Resident* waiting = nullptr;
   for (Resident* resident : due) {
-    if (resident->worker != nullptr || !resident->wanted) continue;  // changed by a listener
+    // Changed by a listener.
+    const bool sleeps = resident->worker != nullptr && resident->worker->is_asleep();
+    if ((resident->worker != nullptr && !sleeps) || !resident->wanted) continue;
     if (!has_room(*resident)) {
       // Those after it wait too; otherwise a stream of small models could keep a large one out
       // forever.
@@ -225,7 +255,7 @@ void Residency::tick() {
       break;
     }
     reclaim_since_us_ = 0;
-    start(*resident);
+    sleeps ? wake(*resident) : start(*resident);
   }
   mind_memory(waiting);
 }
@@ -264,6 +294,14 @@ void Residency::start(Resident& resident) {
   log_info("worker_started", "model={} pid={}", resident.file.name, resident.worker->pid());
 }
 
+void Residency::wake(Resident& resident) {
+  resident.worker->wake();
+  resident.wanted = false;
+  resident.parked = false;
+  log_info("model_wake", "model={} pid={}", resident.file.name, resident.worker->pid());
+  serve(resident);
+}
+
 void Residency::give_up(Resident& resident, Error error) {
   const std::string model = resident.file.name;
   log_error("model_failed", "model={} code={} error=\"{}\"", model, name(error.code),
@@ -290,7 +328,8 @@ void Residency::suspend(const std::function<bool(const Worker&)>& closes) {
   suspended_ = true;
   for (auto& [name, resident] : residents_) {
     if (resident.worker == nullptr || !closes(*resident.worker)) continue;
-    if (!resident.worker->is_leaving()) to_resume_.push_back(name);
+    const bool served = !resident.worker->is_leaving() && !resident.worker->is_asleep();
+    if (served) to_resume_.push_back(name);
     log_info("model_unload", "model={} why=sleep", name);
     resident.parked = true;
     resident.worker->stop();
@@ -353,15 +392,28 @@ void Residency::on_worker_plan(Worker& worker) {
 void Residency::on_worker_ready(Worker& worker) {
   Resident& resident = resident_of(worker);
   resident.facts = *worker.facts();
+  log_info("model_ready", "model={} pid={} device=\"{}\" load_ms={} context={} kv_bytes={}",
+           resident.file.name, worker.pid(), resident.facts->device, resident.facts->load_ms,
+           resident.facts->context_length, resident.facts->kv_bytes);
+  serve(resident);
+}
+
+void Residency::serve(Resident& resident) {
   resident.problem.reset();
   resident.insisted = false;
   resident.replaces.clear();
   resident.ready_since_us = resident.last_used_us = clock_.now_us();
-  log_info("model_ready", "model={} pid={} device=\"{}\" load_ms={} context={} kv_bytes={}",
-           resident.file.name, worker.pid(), resident.facts->device, resident.facts->load_ms,
-           resident.facts->context_length, resident.facts->kv_bytes);
   share_memory();  // before its first request
   for (ResidencyListener* listener : listeners_) listener->on_model_ready(resident.file.name);
+}
+
+void Residency::on_worker_asleep(Worker& worker) {
+  Resident& resident = resident_of(worker);
+  resident.parked = true;
+  log_info("model_asleep", "model={} pid={} bytes={}", resident.file.name, worker.pid(),
+           taken_bytes(resident));
+  for (ResidencyListener* listener : listeners_) listener->on_model_asleep(resident.file.name);
+  tick();  // it may be wanted again, and others may have waited for the room
 }
 
 void Residency::on_worker_ended(Worker& worker, const std::string& how) {

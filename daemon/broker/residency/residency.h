@@ -1,7 +1,8 @@
 #pragma once
 // Decides which models are in memory. Each has at most one worker, which is started when first
 // wanted, restarted with growing delays after a death, ended after its keep-alive, and drained to
-// make room for another.
+// make room for another. A worker can also be kept asleep: it holds little memory and is woken when
+// its model is wanted.
 //
 // Models that fit stay next to each other. KV pools take memory as they fill, within bounds that
 // are shared out here. If a model does not fit, idle pools give back what their cached prefixes
@@ -33,6 +34,8 @@ class ResidencyListener {
   virtual void on_model_ready(const std::string& model) = 0;
   /// Its worker ended as requested; its unanswered requests go to the next worker.
   virtual void on_model_stopped(const std::string& model) = 0;
+  /// Its worker sleeps; it has answered its requests.
+  virtual void on_model_asleep(const std::string& model) = 0;
   /// Its worker died, with all requests in progress. It will be restarted.
   virtual void on_model_lost(const std::string& model, const std::string& how) = 0;
   /// It cannot be loaded; the next attempt is made when it is wanted again.
@@ -95,6 +98,9 @@ class Residency final : public WorkerListener {
             const std::string& draft = "auto");
   /// Drains it. False: it had no worker.
   bool unload(const std::string& model);
+  /// Its worker finishes its requests and sleeps. False: it has no worker, or sleeps already.
+  /// kUnsupported: it cannot; kBusy: it is not ready.
+  Result<bool> sleep(const std::string& model);
 
   /// Its worker in any state; null: none.
   Worker* worker_of(const std::string& model);
@@ -137,18 +143,22 @@ class Residency final : public WorkerListener {
   void on_worker_plan(Worker& worker) override;
   void on_worker_ready(Worker& worker) override;
   void on_worker_short(Worker& worker) override;
+  void on_worker_asleep(Worker& worker) override;
   void on_worker_ended(Worker& worker, const std::string& how) override;
 
  private:
   Resident& resident_of(const Worker& worker);
   Resident& wanted_now(const ModelFile& file);
   void start(Resident& resident);
+  void wake(Resident& resident);
+  void serve(Resident& resident);
   void give_up(Resident& resident, Error error);
   void on_death(Resident& resident, const std::string& how, bool was_ready);
   void want_again_if_in_use(Resident& resident);
   void back_off(Resident& resident);
   void look_after(Resident& resident);
   size_t num_running() const;
+  bool is_full(const Resident& wanted) const;
   /// Without what requests ask.
   int64_t own_keep_alive_ms(const std::string& model) const;
   /// To be loaded: without what its pools take beyond their floor.

@@ -42,7 +42,10 @@ uint64_t Residency::needed_bytes(const Resident& resident) const {
     if (settings.mapping == "memory") return resident.file.bytes;
     return std::min(resident.file.bytes, narrow<uint64_t>(settings.weight_bytes));
   }
-  return resident.plan->weight_bytes + resident.plan->other_bytes + resident.plan->kv_floor_bytes;
+  const bool sleeps = resident.worker != nullptr && resident.worker->is_asleep();
+  const uint64_t pool_bytes =
+      sleeps ? pool_of(resident, true).taken_bytes() : resident.plan->kv_floor_bytes;
+  return resident.plan->weight_bytes + resident.plan->other_bytes + pool_bytes;
 }
 
 uint64_t Residency::taken_bytes(const Resident& resident) const {
@@ -51,7 +54,10 @@ uint64_t Residency::taken_bytes(const Resident& resident) const {
   for (const ipc::AdapterUse& adapter : resident.worker->snapshot().adapters) {
     adapter_bytes += adapter.bytes;
   }
-  return resident.plan->weight_bytes + resident.plan->other_bytes + adapter_bytes +
+  const uint64_t weight_bytes =
+      resident.plan->weight_bytes -
+      std::min(resident.plan->weight_bytes, resident.worker->put_off_bytes());
+  return weight_bytes + resident.plan->other_bytes + adapter_bytes +
          pool_of(resident, false).taken_bytes();
 }
 
@@ -77,9 +83,15 @@ MemoryBudget::InUse Residency::taken_by_others(const Resident* resident) const {
 }
 
 bool Residency::has_room(const Resident& wanted) const {
-  if (num_running() == 0) return true;  // if it does not fit now it never will: the worker fails
-  if (std::cmp_greater_equal(num_running(), config_.limits.max_resident)) return false;
-  return budget_.fits(needed_bytes(wanted), taken_by_others(&wanted));
+  // If it does not fit alone it never will: the worker fails.
+  if (num_running() == (wanted.worker != nullptr ? 1 : 0)) return true;
+  return !is_full(wanted) && budget_.fits(needed_bytes(wanted), taken_by_others(&wanted));
+}
+
+// As many models as allowed have a worker, without the wanted one.
+bool Residency::is_full(const Resident& wanted) const {
+  if (wanted.worker != nullptr) return false;
+  return std::cmp_greater_equal(num_running(), config_.limits.max_resident);
 }
 
 // ---- KV pools ----------------------------------------------------------------------------------
@@ -144,11 +156,10 @@ void Residency::on_worker_short(Worker&) { share_memory(); }
 void Residency::mind_memory(Resident* waiting) {
   waiting_bytes_ = reclaim_bytes_ = 0;
   if (waiting != nullptr) {
-    const bool full = std::cmp_greater_equal(num_running(), config_.limits.max_resident);
     waiting_bytes_ = needed_bytes(*waiting);
     const uint64_t room = budget_.room(taken_by_others(waiting));
     const uint64_t missing = waiting_bytes_ - std::min(waiting_bytes_, room);
-    if (!full && reclaim(missing)) {
+    if (!is_full(*waiting) && reclaim(missing)) {
       reclaim_bytes_ = missing;
     } else {
       make_room(*waiting);
@@ -187,14 +198,20 @@ void Residency::leave(const Resident& resident) {
   if (worker.state() == Worker::State::kDraining && worker.snapshot().kv_stalled) worker.stop();
 }
 
+// Idle models first. Those asleep hold little, so they leave last of these, unless their number is
+// what is in the way.
 Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
   const int64_t now_us = clock_.now_us();
+  const bool full = is_full(wanted);
+  const auto rank = [full](const Resident& each) {
+    return std::pair(each.worker->is_asleep() != full, each.last_used_us);
+  };
   Resident* idle = nullptr;
   Resident* busy = nullptr;
   for (auto& [name, resident] : residents_) {
     if (resident.worker == nullptr || &resident == &wanted) continue;
     if (!in_use(name)) {
-      if (idle == nullptr || resident.last_used_us < idle->last_used_us) idle = &resident;
+      if (idle == nullptr || rank(resident) < rank(*idle)) idle = &resident;
       continue;
     }
     const int64_t turn_us = config_.residency.turn_ms * 1000;

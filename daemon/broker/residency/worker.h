@@ -27,6 +27,8 @@ class WorkerListener {
   virtual void on_worker_ready(Worker& worker) = 0;
   /// Its requests wait for KV blocks beyond its bound: see send_kv_bound().
   virtual void on_worker_short(Worker& worker) = 0;
+  /// It has given back memory as sleep() asked.
+  virtual void on_worker_asleep(Worker& worker) = 0;
   /// The process has ended. This is the last call; the listener may destroy the worker in it.
   virtual void on_worker_ended(Worker& worker, const std::string& how) = 0;
 };
@@ -65,6 +67,8 @@ class Worker {
     kStarting,  ///< from fork to `ready`
     kReady,
     kDraining,  ///< takes no new requests
+    kSettling,  ///< the same, and sleeps once its requests have ended
+    kAsleep,    ///< holds little memory until wake()
     kEnding,    ///< killed or failed; only its end is awaited
   };
 
@@ -72,7 +76,11 @@ class Worker {
 
   State state() const { return state_; }
   bool is_ready() const { return state_ == State::kReady; }
-  bool is_leaving() const { return state_ == State::kDraining || state_ == State::kEnding; }
+  bool is_asleep() const { return state_ == State::kAsleep; }
+  /// It takes no requests until it sleeps or has ended.
+  bool is_leaving() const {
+    return state_ == State::kDraining || state_ == State::kSettling || state_ == State::kEnding;
+  }
   pid_t pid() const { return pid_; }
   int64_t starting_since_us() const { return started_us_; }
   int64_t last_sign_us() const { return last_sign_us_; }
@@ -83,6 +91,8 @@ class Worker {
   double load_share() const;  ///< of the weights, 0 to 1
   /// The content of `ready`; null before.
   const ipc::WorkerReady* facts() const { return ready_ ? &*ready_ : nullptr; }
+  /// Of its plan's weights, what it does not hold because it sleeps.
+  uint64_t put_off_bytes() const { return is_asleep() ? put_off_bytes_ : 0; }
   const ipc::WorkerSnapshot& snapshot() const { return snapshot_; }
   /// Why it cannot serve, if it reported that itself.
   const std::optional<Error>& failure() const { return failure_; }
@@ -97,6 +107,10 @@ class Worker {
   virtual void send_kv_bound(uint64_t bytes) = 0;
   /// It removes the adapter if no request uses it.
   virtual void send_drop_adapter(const std::string& name) = 0;
+  /// A ready worker finishes its live requests and sleeps.
+  virtual void sleep() = 0;
+  /// A worker that sleeps is ready again.
+  virtual void wake() = 0;
   /// It finishes its live requests and exits. A worker that is still starting is stopped at once.
   virtual void drain() = 0;
   /// It ends at once; its requests go to another worker.
@@ -117,6 +131,7 @@ class Worker {
   std::optional<ipc::WorkerLoadProgress> progress_;
   std::optional<ipc::WorkerReady> ready_;
   ipc::WorkerSnapshot snapshot_;
+  uint64_t put_off_bytes_ = 0;
   std::optional<Error> failure_;
   bool said_stopped_ = false;
   bool watched_ = false;

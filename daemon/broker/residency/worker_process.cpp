@@ -198,6 +198,12 @@ void WorkerProcess::on_event(const ipc::WorkerEvent& event) {
         said_stopped_ = true;
         state_ = State::kEnding;
         send_control(0, ipc::WorkerControl::kStop);
+      },
+      [this](const ipc::WorkerAsleep& asleep) {
+        if (state_ != State::kSettling) return;  // asked to leave meanwhile
+        put_off_bytes_ = asleep.put_off_bytes;
+        state_ = State::kAsleep;
+        receivers_.lifecycle.on_worker_asleep(*this);
       });
 }
 
@@ -237,12 +243,24 @@ void WorkerProcess::send_drop_adapter(const std::string& name) {
   send(0, ipc::PipeKind::kDropAdapter, name);
 }
 
+void WorkerProcess::sleep() {
+  if (state_ != State::kReady) return;
+  state_ = State::kSettling;
+  send_control(0, ipc::WorkerControl::kSleep);
+}
+
+void WorkerProcess::wake() {
+  if (state_ != State::kAsleep) return;
+  state_ = State::kReady;
+  send_control(0, ipc::WorkerControl::kWake);
+}
+
 void WorkerProcess::drain() {
   if (state_ == State::kStarting) {
     said_stopped_ = true;  // it has no requests to finish
     return kill("not needed any more");
   }
-  if (state_ != State::kReady) return;
+  if (state_ != State::kReady && state_ != State::kSettling && state_ != State::kAsleep) return;
   state_ = State::kDraining;
   send_control(0, ipc::WorkerControl::kDrain);
 }
@@ -254,7 +272,7 @@ void WorkerProcess::stop() {
 }
 
 void WorkerProcess::watch(bool on) {
-  if (state_ != State::kReady && state_ != State::kDraining) return;
+  if (state_ == State::kStarting || state_ == State::kEnding) return;
   watched_ = on;
   send(0, ipc::PipeKind::kWatch, on ? "1" : "0");
 }

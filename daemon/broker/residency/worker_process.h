@@ -64,6 +64,8 @@ class WorkerProcess final : public Worker, private WorkerSocket::Reader {
   void send_end_reasoning(uint64_t number) override;
   void send_kv_bound(uint64_t bytes) override;
   void send_drop_adapter(const std::string& name) override;
+  void sleep() override;
+  void wake() override;
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;

@@ -158,6 +158,7 @@ Result<EngineLoaded> EngineThread::load() {
   out.sampling = sampling_defaults(file, options_.sampling);
   HEARTH_TRY(read_forms(file, *tokenizer_, &out));
   out.device = ops.device;
+  out.can_sleep = ops.put_off != nullptr;
   if (out.info.drafts) {
     out.draft = heads ? model_stem(choice.path.stem().string()) : ipc::kDraftLayerName;
   }

@@ -53,6 +53,7 @@ struct EngineLoaded {
   std::string draft;  ///< name of the draft model, or kDraftLayerName; "": none
   ipc::SamplingDefaults sampling{};
   ipc::ExpertUse experts{};
+  bool can_sleep = false;  ///< see engine::Sleep
   uint64_t draft_weight_bytes = 0;
   std::optional<ipc::DeviceMemory> device_memory;  ///< on a device with its own memory
   ReadGpu read_gpu;                                ///< null: nothing to read

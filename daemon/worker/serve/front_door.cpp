@@ -1,6 +1,7 @@
 #include "daemon/worker/serve/front_door.h"
 
 #include <fmt/core.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -117,6 +118,10 @@ int FrontDoor::run() {
     }
     if (state_ == State::kLeaving && clock_.now_us() >= leave_by_us_) state_ = State::kEnded;
     if (state_ == State::kDraining && streams_.empty()) leave();
+    if (state_ == State::kSettling && streams_.empty()) {
+      engine_->commands->post(engine::Sleep{});
+      state_ = State::kServing;
+    }
     heartbeat();
     note_ceilings_when_idle();
   }
@@ -210,6 +215,12 @@ void FrontDoor::on_broker() {
             case ipc::WorkerControl::kKvBound:
               if (engine_) engine_->commands->post(engine::KvBound{control.number});
               return;
+            case ipc::WorkerControl::kSleep:
+              if (state_ == State::kServing) state_ = State::kSettling;
+              return;
+            case ipc::WorkerControl::kWake:
+              if (engine_) engine_->commands->post(engine::Wake{});
+              return;
           }
         });
     if (state_ == State::kEnded) return;
@@ -250,7 +261,7 @@ void FrontDoor::on_end_reasoning(uint64_t number) {
 }
 
 void FrontDoor::begin_draining() {
-  if (state_ == State::kServing) state_ = State::kDraining;
+  if (state_ == State::kServing || state_ == State::kSettling) state_ = State::kDraining;
   if (state_ == State::kLoading) leave();
 }
 
@@ -438,6 +449,10 @@ void FrontDoor::on_engine(engine::EngineEvent& event) {
       // The broker starts another worker for new requests.
       [this](const engine::ModelLostEvent&) { begin_draining(); },
       [this](const engine::SnapshotEvent& snapshot) { on_snapshot(snapshot); },
+      [this](const engine::AsleepEvent& asleep) {
+        ::malloc_trim(0);
+        link_.send(ipc::WorkerAsleep{asleep.put_off_bytes});
+      },
       [this](engine::CacheEventsEvent& happened) {
         kv_events_.add(std::move(happened.events), clock_.now_us());
       },

@@ -61,6 +61,7 @@ class FrontDoor {
     kLoading,
     kServing,
     kDraining,  ///< admits nothing new; ends after the live requests
+    kSettling,  ///< admits nothing new; sleeps after the live requests
     kLeaving,   ///< has sent its last event; waits briefly for the broker's stop
     kEnded,
   };

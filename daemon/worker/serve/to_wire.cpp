@@ -134,7 +134,8 @@ ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
           .experts = loaded.experts,
           .chat_template = loaded.templates != nullptr && !loaded.templates->empty(),
           .block_size = loaded.block_size,
-          .num_blocks = loaded.num_blocks};
+          .num_blocks = loaded.num_blocks,
+          .can_sleep = loaded.can_sleep};
 }
 
 ipc::Event to_wire(const engine::ProgressEvent& from) {

@@ -100,6 +100,7 @@ struct Options {
   std::string record;       ///< stats: the file to record into
   double record_s = 0;      ///< stats: seconds; 0: until interrupted
   std::string adapter;      ///< unload: only this; empty: the model
+  bool keep = false;        ///< unload: keep the worker asleep
   std::string draft;        ///< load: its draft model; empty: unchanged
   bool no_start = false;    ///< load, swap
   bool allow_root = false;  ///< load, swap, start

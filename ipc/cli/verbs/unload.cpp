@@ -1,4 +1,4 @@
-// hearth unload: takes a model out of memory once its requests have ended.
+// hearth unload: takes a model out of memory once its requests have ended, or lets it sleep.
 
 #include "ipc/cli/answer/loading_status.h"
 #include "ipc/cli/answer/model_argument.h"
@@ -14,12 +14,15 @@ int unload(const Options& options) {
   if (!client) return kNoDaemon;
   StatusLine status;
   const Result<ipc::UnloadReply> reply =
-      client->unload({.model = *model, .adapter = options.adapter},
+      client->unload({.model = *model, .adapter = options.adapter, .keep = options.keep},
                      [&](const ipc::LoadingEvent& event) { status.show(loading_text(event)); });
   status.clear();
   return show(reply, options.json, [&](const ipc::UnloadReply& gone) {
-    write_stdout(terminal_safe((options.adapter.empty() ? gone.model : options.adapter) +
-                               (gone.was_resident ? " unloaded\n" : " was not in memory\n")));
+    const std::string_view now = gone.asleep         ? " asleep\n"
+                                 : gone.was_resident ? " unloaded\n"
+                                                     : " was not in memory\n";
+    std::string name = options.adapter.empty() ? gone.model : options.adapter;
+    write_stdout(terminal_safe(name.append(now)));
   });
 }
 

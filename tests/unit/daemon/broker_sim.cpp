@@ -39,6 +39,21 @@ void FakeWorker::step() {
     said_stopped_ = true;
     state_ = State::kEnding;
   }
+  if (state_ == State::kSettling && live_.empty()) {
+    put_off_bytes_ = plan_->weight_bytes;
+    state_ = State::kAsleep;
+    listener_.on_worker_asleep(*this);
+  }
+}
+
+void FakeWorker::sleep() {
+  if (state_ == State::kReady) state_ = State::kSettling;
+}
+
+void FakeWorker::wake() {
+  CHECK(state_ == State::kAsleep);
+  state_ = State::kReady;
+  ++wakes_;
 }
 
 void FakeWorker::load_on() {
@@ -75,6 +90,7 @@ void FakeWorker::load_on() {
   ready_->weight_bytes = traits.weight_bytes;
   ready_->kv_bytes = traits.kv_bytes;
   ready_->load_ms = 60;
+  ready_->can_sleep = traits.can_sleep;
   ready_->draft = draft;
   ready_->fingerprint = sim_.fingerprints[model_];
   state_ = State::kReady;
@@ -188,7 +204,7 @@ void FakeWorker::send_cancel(uint64_t number) {
 
 void FakeWorker::drain() {
   if (state_ == State::kStarting) return stop();
-  if (state_ == State::kReady) state_ = State::kDraining;
+  if (state_ != State::kEnding) state_ = State::kDraining;
 }
 
 void FakeWorker::stop() {
@@ -285,8 +301,8 @@ void BrokerSim::load(const std::string& id, const std::string& model, int64_t ke
                      const std::string& draft) {
   verbs.load(admin(), id, {.model = model, .keep_alive_ms = keep_alive_ms, .draft = draft});
 }
-void BrokerSim::unload(const std::string& id, const std::string& model) {
-  verbs.unload(admin(), id, {.model = model});
+void BrokerSim::unload(const std::string& id, const std::string& model, bool keep) {
+  verbs.unload(admin(), id, {.model = model, .keep = keep});
 }
 void BrokerSim::swap(const std::string& id, const std::string& role, const std::string& model) {
   verbs.swap(admin(), id, {.role = role, .model = model});

@@ -30,6 +30,7 @@ struct ModelTraits {
   uint64_t host_bytes = 0;          ///< that it may take in addition to a device's memory
   uint64_t host_bytes_taken = 0;    ///< of them
   std::optional<Error> fails = {};  ///< instead of `ready`
+  bool can_sleep = true;
   /// Of kv_bytes, what is taken at start; the rest as requests and cached prefixes fill it. Absent:
   /// all of it.
   std::optional<uint64_t> kv_floor_bytes = {};
@@ -59,6 +60,8 @@ class FakeWorker final : public Worker {
   void die() { state_ = State::kEnding; }
   /// Holds the memory that it planned.
   bool holds_memory() const { return plan_.has_value() && state_ != State::kEnding; }
+  /// Times that it was woken.
+  int wakes() const { return wakes_; }
   /// Backs as much of its pools as the bound allows and `wanted` needs; what is missing stalls it.
   void fill_pools(uint64_t wanted);
   /// A busy machine does not let it run: bounds of its pools take effect at catch_up().
@@ -72,6 +75,8 @@ class FakeWorker final : public Worker {
   void send_end_reasoning(uint64_t number) override;
   void send_kv_bound(uint64_t bytes) override;
   void send_drop_adapter(const std::string& name) override;
+  void sleep() override;
+  void wake() override;
   void drain() override;
   void stop() override;
   void kill(const std::string& why) override;
@@ -96,6 +101,7 @@ class FakeWorker final : public Worker {
   WorkerListener& listener_;
   std::map<uint64_t, Live> live_;
   int steps_ = 0;
+  int wakes_ = 0;
   uint64_t kv_wanted_ = 0;
   bool late_ = false;
   std::optional<uint64_t> late_bound_;
@@ -136,7 +142,7 @@ class BrokerSim {
   void cancel(const Caller& caller, const std::string& id);
   void load(const std::string& id, const std::string& model, int64_t keep_alive_ms = -1,
             const std::string& draft = "auto");
-  void unload(const std::string& id, const std::string& model);
+  void unload(const std::string& id, const std::string& model, bool keep = false);
   void swap(const std::string& id, const std::string& role, const std::string& model);
 
   /// One turn of everything, `ms` later.

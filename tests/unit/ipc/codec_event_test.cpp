@@ -135,6 +135,7 @@ TEST_CASE("events read back from the wire are unchanged") {
   check_round_trip(LoadingEvent{"stories", "reading", 5, uint64_t{1} << 40, 1500});
   check_round_trip(LoadReply{"stories", 1200, 300'000, 77, "small"});
   check_round_trip(UnloadReply{"stories", true});
+  check_round_trip(UnloadReply{"stories", true, true});
   check_round_trip(SwapReply{"default", "stories", "tales", 3});
   check_round_trip(CacheReply{false, "ls: \"quoted\"\n"});
 }
@@ -225,6 +226,7 @@ TEST_CASE("a worker's messages read back unchanged") {
       "small", SamplingDefaults{.top_k = 7}, ExpertUse{10, 20, 0.25}, true, 16, 640});
   check_worker_round_trip(WorkerHeartbeat{snapshot()});
   check_worker_round_trip(WorkerStopped{});
+  check_worker_round_trip(WorkerAsleep{1'200'000});
   check_worker_round_trip(WorkerPlan{uint64_t{1} << 40, 2, 3, uint64_t{1} << 41, 5});
   const auto failed = decode_worker_event(
       encode_worker_event(WorkerFailed{{ErrorCode::kCorrupt, "blk.0.attn_q: cut", ""}}));
@@ -232,8 +234,9 @@ TEST_CASE("a worker's messages read back unchanged") {
   CHECK(std::get<WorkerFailed>(*failed).error.code == ErrorCode::kCorrupt);
   CHECK(std::get<WorkerFailed>(*failed).error.message == "blk.0.attn_q: cut");
   CHECK_FALSE(decode_worker_event(R"({"event":"queued"})").ok());
-  for (const WorkerControl control : {WorkerControl::kCancel, WorkerControl::kDrain,
-                                      WorkerControl::kStop, WorkerControl::kKvBound}) {
+  for (const WorkerControl control :
+       {WorkerControl::kCancel, WorkerControl::kDrain, WorkerControl::kStop,
+        WorkerControl::kKvBound, WorkerControl::kSleep, WorkerControl::kWake}) {
     CHECK(*decode_worker_control(encode_worker_control(control)) == control);
   }
   CHECK_FALSE(decode_worker_control(R"({"control":"dance"})").ok());

@@ -112,6 +112,7 @@ TEST_CASE("requests read back from the wire are unchanged") {
       LoadRequest{"m", 60'000, "small"},
       UnloadRequest{"m"},
       UnloadRequest{"m", "style"},
+      UnloadRequest{"m", "", true},
       SwapRequest{"fast", "m"},
   };
   for (const ClientRequest& request : requests) {
