@@ -188,7 +188,9 @@ Result<void> Broker::listen_on_tcp() {
 
 Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
                                                      WorkerListener& lifecycle) {
-  WorkerConfig config = config_.worker_of(file.name);
+  WorkerConfig config = config_.worker_of(file.model());
+  ipc::ServeSettings settings;
+  use_device(file, config_, &config, &settings);
   HEARTH_ASSIGN_OR_RETURN(const std::filesystem::path program, find_worker_program(config));
   const std::filesystem::path socket = runtime_dir_.worker_socket(++workers_started_);
   config.device = device_of_worker(config);
@@ -203,10 +205,8 @@ Result<std::unique_ptr<Worker>> Broker::start_worker(const ModelFile& file,
     }
     config.prefix_ram_bytes = share;
   }
-  ipc::ServeSettings settings;
   settings.engine = config;
-  settings.sampling = config_.sampling.of(file.name);
-  settings.memory_bytes = config_.residency.memory_bytes;
+  settings.sampling = config_.sampling.of(file.model());
   settings.log_level = name(config_.server.log_level);
   settings.kv_events = config_.kv_events.publish;
   if (config.prefix_cache && config.prefix_store && !config_.server.state_dir.empty()) {

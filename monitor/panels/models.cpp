@@ -64,6 +64,14 @@ ImU32 model_colour(const Theme& theme, const std::string& state) {
   return theme.muted;
 }
 
+/// "left: resident, 20.0 MiB of 30.0 MiB, 3 requests".
+std::string replica_text(const ipc::ReplicaEntry& replica) {
+  std::string text = fmt::format("{}: {}, {}", replica.device, replica.state,
+                                 ipc::human_bytes(replica.memory_bytes));
+  if (replica.budget_bytes > 0) text += " of " + ipc::human_bytes(replica.budget_bytes);
+  return text + fmt::format(", {} requests", replica.requests);
+}
+
 /// The actions available for the chosen row.
 void actions(const Snapshot& snapshot, View& view) {
   using Kind = Command::Kind;
@@ -72,12 +80,20 @@ void actions(const Snapshot& snapshot, View& view) {
   if (entry == models.end()) entry = models.begin();
   if (entry == models.end()) return;
   put_text(view, "models/chosen", entry->name, view.theme.text);
+  for (const ipc::ReplicaEntry& replica : entry->replicas) {
+    ImGui::SameLine(0, 14 * view.scale);
+    put_text(view, "models/replica/" + replica.device, replica_text(replica),
+             model_colour(view.theme, replica.state));
+  }
   if (!view.ask) return;
-  const bool in_memory = entry->state == "resident" || entry->state == "loading";
+  const bool in_memory =
+      entry->state == "resident" || entry->state == "loading" || entry->state == "asleep";
   ImGui::SameLine(0, 14 * view.scale);
-  if (!in_memory && small_button(view, "models/load", "Load")) {
+  const bool loads = !in_memory || entry->state == "asleep";
+  if (loads && small_button(view, "models/load", in_memory ? "Wake" : "Load")) {
     view.ask({Kind::kLoad, entry->name, ""});
   }
+  if (loads && in_memory) ImGui::SameLine(0, 8 * view.scale);
   if (in_memory && small_button(view, "models/unload", "Unload ...")) {
     view.confirm = Command{Kind::kUnload, entry->name, ""};
   }

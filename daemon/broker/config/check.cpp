@@ -1,9 +1,12 @@
 #include "daemon/broker/config/check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
 
 #include <algorithm>
 
+#include "daemon/broker/config/settings.h"
 #include "daemon/http/guard.h"
 #include "daemon/http/requests/volatile_lines.h"
 #include "daemon/http/tls.h"
@@ -110,12 +113,64 @@ Result<void> check_kv_events(const KvEventsConfig& kv_events) {
                  "want up to 64 letters, digits, '.', '_' and '-': topics are kv@POD@MODEL");
 }
 
+/// The cores that this process may use.
+std::vector<int32_t> usable_cores() {
+  cpu_set_t set;
+  std::vector<int32_t> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+Result<void> check_device(const std::string& name, const DeviceConfig& device) {
+  const std::string key = "devices." + name;
+  if (std::ranges::count(kDeviceKinds, name) > 0 || name.find('@') != name.npos) {
+    return invalid(key.c_str(), name, "want a name without @ that is not a kind of device");
+  }
+  if (device.kind != "cpu" && (!device.cores.empty() || device.threads > 0)) {
+    return invalid((key + ".kind").c_str(), device.kind, "only a cpu has cores and threads");
+  }
+  const std::vector<int32_t> usable = usable_cores();
+  for (const int32_t core : device.cores) {
+    if (usable.empty() || std::ranges::count(usable, core) > 0) continue;
+    return Error::invalid(fmt::format("{}.cores: met {}, this process may use the cores {}", key,
+                                      core, fmt::join(usable, ", ")),
+                          key);
+  }
+  return {};
+}
+
+Result<void> check_devices_of(const std::string& model, const Config& config) {
+  const std::string key = "models." + model + ".devices";
+  const std::vector<std::string> devices = config.devices_of(model);
+  if (devices.empty()) return {};
+  if (devices.size() > kMaxReplicas || config.models.at(model).device) {
+    return Error::invalid(fmt::format("{}: want at most {} devices, and no models.{}.device", key,
+                                      kMaxReplicas, model),
+                          key);
+  }
+  std::vector<std::string> known = kDeviceKinds;
+  for (const auto& [name, device] : config.devices) known.push_back(name);
+  for (const std::string& device : devices) {
+    const bool twice = std::ranges::count(devices, device) > 1;
+    if (!twice && std::ranges::count(known, device) > 0) continue;
+    return Error::invalid(fmt::format("{}: met \"{}\"{}, want some of {}", key, device,
+                                      twice ? " twice" : "", fmt::join(known, ", ")),
+                          key);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_config(const Config& config) {
   HEARTH_TRY(check_http(config.http));
   HEARTH_TRY(check_kv_events(config.kv_events));
   for (const auto& [role, remote] : config.remotes) HEARTH_TRY(check_remote(role, remote));
+  for (const auto& [name, device] : config.devices) HEARTH_TRY(check_device(name, device));
+  for (const auto& [name, model] : config.models) HEARTH_TRY(check_devices_of(name, config));
   return check_tcp(config.server);
 }
 

@@ -14,6 +14,7 @@
 
 #include "daemon/broker/config/settings.h"
 #include "ipc/schema/field_table.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::broker {
 namespace fs = std::filesystem;
@@ -143,7 +144,24 @@ class SectionReader {
     *out = std::move(values);
   }
 
+  void integers(const char* key, int64_t min, int64_t max, std::vector<int32_t>* out) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return;
+    const std::string want = fmt::format("a list of integers {}..{}", min, max);
+    const toml::array* array = node->as_array();
+    if (array == nullptr) return fail(*node, met(*node, key, want));
+    out->clear();
+    for (const toml::node& element : *array) {
+      const std::optional<int64_t> value = element.value_exact<int64_t>();
+      if (!value || *value < min || *value > max) return fail(element, met(element, key, want));
+      out->push_back(narrow<int32_t>(*value));
+    }
+  }
+
   // Settings that a model has only if they are given.
+  void texts(const char* key, std::optional<std::vector<std::string>>* out) {
+    given(key, out, [&](std::vector<std::string>* value) { texts(key, value); });
+  }
   void integer(const char* key, int64_t min, int64_t max, std::optional<int64_t>* out) {
     given(key, out, [&](int64_t* value) { integer(key, min, max, value); });
   }
@@ -332,9 +350,9 @@ Result<void> read_remotes(const toml::table& root, std::string_view source, Conf
 }
 
 Result<void> read_root(const toml::table& root, std::string_view source, Config* config) {
-  constexpr std::array kSections = {"server",   "http",  "limits",       "residency",
-                                    "worker",   "cache", "cache_owners", "kv_events",
-                                    "sampling", "roles", "models",       "owners"};
+  constexpr std::array kSections = {"server",  "http",         "limits",    "residency", "worker",
+                                    "cache",   "cache_owners", "kv_events", "sampling",  "roles",
+                                    "devices", "models",       "owners"};
   for (auto&& [key, node] : root) {
     if (std::find(kSections.begin(), kSections.end(), key.str()) != kSections.end()) continue;
     return Error::invalid(where(source, node) + fmt::format("unknown section or key {}; known: {}",
@@ -382,6 +400,9 @@ Result<void> read_root(const toml::table& root, std::string_view source, Config*
   HEARTH_TRY(roles.finish());
   HEARTH_TRY(read_remotes(root, source, config));
   HEARTH_TRY(read_owners(root, source, config));
+  HEARTH_TRY(read_named(root, source, "devices", config, [&](SectionReader& in, const auto& name) {
+    visit_device(in, &config->devices[name]);
+  }));
   return read_named(root, source, "models", config, [&](SectionReader& in, const auto& name) {
     visit_model(in, &config->models[name]);
   });
@@ -425,6 +446,20 @@ WorkerConfig Config::worker_of(const std::string& model) const {
   out.context_length = own.context_length.value_or(out.context_length);
   out.draft = own.draft.value_or(out.draft);
   return out;
+}
+
+std::vector<std::string> Config::devices_of(const std::string& model) const {
+  const auto found = models.find(model);
+  if (found == models.end()) return {};
+  return found->second.devices.value_or(std::vector<std::string>());
+}
+
+DeviceConfig Config::device(const std::string& name) const {
+  const auto found = devices.find(name);
+  if (found != devices.end()) return found->second;
+  DeviceConfig plain;
+  plain.kind = name;
+  return plain;
 }
 
 int64_t Config::keep_alive_ms(const std::string& model) const {

@@ -135,8 +135,21 @@ struct SamplingConfig {
   ipc::SamplingSettings of(const std::string& model) const;
 };
 
+/// Devices of one model, at most.
+inline constexpr size_t kMaxReplicas = 16;
+
+/// A device by a name of its own.
+struct DeviceConfig {
+  std::string kind = "cpu";    ///< as WorkerConfig::device
+  std::vector<int32_t> cores;  ///< of a CPU: those that its workers use; empty: all
+  int64_t threads = 0;         ///< of a CPU; 0: one per physical core of these
+  int64_t memory_bytes = 0;    ///< for all models on it; 0: it shares residency.memory_bytes
+};
+
 /// What is different for one model: from the next time it is loaded on, its keep-alive at once.
 struct ModelConfig {
+  /// Names of devices, or kinds; one worker on each. In place of `device`.
+  std::optional<std::vector<std::string>> devices;
   std::optional<std::string> device, numerics, mapping, kv_type, draft;
   std::optional<int64_t> weight_bytes, kv_bytes, context_length;
   std::optional<int64_t> keep_alive_ms;  ///< overrides residency's
@@ -163,6 +176,7 @@ struct Config {
   SamplingConfig sampling;
   std::map<std::string, std::string> roles;     ///< role -> model name
   std::map<std::string, RemoteConfig> remotes;  ///< by role
+  std::map<std::string, DeviceConfig> devices;  ///< by name
   std::map<std::string, ModelConfig> models;    ///< by name
   std::map<std::string, OwnerConfig> owners;    ///< by "uid:1000" or "key:NAME"
   /// "section.key" -> source of its value: "/etc/hearth/hearth.toml:12", "environment HEARTH_LOG",
@@ -172,6 +186,10 @@ struct Config {
   /// The settings of a model's worker.
   WorkerConfig worker_of(const std::string& model) const;
   int64_t keep_alive_ms(const std::string& model) const;
+  /// Of the model's workers; empty: it has one, on the device of worker_of().
+  std::vector<std::string> devices_of(const std::string& model) const;
+  /// Of a name, or a kind.
+  DeviceConfig device(const std::string& name) const;
 };
 
 /// Applies `text` (TOML) to `config`; absent keys keep their value. Errors are kInvalidArgument and

@@ -74,7 +74,13 @@ class SectionLister {
     for (const std::string& value : *values) list += (list.empty() ? "" : ", ") + quoted(value);
     add(key, "[" + list + "]");
   }
+  void integers(const char* key, int64_t, int64_t, const std::vector<int32_t>* values) {
+    add(key, fmt::format("[{}]", fmt::join(*values, ", ")));
+  }
   // Settings that a model has only if they are given.
+  void texts(const char* key, const std::optional<std::vector<std::string>>* values) {
+    if (*values) texts(key, &**values);
+  }
   void integer(const char* key, int64_t min, int64_t max, const std::optional<int64_t>* value) {
     if (*value) integer(key, min, max, &**value);
   }
@@ -148,6 +154,10 @@ std::vector<Setting> list_settings(const Config& config) {
     const auto local = config.roles.find(name);
     std::string model = local == config.roles.end() ? "" : local->second;
     visit_remote(section, &model, &remote);
+  }
+  for (auto& [name, device] : copy.devices) {
+    SectionLister section("devices." + name, config, &out);
+    visit_device(section, &device);
   }
   for (auto& [name, model] : copy.models) {
     SectionLister section("models." + name, config, &out);

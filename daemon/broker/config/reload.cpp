@@ -28,9 +28,10 @@ constexpr std::array<std::string_view, 14> kReloadable = {"server.model_dirs",
 
 bool is_reloadable(std::string_view key) {
   if (key == "residency.memory_bytes") return false;
+  if (key.starts_with("devices.") && key.ends_with(".memory_bytes")) return false;
   // Workers receive theirs at start.
   for (const std::string_view section :
-       {"residency.", "worker.", "sampling.", "roles.", "models.", "owners."}) {
+       {"residency.", "worker.", "sampling.", "roles.", "devices.", "models.", "owners."}) {
     if (key.starts_with(section)) return true;
   }
   return std::ranges::count(kReloadable, key) > 0;
@@ -80,6 +81,7 @@ ConfigChanges take_over(const Config& next, Config* running) {
   running->sampling = next.sampling;
   running->roles = next.roles;
   running->remotes = next.remotes;
+  running->devices = next.devices;
   running->models = next.models;
   running->owners = next.owners;
   for (const auto& [key, source] : next.sources) {

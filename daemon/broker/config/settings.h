@@ -3,6 +3,7 @@
 // section use the same walk, so neither can miss a key. Private to the broker's configuration.
 
 #include <string>
+#include <vector>
 
 #include "daemon/broker/config/config.h"
 
@@ -83,13 +84,22 @@ void visit_residency(Section& in, ResidencyConfig* residency) {
   in.boolean("load_on_demand", &residency->load_on_demand);
 }
 
+/// Devices that need no name of their own.
+inline const std::vector<std::string> kDeviceKinds = {
+    "auto", "cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"};
+
+template <class Section>
+void visit_device(Section& in, DeviceConfig* device) {
+  in.choice("kind", kDeviceKinds, &device->kind);
+  in.integers("cores", 0, 1023, &device->cores);
+  in.integer("threads", 0, 4096, &device->threads);
+  in.integer("memory_bytes", 0, int64_t{1} << 50, &device->memory_bytes);
+}
+
 /// Settings of all workers that a model may have of its own: WorkerConfig or ModelConfig.
 template <class Section, class Settings>
 void visit_worker_or_model(Section& in, Settings* settings) {
-  in.choice("device",
-            {"auto", "cpu", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6",
-             "cuda:7"},
-            &settings->device);
+  in.choice("device", kDeviceKinds, &settings->device);
   in.choice("numerics", {"exact", "fast"}, &settings->numerics);
   in.choice("mapping", {"memory", "file"}, &settings->mapping);
   in.integer("weight_bytes", 0, int64_t{1} << 50, &settings->weight_bytes);
@@ -172,6 +182,7 @@ void visit_remote(Section& in, std::string* local, RemoteConfig* remote) {
 template <class Section>
 void visit_model(Section& in, ModelConfig* model) {
   visit_worker_or_model(in, model);
+  in.texts("devices", &model->devices);
   in.integer("keep_alive_ms", 0, 7 * kMaxMs, &model->keep_alive_ms);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/base/sizes.h"
 
@@ -27,6 +28,20 @@ std::string state_of(const Residency::Resident& resident) {
   if (resident.wanted) return "loading";
   if (resident.problem) return "failed";
   return resident.parked ? "parked" : "found";
+}
+
+/// Of the residents of a model: the one that serves first.
+int rank_of(const Residency::Resident* resident) {
+  if (resident->worker == nullptr) return resident->wanted ? 4 : 5;
+  switch (resident->worker->state()) {
+    case Worker::State::kReady: return 0;
+    case Worker::State::kAsleep: return 1;
+    case Worker::State::kStarting: return 2;
+    case Worker::State::kSettling:
+    case Worker::State::kDraining:
+    case Worker::State::kEnding: return 3;
+  }
+  return 5;
 }
 
 std::string worker_state(Worker::State state) {
@@ -84,9 +99,39 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
   entry.file_bytes = file.bytes;
   entry.problem = file.problem;
   add_file_facts(file, &entry);
-  const auto found = residency_.residents().find(file.name);
-  if (found == residency_.residents().end()) return entry;
-  const Residency::Resident& resident = found->second;
+  std::vector<const Residency::Resident*> residents;
+  for (const ModelFile& replica : residency_.replicas(file)) {
+    const Residency::Resident* const resident = residency_.find(replica.name);
+    if (resident == nullptr) continue;
+    residents.push_back(resident);
+    if (!replica.replica_of.empty()) entry.replicas.push_back(replica_entry(*resident));
+  }
+  if (residents.empty()) return entry;
+  // The one that serves, or is nearest to it, is described.
+  add_resident(**std::ranges::min_element(residents, {}, rank_of), &entry);
+  for (const ipc::ReplicaEntry& replica : entry.replicas) {
+    if (replica.worker_pid == entry.worker_pid) continue;
+    entry.memory_bytes += replica.memory_bytes;
+  }
+  return entry;
+}
+
+ipc::ReplicaEntry Reports::replica_entry(const Residency::Resident& resident) const {
+  ipc::ReplicaEntry entry;
+  entry.device = resident.file.device;
+  entry.state = state_of(resident);
+  if (resident.problem) entry.problem = resident.problem->message;
+  entry.worker_pid = resident.worker == nullptr ? 0 : resident.worker->pid();
+  entry.memory_bytes = residency_.memory_bytes(resident);
+  entry.budget_bytes = residency_.budget_bytes(resident);
+  dispatcher_.requests().for_each([&](const LiveRequest& request) {
+    if (request.replica == resident.file.name) ++entry.requests;
+  });
+  return entry;
+}
+
+void Reports::add_resident(const Residency::Resident& resident, ipc::ModelEntry* out) const {
+  ipc::ModelEntry& entry = *out;
   entry.state = state_of(resident);
   entry.memory_bytes = residency_.memory_bytes(resident);
   entry.keep_alive_ms = residency_.keep_alive_ms(resident);
@@ -100,7 +145,7 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     if (resident.facts->experts.bytes > 0) entry.experts = resident.facts->experts;
     entry.chat_template = resident.facts->chat_template;
   }
-  if (resident.worker == nullptr) return entry;
+  if (resident.worker == nullptr) return;
   entry.load_share = resident.worker->load_share();
   entry.worker_pid = resident.worker->pid();
   if (resident.worker->facts() != nullptr) {
@@ -115,7 +160,6 @@ ipc::ModelEntry Reports::model_entry(const ModelFile& file) const {
     entry.gpu = resident.worker->snapshot().gpu;
     entry.adapters = resident.worker->snapshot().adapters;
   }
-  return entry;
 }
 
 ipc::ModelsReply Reports::models() const {
@@ -132,8 +176,11 @@ ipc::ModelsReply Reports::models() const {
 }
 
 std::string Reports::fingerprint(const std::string& model) const {
-  const Residency::Resident* const resident = residency_.find(model);
-  return resident != nullptr && resident->facts ? resident->facts->fingerprint : "";
+  for (const std::string& name : residency_.names_of(model)) {
+    const Residency::Resident* const resident = residency_.find(name);
+    if (resident->facts) return resident->facts->fingerprint;
+  }
+  return "";
 }
 
 ipc::PsReply Reports::ps(const Caller& caller) const {
@@ -150,10 +197,13 @@ ipc::PsReply Reports::ps(const Caller& caller) const {
                               .age_ms = (clock_.now_us() - request.received_us) / 1000});
     if (!request.remote.empty()) reply.requests.back().remote = request.remote;
   });
+  std::set<std::string> listed;
   for (const auto& [name, resident] : residency_.residents()) {
-    if (resident.worker != nullptr || resident.wanted) {
-      reply.models.push_back(model_entry(resident.file));
-    }
+    if (resident.worker == nullptr && !resident.wanted) continue;
+    ModelFile file = resident.file;
+    file.name = resident.file.model();
+    file.replica_of.clear();
+    if (listed.insert(file.name).second) reply.models.push_back(model_entry(file));
   }
   return reply;
 }
@@ -251,7 +301,7 @@ Result<void> Reports::servable() const {
     if (resident.worker != nullptr && resident.worker->is_ready()) return {};
   }
   for (const auto& [name, file] : directory_.models()) {
-    const Residency::Resident* resident = residency_.find(name);
+    const Residency::Resident* resident = residency_.find(residency_.replicas(file).front().name);
     if (!file.problem.empty()) {
       problem = fmt::format("model {}: {}", name, file.problem);
     } else if (resident != nullptr && state_of(*resident) == "failed") {
@@ -270,7 +320,7 @@ http::ModelTraffics Reports::traffic() const {
   http::ModelTraffics traffic = dispatcher_.traffic();
   for (const auto& [name, resident] : residency_.residents()) {
     if (resident.worker == nullptr) continue;
-    http::ModelTraffic& its = traffic[name];
+    http::ModelTraffic& its = traffic[resident.file.model()];
     if (resident.worker->facts() == nullptr) continue;
     its.block_size = resident.worker->facts()->block_size;
     its.num_blocks = resident.worker->facts()->num_blocks;

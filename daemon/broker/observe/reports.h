@@ -63,6 +63,8 @@ class Reports {
 
  private:
   ipc::ModelEntry model_entry(const ModelFile& file) const;
+  ipc::ReplicaEntry replica_entry(const Residency::Resident& resident) const;
+  void add_resident(const Residency::Resident& resident, ipc::ModelEntry* entry) const;
   void add_file_facts(const ModelFile& file, ipc::ModelEntry* entry) const;
 
   const Clock& clock_;

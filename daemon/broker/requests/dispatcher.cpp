@@ -98,9 +98,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   live.peer = caller.peer;
   live.id = id;
   live.owner = caller.uid;
-  live.model = file ? file->name : models_.target_of(live.named);
-  if (file) live.use = residency_.use(file->name);
-  if (file) residency_.note_user(file->name, caller.uid);
+  live.model = live.replica = file ? file->name : models_.target_of(live.named);
   live.bytes = bytes;
   live.received_us = clock_.now_us();
   if (auto* generate = std::get_if<ipc::GenerateRequest>(&request)) {
@@ -113,6 +111,7 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
   live.request = std::make_shared<const ipc::ComputeRequest>(std::move(request));
   live.fork_of = origin.of;
   live.fork_sample = origin.sample;
+  if (file) move_to(live, route(live, *file));
   Result<LiveRequest*> added = table_.add(std::move(live));
   if (!added) return reply_error(caller.peer, id, added.take_error());
   if ((*added)->is_generate()) {
@@ -128,15 +127,17 @@ void Dispatcher::submit(const Caller& caller, const std::string& id, ipc::Comput
 
 void Dispatcher::place(LiveRequest& request, const ModelFile& file) {
   const uint64_t number = request.number;
-  Worker* worker = residency_.want(file);
+  want_replicas(file, request.replica);
   if (table_.find(number) == nullptr) return;  // the model could not start; client has the error
-  if (request.state == LiveRequest::State::kRemote) return;  // because it could not start
+  if (request.state != LiveRequest::State::kWaiting) return;  // a worker woke, or none could start
+  Worker* worker = residency_.worker_of(request.replica);
+  if (worker != nullptr && !worker->is_ready()) worker = nullptr;
   if (worker != nullptr && num_suspects_ == 0 && !request.recalled) {
     forward(request, *worker);
   } else if (leaves_now(request)) {
     send_to_remote(request);
   } else {
-    if (worker != nullptr) forward_waiting(request.model);
+    if (worker != nullptr) forward_waiting(std::string(request.replica));
     announce_waiting();
   }
 }
@@ -186,7 +187,7 @@ void Dispatcher::on_encoded(uint64_t number, uint64_t encoding, std::string json
   }
   request->encoding = 0;
   if (request->cancelling || request->muted) return end_without_worker(*request, "cancelled");
-  if (Worker* worker = residency_.worker_of(request->model)) {
+  if (Worker* worker = residency_.worker_of(request->replica)) {
     worker->send_request(number, std::move(json));
     if (request->ends_reasoning) worker->send_end_reasoning(number);
   }
@@ -224,7 +225,7 @@ Result<void> Dispatcher::end_reasoning(const Caller& caller, const std::string& 
 void Dispatcher::end_reasoning(LiveRequest& request) {
   request.ends_reasoning = true;
   if (request.state != LiveRequest::State::kForwarded || request.encoding != 0) return;
-  if (Worker* worker = residency_.worker_of(request.model)) {
+  if (Worker* worker = residency_.worker_of(request.replica)) {
     worker->send_end_reasoning(request.number);
   }
 }
@@ -241,7 +242,7 @@ void Dispatcher::tell_worker_to_cancel(LiveRequest& request) {
   if (request.cancelling || request.state == LiveRequest::State::kWaiting) return;
   request.cancelling = true;
   if (request.state == LiveRequest::State::kRemote) return remotes_->cancel(request.number);
-  if (Worker* worker = residency_.worker_of(request.model)) {
+  if (Worker* worker = residency_.worker_of(request.replica)) {
     worker->send_cancel(request.number);
   }
 }
@@ -313,7 +314,7 @@ void Dispatcher::on_answer(const std::string& model, uint64_t number, const ipc:
                            int64_t read_us) {
   LiveRequest* request = table_.find(number);
   // Answers to a request that has ended here are late, not wrong.
-  if (request == nullptr || request->model != model) return;
+  if (request == nullptr || request->replica != model) return;
   if (request->recalled) return on_recalled(*request, answer);
   if (request->state != LiveRequest::State::kForwarded) return;
   if (answer.is_delta) {
@@ -425,11 +426,11 @@ void Dispatcher::end_reply(LiveRequest& request, std::string_view json) {
 void Dispatcher::on_model_failed(const std::string& model, const Error& error) {
   forget_recalls(model);
   const std::vector<uint64_t> numbers = table_.numbers([&](const LiveRequest& request) {
-    return request.model == model && request.state != LiveRequest::State::kRemote;
+    return request.replica == model && request.state != LiveRequest::State::kRemote;
   });
   for (const uint64_t number : numbers) {
     LiveRequest* const request = table_.find(number);
-    if (request == nullptr) continue;
+    if (request == nullptr || move_on(*request)) continue;
     if (leaves_now(*request)) {
       send_to_remote(*request);
     } else {
@@ -506,9 +507,9 @@ void Dispatcher::erase(LiveRequest& request) {
   const bool others_waited = num_suspects_ > 0;
   if (request.deaths > 0) --num_suspects_;
   if (request.state == LiveRequest::State::kRemote) remotes_->cancel(request.number);
-  const std::string model = others_waited ? request.model : std::string();
+  const std::string replica = others_waited ? request.replica : std::string();
   table_.erase(request.number);
-  if (others_waited) forward_waiting(model);
+  if (others_waited) forward_waiting(replica);
 }
 
 // ---- To clients --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "daemon/broker/remote/remotes.h"
 #include "daemon/broker/requests/admission.h"
 #include "daemon/broker/requests/owners.h"
+#include "daemon/broker/requests/prefix_routes.h"
 #include "daemon/broker/requests/request_table.h"
 #include "daemon/broker/requests/session.h"
 #include "daemon/broker/requests/token_log.h"
@@ -149,6 +150,11 @@ class Dispatcher final : public ResidencyListener, public AnswerSink, public Rem
   void unwatch(const PeerId& peer);
   void end_log(LiveRequest& request, const std::string& last);
   Result<ModelFile> file_of(const std::string& name);
+  ModelFile route(const LiveRequest& request, const ModelFile& file);
+  void move_to(LiveRequest& request, const ModelFile& replica);
+  bool move_on(LiveRequest& request);
+  void spread_waiting(const std::string& model);
+  void want_replicas(const ModelFile& file, const std::string& chosen);
   void place(LiveRequest& request, const ModelFile& file);
   void forward(LiveRequest& request, Worker& worker);
   void on_encoded(uint64_t number, uint64_t encoding, std::string json);
@@ -165,15 +171,15 @@ class Dispatcher final : public ResidencyListener, public AnswerSink, public Rem
   void note_remote_done(const LiveRequest& request, ipc::DoneEvent* done, bool cancelled);
   void note_remote_error(const LiveRequest& request, Error* error);
   void on_recalled(LiveRequest& request, const ipc::Answer& answer);
-  void forget_recalls(const std::string& model);
+  void forget_recalls(const std::string& replica);
   void on_delta(LiveRequest& request, const ipc::Answer& answer, int64_t read_us);
   void note_times(LiveRequest& request, const ipc::DeltaHeader& header, int64_t now_us);
   void on_event(LiveRequest& request, std::string_view json);
   void on_sample_done(LiveRequest& request, ipc::SampleDoneEvent done, std::string_view json);
   void send_once(LiveRequest& request, std::string TokenLog::*event, std::string_view json);
   void announce_waiting();
-  std::vector<uint64_t> forwarded_to(const std::string& model) const;
-  void forward_waiting(const std::string& model);
+  std::vector<uint64_t> forwarded_to(const std::string& replica) const;
+  void forward_waiting(const std::string& replica);
   void note_progress(LiveRequest& request);
   Result<void> check_same_file(LiveRequest& request, const Worker& worker);
   Result<LiveRequest*> live_of(const Caller& caller, const std::string& id);
@@ -211,6 +217,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink, public Rem
   std::map<std::string, ipc::RemoteStats> remote_stats_;  // by role; entries stay
   TokenLogs logs_;
   RequestTable table_;
+  std::map<std::string, PrefixRoutes> routes_;  // of models with replicas
   uint64_t watchers_made_ = 0;
   uint64_t encodings_made_ = 0;
   size_t num_suspects_ = 0;  // live requests that ran when a worker died

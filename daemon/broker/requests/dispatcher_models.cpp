@@ -10,10 +10,12 @@ namespace hearth::broker {
 Result<ModelFile> Dispatcher::file_of(const std::string& name) {
   Result<ModelFile> file = models_.resolve(name);
   if (file.ok() || file.error().code != ErrorCode::kNotFound) return file;
-  const Residency::Resident* resident = residency_.find(models_.target_of(name));
-  if (resident == nullptr || resident->worker == nullptr) return file;
-  if (!resident->worker->is_ready() && !resident->worker->is_asleep()) return file;
-  return resident->file;
+  const Residency::Resident* resident = residency_.find_serving(models_.target_of(name));
+  if (resident == nullptr) return file;
+  ModelFile kept = resident->file;
+  kept.name = kept.model();
+  kept.replica_of.clear();
+  return kept;
 }
 
 /// The same for requests, which may not load every model.
@@ -33,22 +35,25 @@ void Dispatcher::repoint(const std::string& role) {
   for (const uint64_t number : waiting) {
     LiveRequest* request = table_.find(number);
     if (request == nullptr) continue;  // an earlier one found that the model cannot start
-    request->move_to_model(file->name, residency_.use(file->name));
-    residency_.note_user(file->name, request->owner);
+    move_to(*request, route(*request, *file));
     place(*request, *file);
   }
 }
 
 bool Dispatcher::keep_alive(const Caller& caller, const std::string& name, int64_t ms) {
   const Result<ModelFile> file = file_of(name);
-  return file.ok() && residency_.keep_alive(file->name, caller.uid, ms);
+  if (!file.ok()) return false;
+  bool granted = true;
+  for (const ModelFile& each : residency_.replicas(*file)) {
+    granted = residency_.keep_alive(each.name, caller.uid, ms) && granted;
+  }
+  return granted;
 }
 
 Result<void> Dispatcher::release(const Caller& caller, const std::string& name) {
   HEARTH_ASSIGN_OR_RETURN(const ModelFile file, file_of(name));
-  const Residency::Resident* const resident = residency_.find(file.name);
-  if (resident == nullptr || resident->worker == nullptr) return {};
-  if (residency_.keep_alive(file.name, caller.uid, 0)) return {};
+  if (residency_.find_serving(file.name) == nullptr) return {};
+  if (keep_alive(caller, name, 0)) return {};
   return Error::forbidden(
       fmt::format("model {} stays in memory: other users have used it since it was loaded, or an "
                   "administrator loaded it",

@@ -26,13 +26,16 @@ constexpr int32_t kDeathsToPoison = 2;
 
 }  // namespace
 
-std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& model) const {
+std::vector<uint64_t> Dispatcher::forwarded_to(const std::string& replica) const {
   return table_.numbers([&](const LiveRequest& request) {
-    return request.model == model && request.state == LiveRequest::State::kForwarded;
+    return request.replica == replica && request.state == LiveRequest::State::kForwarded;
   });
 }
 
-void Dispatcher::on_model_ready(const std::string& model) { forward_waiting(model); }
+void Dispatcher::on_model_ready(const std::string& model) {
+  spread_waiting(model);
+  forward_waiting(model);
+}
 
 void Dispatcher::on_model_stopped(const std::string& model) {
   forget_recalls(model);
@@ -45,6 +48,7 @@ void Dispatcher::on_model_stopped(const std::string& model) {
       request->state = LiveRequest::State::kWaiting;
     }
   }
+  spread_waiting(model);
 }
 
 void Dispatcher::on_model_lost(const std::string& model, const std::string& how) {
@@ -81,11 +85,12 @@ void Dispatcher::on_model_lost(const std::string& model, const std::string& how)
       request->encoding = 0;
     }
   }
+  spread_waiting(model);
 }
 
 // Forwards the waiting requests that may run now to the model's worker.
-void Dispatcher::forward_waiting(const std::string& model) {
-  Worker* worker = residency_.worker_of(model);
+void Dispatcher::forward_waiting(const std::string& replica) {
+  Worker* worker = residency_.worker_of(replica);
   if (worker == nullptr || !worker->is_ready()) return;
   std::vector<uint64_t> waiting;
   size_t forwarded = 0;
@@ -93,7 +98,7 @@ void Dispatcher::forward_waiting(const std::string& model) {
   LiveRequest* once = nullptr;   // the first request with one death
   LiveRequest* twice = nullptr;  // the first with two or more
   for (const uint64_t number :
-       table_.numbers([&](const LiveRequest& request) { return request.model == model; })) {
+       table_.numbers([&](const LiveRequest& request) { return request.replica == replica; })) {
     LiveRequest& request = *table_.find(number);
     if (request.state == LiveRequest::State::kForwarded) {
       ++forwarded;
@@ -122,7 +127,7 @@ void Dispatcher::forward_waiting(const std::string& model) {
 
 // The request on trial produced a token, so the next one is tried.
 void Dispatcher::note_progress(LiveRequest& request) {
-  if (!std::exchange(request.went_on, true)) forward_waiting(request.model);
+  if (!std::exchange(request.went_on, true)) forward_waiting(std::string(request.replica));
 }
 
 // A text may continue only with the weights that it began with.

@@ -57,16 +57,16 @@ bool Dispatcher::leaves_now(const LiveRequest& request) {
                      !request.cancelling && request.state != LiveRequest::State::kRemote;
   if (remote == nullptr || !waits) return false;
   const bool forwarded = request.state == LiveRequest::State::kForwarded;
-  const Worker* const worker = residency_.worker_of(request.model);
+  const Worker* const worker = residency_.worker_of(request.replica);
   const bool absent = !forwarded && (worker == nullptr || !worker->is_ready());
   if (absent && remote->rule.absent) return true;
   // Batches can wait, and a remote may charge for its answers.
   if (remote->rule.queue_ms < 0 || request.generate().priority == "batch") return false;
   const int64_t waited_ms = (clock_.now_us() - request.received_us) / 1000;
   // It is unknown when the requests of other models will end.
-  const bool known = absent && residency_.waiting_reason(request.model) != "busy";
+  const bool known = absent && residency_.waiting_reason(request.replica) != "busy";
   const int64_t estimate_ms =
-      known ? residency_.estimate_ms(request.model) : request.queued.estimate_ms;
+      known ? residency_.estimate_ms(request.replica) : request.queued.estimate_ms;
   return waited_ms + estimate_ms > remote->rule.queue_ms;
 }
 
@@ -83,7 +83,7 @@ void Dispatcher::send_late_ones_to_remotes() {
 // The request may have ended afterwards.
 void Dispatcher::send_to_remote(LiveRequest& request) {
   const Remote& remote = *remotes_->find(request.named);
-  Worker* const worker = residency_.worker_of(request.model);
+  Worker* const worker = residency_.worker_of(request.replica);
   if (request.state == LiveRequest::State::kForwarded && request.encoding == 0 &&
       worker != nullptr) {
     request.recalled = true;
@@ -209,9 +209,9 @@ void Dispatcher::return_from_remote(LiveRequest& request, const Error& error) {
   ++stats.requests_returned;
   log_info("remote_returned", "number={} owner={} role={}", request.number, request.owner,
            request.named);
-  if (file->name != request.model) request.recalled = false;  // another worker never had it
-  request.move_to_model(file->name, residency_.use(file->name));
-  residency_.note_user(file->name, request.owner);
+  const ModelFile to = route(request, *file);
+  if (to.name != request.replica) request.recalled = false;  // another worker never had it
+  move_to(request, to);
   place(request, *file);
 }
 
@@ -260,13 +260,13 @@ void Dispatcher::on_recalled(LiveRequest& request, const ipc::Answer& answer) {
   const std::optional<ipc::EventKind> kind = ipc::event_kind(answer.json);
   if (kind != ipc::EventKind::kDone && kind != ipc::EventKind::kError) return;
   request.recalled = false;
-  if (request.state == LiveRequest::State::kWaiting) forward_waiting(std::string(request.model));
+  if (request.state == LiveRequest::State::kWaiting) forward_waiting(std::string(request.replica));
 }
 
 // Their worker is gone.
-void Dispatcher::forget_recalls(const std::string& model) {
+void Dispatcher::forget_recalls(const std::string& replica) {
   for (const uint64_t number : table_.numbers([&](const LiveRequest& request) {
-         return request.recalled && request.model == model;
+         return request.recalled && request.replica == replica;
        })) {
     table_.find(number)->recalled = false;
   }

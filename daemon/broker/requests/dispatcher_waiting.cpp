@@ -22,26 +22,26 @@ void Dispatcher::announce_waiting() {
     int64_t estimate_ms = 0;
     int32_t ahead = 0;
   };
-  std::map<std::string, Waiting> models;
+  std::map<std::string, Waiting> replicas;
   const int64_t now_us = clock_.now_us();
   const std::vector<uint64_t> waiting = table_.numbers(
       [](const LiveRequest& request) { return request.state == LiveRequest::State::kWaiting; });
   for (const uint64_t number : waiting) {
     LiveRequest* request = table_.find(number);
-    const auto [model, first] = models.try_emplace(request->model);
+    const auto [replica, first] = replicas.try_emplace(request->replica);
     if (first) {
-      const Worker* worker = residency_.worker_of(request->model);
+      const Worker* worker = residency_.worker_of(request->replica);
       // A ready worker with waiting requests: suspects of its last death run alone first.
-      model->second.reason = worker != nullptr && worker->is_ready()
-                                 ? "recovering"
-                                 : residency_.waiting_reason(request->model);
+      replica->second.reason = worker != nullptr && worker->is_ready()
+                                   ? "recovering"
+                                   : residency_.waiting_reason(request->replica);
       // It is unknown when the requests of other models will end.
-      const bool behind_others = model->second.reason == "busy";
-      model->second.estimate_ms = behind_others ? 0 : residency_.estimate_ms(request->model);
+      const bool behind_others = replica->second.reason == "busy";
+      replica->second.estimate_ms = behind_others ? 0 : residency_.estimate_ms(request->replica);
     }
-    const ipc::QueuedEvent now{.reason = model->second.reason,
-                               .position = model->second.ahead++,
-                               .estimate_ms = model->second.estimate_ms};
+    const ipc::QueuedEvent now{.reason = replica->second.reason,
+                               .position = replica->second.ahead++,
+                               .estimate_ms = replica->second.estimate_ms};
     const bool better_known = now.estimate_ms != request->queued.estimate_ms &&
                               now_us - request->queued_said_us >= kEstimateEveryUs;
     const bool news = better_known || now.reason != request->queued.reason ||

@@ -83,40 +83,55 @@ void ModelVerbs::unload(const Caller& caller, const std::string& id,
   // A model whose file was deleted may still be in memory.
   Result<ModelFile> file = models_.resolve(request.model);
   const std::string model = file ? file->name : models_.target_of(request.model);
-  if (!file && residency_.find(model) == nullptr) return refuse(file.take_error());
+  if (!file && residency_.names_of(model).empty()) return refuse(file.take_error());
   if (!request.adapter.empty()) {
-    Result<bool> dropped = drop_adapter(model, request.adapter);
-    if (!dropped) return refuse(dropped.take_error());
+    bool was_there = false;
+    for (const std::string& replica : residency_.names_of(model)) {
+      Result<bool> dropped = drop_adapter(replica, request.adapter);
+      if (!dropped) return refuse(dropped.take_error());
+      was_there = was_there || *dropped;
+    }
     return dispatcher_.reply(caller.peer, id,
-                             ipc::UnloadReply{.model = model, .was_resident = *dropped});
+                             ipc::UnloadReply{.model = model, .was_resident = was_there});
   }
-  for (const Task& task : take(model, false)) {
+  for (const Task& task : take_all(model)) {
     if (task.peer.door == Door::kNone) continue;
     dispatcher_.reply_error(task.peer, task.id,
                             Error::cancelled("the model was unloaded meanwhile"));
   }
-  Result<bool> begun = request.keep ? residency_.sleep(model) : residency_.unload(model);
-  if (!begun) return refuse(begun.take_error());
-  if (!*begun) {
-    const Worker* const worker = residency_.worker_of(model);
-    return dispatcher_.reply(caller.peer, id,
-                             ipc::UnloadReply{.model = model,
-                                              .was_resident = false,
-                                              .asleep = worker != nullptr && worker->is_asleep()});
+  Task task{.verb = ipc::Verb::kUnload,
+            .peer = caller.peer,
+            .id = id,
+            .role = {},
+            .model = model,
+            .since_us = clock_.now_us(),
+            .last = {}};
+  if (Result<void> begun = unload(model, request.keep, &task); !begun) {
+    return refuse(begun.take_error());
   }
-  tasks_.push_back({.verb = ipc::Verb::kUnload,
-                    .peer = caller.peer,
-                    .id = id,
-                    .role = {},
-                    .model = model,
-                    .since_us = clock_.now_us(),
-                    .last = {}});
+  if (task.pending.empty()) {
+    const Residency::Resident* const serving = residency_.find_serving(model);
+    return dispatcher_.reply(
+        caller.peer, id,
+        ipc::UnloadReply{.model = model, .was_resident = false, .asleep = serving != nullptr});
+  }
+  tasks_.push_back(std::move(task));
   report(tasks_.back());
 }
 
+// The task waits for the replicas that have to end or to fall asleep.
+Result<void> ModelVerbs::unload(const std::string& model, bool keep, Task* task) {
+  for (const std::string& replica : residency_.names_of(model)) {
+    HEARTH_ASSIGN_OR_RETURN(const bool begun, keep ? residency_.sleep(replica)
+                                                   : Result<bool>(residency_.unload(replica)));
+    if (begun) task->pending.push_back(replica);
+  }
+  return {};
+}
+
 // By the worker's last heartbeat. It keeps the adapter if a request has begun to use it since.
-Result<bool> ModelVerbs::drop_adapter(const std::string& model, const std::string& adapter) {
-  Worker* const worker = residency_.worker_of(model);
+Result<bool> ModelVerbs::drop_adapter(const std::string& replica, const std::string& adapter) {
+  Worker* const worker = residency_.worker_of(replica);
   if (worker == nullptr) return false;
   const Result<ModelFile> file = models_.resolve_adapter(adapter);
   const std::string name = file ? file->path.stem().string() : adapter;
@@ -158,25 +173,43 @@ void ModelVerbs::begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
                        const std::string& draft) {
   std::string replaces;
   if (task.verb == ipc::Verb::kSwap) replaces = models_.model_of_role(task.role).value();
-  task.use = residency_.use(file.name);
+  const std::vector<ModelFile> replicas = residency_.replicas(file);
+  for (const ModelFile& replica : replicas) {
+    task.pending.push_back(replica.name);
+    task.uses.push_back(residency_.use(replica.name));
+  }
   tasks_.push_back(std::move(task));
-  residency_.load(file, keep_alive_ms, replaces, draft);
-  const Worker* worker = residency_.worker_of(file.name);
-  if (worker != nullptr && worker->is_ready()) return on_model_ready(file.name);
+  for (const ModelFile& replica : replicas) {
+    residency_.load(replica, keep_alive_ms, replaces, draft);
+    const Worker* worker = residency_.worker_of(replica.name);
+    if (worker != nullptr && worker->is_ready()) on_model_ready(replica.name);
+  }
   tick();
 }
 
 // ---- Completion ---------------------------------------------------------------------------------
 
-ModelVerbs::Tasks ModelVerbs::take(const std::string& model, bool unloads) {
+// Those that waited for this replica last.
+ModelVerbs::Tasks ModelVerbs::take(const std::string& replica, bool unloads) {
   Tasks taken;
   for (auto it = tasks_.begin(); it != tasks_.end();) {
     const auto here = it++;
-    if (here->model == model && (here->verb == ipc::Verb::kUnload) == unloads) {
-      taken.splice(taken.end(), tasks_, here);
-    }
+    if ((here->verb == ipc::Verb::kUnload) != unloads) continue;
+    if (std::erase(here->pending, replica) == 0 || !here->pending.empty()) continue;
+    taken.splice(taken.end(), tasks_, here);
   }
-  for (Task& task : taken) task.use.reset();
+  for (Task& task : taken) task.uses.clear();
+  return taken;
+}
+
+// Those that load this model.
+ModelVerbs::Tasks ModelVerbs::take_all(const std::string& model) {
+  Tasks taken;
+  for (auto it = tasks_.begin(); it != tasks_.end();) {
+    const auto here = it++;
+    const bool loads = here->verb != ipc::Verb::kUnload;
+    if (loads && here->model == model) taken.splice(taken.end(), tasks_, here);
+  }
   return taken;
 }
 
@@ -185,7 +218,7 @@ void ModelVerbs::on_model_ready(const std::string& model) {
 }
 
 void ModelVerbs::finish_loaded(const Task& task) {
-  const ipc::WorkerReady& facts = *residency_.find(task.model)->facts;
+  const ipc::WorkerReady& facts = *residency_.find_serving(task.model)->facts;
   // An operation that waited reports at least 1 ms: 0 means that the model was already there.
   const int64_t taken_us = clock_.now_us() - task.since_us;
   const bool waited = !task.last.stage.empty();
@@ -213,7 +246,7 @@ void ModelVerbs::finish_unloaded(const std::string& model, bool asleep) {
   for (const Task& task : take(model, true)) {
     dispatcher_.reply(
         task.peer, task.id,
-        ipc::UnloadReply{.model = model, .was_resident = true, .asleep = asleep});
+        ipc::UnloadReply{.model = task.model, .was_resident = true, .asleep = asleep});
   }
 }
 
@@ -229,7 +262,11 @@ void ModelVerbs::on_model_lost(const std::string& model, const std::string&) {
 void ModelVerbs::on_model_failed(const std::string& model, const Error& error) {
   finish_unloaded(model);
   for (const Task& task : take(model, false)) {
-    if (task.peer.door != Door::kNone) dispatcher_.reply_error(task.peer, task.id, error);
+    if (residency_.find_serving(task.model) != nullptr) {
+      finish_loaded(task);  // on its other devices
+    } else if (task.peer.door != Door::kNone) {
+      dispatcher_.reply_error(task.peer, task.id, error);
+    }
   }
 }
 
@@ -244,16 +281,17 @@ void ModelVerbs::fail_all(const Error& error) {
 ipc::LoadingEvent ModelVerbs::now(const Task& task) const {
   ipc::LoadingEvent event;
   event.model = task.model;
-  const Residency::Resident* resident = residency_.find(task.model);
+  const std::string& replica = task.pending.front();
+  const Residency::Resident* resident = residency_.find(replica);
   if (task.verb == ipc::Verb::kUnload) {
     event.stage = "draining";
     return event;
   }
-  event.estimate_ms = residency_.estimate_ms(task.model);
+  event.estimate_ms = residency_.estimate_ms(replica);
   const bool loads = resident != nullptr && resident->worker != nullptr &&
                      resident->worker->state() == Worker::State::kStarting;
   if (!loads) {
-    const std::string reason = residency_.waiting_reason(task.model);
+    const std::string reason = residency_.waiting_reason(replica);
     event.stage = reason == "recovering" ? "recovering" : "room";
     return event;
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <list>
 #include <string>
+#include <vector>
 
 #include "daemon/broker/requests/dispatcher.h"
 #include "daemon/broker/requests/session.h"
@@ -53,7 +54,8 @@ class ModelVerbs final : public ResidencyListener {
     std::string model;
     int64_t since_us = 0;
     ipc::LoadingEvent last;
-    ModelUse use{};  ///< until it ends; none for kUnload
+    std::vector<std::string> pending{};  ///< replicas that it waits for
+    std::vector<ModelUse> uses{};        ///< until it ends; none for kUnload
   };
   using Tasks = std::list<Task>;
 
@@ -61,10 +63,12 @@ class ModelVerbs final : public ResidencyListener {
   void begin(Task task, const ModelFile& file, int64_t keep_alive_ms,
              const std::string& draft = "auto");
   /// False: the model has no such adapter in memory. kBusy: requests use it.
-  Result<bool> drop_adapter(const std::string& model, const std::string& adapter);
+  Result<bool> drop_adapter(const std::string& replica, const std::string& adapter);
+  Result<void> unload(const std::string& model, bool keep, Task* task);
   void finish_loaded(const Task& task);
   void finish_unloaded(const std::string& model, bool asleep = false);
-  Tasks take(const std::string& model, bool unloads);
+  Tasks take(const std::string& replica, bool unloads);
+  Tasks take_all(const std::string& model);
   ipc::LoadingEvent now(const Task& task) const;
   void report(Task& task);
 

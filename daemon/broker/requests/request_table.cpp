@@ -9,10 +9,11 @@ int64_t max_output_tokens_of(const ipc::ComputeRequest& request) {
   return generate == nullptr ? 0 : int64_t{generate->n} * generate->max_tokens;
 }
 
-void LiveRequest::move_to_model(const std::string& to, ModelUse its_use) {
-  model = to;
+void LiveRequest::move_to(const ModelFile& to, ModelUse its_use) {
+  replica = to.name;
+  model = to.model();
   use = std::move(its_use);
-  if (log != nullptr) log->model = to;
+  if (log != nullptr) log->model = model;
 }
 
 Result<LiveRequest*> RequestTable::add(LiveRequest request) {

@@ -41,7 +41,7 @@ struct LiveRequest {
   };
 
   // What each token needs comes first.
-  std::string model;  ///< the model that it names; changed by move_to_model()
+  std::string replica;  ///< the resident whose worker has it or will have it; see move_to()
   State state = State::kWaiting;
   int32_t deaths = 0;           ///< of its workers that it may have caused
   bool muted = false;           ///< no client reads it; only the worker's end is awaited
@@ -61,7 +61,8 @@ struct LiveRequest {
   int32_t resumed = 0;        ///< worker deaths while it ran
   int32_t prompt_tokens = 0;  ///< as its worker reported
   std::string named;          ///< the role or model that it named
-  ModelUse use;               ///< of `model`
+  std::string model;          ///< the model of `replica`
+  ModelUse use;               ///< of `replica`
   size_t bytes = 0;           ///< of the message; counted until the end
   int64_t received_us = 0;
   uint64_t encoding = 0;  ///< number of the encoding in progress on the side thread; 0: none
@@ -99,7 +100,7 @@ struct LiveRequest {
     return state == State::kWaiting && !recalled && !started() && deaths == 0 &&
            output_tokens() == 0;
   }
-  void move_to_model(const std::string& to, ModelUse its_use);
+  void move_to(const ModelFile& to, ModelUse its_use);
   /// It may kill its worker, so it does not run together with another such request.
   bool is_tried() const { return deaths >= 2 || (deaths == 1 && !went_on); }
 };

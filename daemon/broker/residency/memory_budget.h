@@ -21,6 +21,11 @@ class MemoryBudget {
         available_(std::move(available)),
         pressed_(std::move(pressed)) {}
 
+  /// Of a part of the machine with a budget of its own.
+  MemoryBudget with(uint64_t budget_bytes) const {
+    return MemoryBudget(budget_bytes, available_, pressed_);
+  }
+
   struct InUse {
     uint64_t bytes = 0;          ///< taken by or reserved for the other models
     uint64_t to_come_bytes = 0;  ///< of these, reserved but not yet taken by models that still load

@@ -21,6 +21,11 @@ struct ModelFile {
   int64_t changed_ns = 0;
   std::string problem{};       ///< why it cannot be loaded: parts are missing; empty: none
   std::string draft = "auto";  ///< the draft for it, if a load named one; auto: as configured
+  // Of a replica (residency/replicas.h), whose `name` is its own:
+  std::string replica_of{};  ///< the model; empty: it is none
+  std::string device{};      ///< of its worker; empty: as configured
+
+  const std::string& model() const { return replica_of.empty() ? name : replica_of; }
 };
 
 /// The folder whose files are adapters, in any model directory.

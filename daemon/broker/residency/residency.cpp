@@ -25,7 +25,16 @@ constexpr int64_t kStableUs = 30'000'000;
 
 Residency::Residency(const Clock& clock, const Config& config, MemoryBudget budget,
                      StartWorker start)
-    : clock_(clock), config_(config), budget_(std::move(budget)), start_worker_(std::move(start)) {}
+    : clock_(clock),
+      config_(config),
+      shared_{.memory = std::move(budget)},
+      start_worker_(std::move(start)) {
+  for (const auto& [name, device] : config.devices) {
+    if (device.memory_bytes == 0) continue;
+    const auto bytes = narrow<uint64_t>(device.memory_bytes);
+    budgets_.emplace(name, Budget{.memory = shared_.memory.with(bytes)});
+  }
+}
 
 // ---- Wanted models ------------------------------------------------------------------------------
 
@@ -34,8 +43,8 @@ Residency::Resident& Residency::wanted_now(const ModelFile& file) {
   const int64_t now_us = clock_.now_us();
   resident.last_used_us = now_us;
   // A worker that is leaving is replaced once it has gone.
-  const bool on_its_way_in = resident.worker != nullptr && !resident.worker->is_leaving() &&
-                             !resident.worker->is_asleep();
+  const bool on_its_way_in =
+      resident.worker != nullptr && !resident.worker->is_leaving() && !resident.worker->is_asleep();
   if (!resident.wanted && !on_its_way_in) {
     const bool other = resident.file.path != file.path || resident.file.bytes != file.bytes;
     if (resident.worker != nullptr && resident.worker->is_asleep() &&
@@ -65,8 +74,10 @@ Worker* Residency::want(const ModelFile& file) {
 
 Result<void> Residency::may_want(const std::string& model) const {
   if (config_.residency.load_on_demand) return {};
-  const Resident* resident = find(model);
-  if (resident != nullptr && (resident->allowed || resident->worker != nullptr)) return {};
+  for (const auto& [name, resident] : residents_) {
+    if (resident.file.model() != model) continue;
+    if (resident.allowed || resident.worker != nullptr) return {};
+  }
   return Error::unavailable(
       fmt::format("model {} is not in memory, and residency.load_on_demand is off: an "
                   "administrator may load it",
@@ -143,6 +154,22 @@ const Residency::Resident* Residency::find(const std::string& model) const {
   return it == residents_.end() ? nullptr : &it->second;
 }
 
+std::vector<std::string> Residency::names_of(const std::string& model) const {
+  std::vector<std::string> names;
+  for (const auto& [name, resident] : residents_) {
+    if (resident.file.model() == model) names.push_back(name);
+  }
+  return names;
+}
+
+const Residency::Resident* Residency::find_serving(const std::string& model) const {
+  for (const auto& [name, resident] : residents_) {
+    if (resident.file.model() != model || resident.worker == nullptr) continue;
+    if (resident.worker->is_ready() || resident.worker->is_asleep()) return &resident;
+  }
+  return nullptr;
+}
+
 // ---- Status and estimates -----------------------------------------------------------------------
 
 std::string Residency::waiting_reason(const std::string& model) const {
@@ -181,8 +208,9 @@ uint64_t Residency::host_bytes_to_come() const {
 
 int64_t Residency::own_keep_alive_ms(const std::string& model) const {
   const Resident* const resident = find(model);
-  if (resident != nullptr && resident->keep_alive_ms >= 0) return resident->keep_alive_ms;
-  return config_.keep_alive_ms(model);
+  if (resident == nullptr) return config_.keep_alive_ms(model);
+  if (resident->keep_alive_ms >= 0) return resident->keep_alive_ms;
+  return config_.keep_alive_ms(resident->file.model());
 }
 
 int64_t Residency::keep_alive_ms(const Resident& resident) const {
@@ -206,7 +234,7 @@ size_t Residency::num_running() const {
 std::vector<std::string> Residency::running() const {
   std::vector<std::string> out;
   for (const auto& [name, resident] : residents_) {
-    if (resident.worker != nullptr) out.push_back(name);
+    if (resident.worker != nullptr) out.push_back(resident.file.model());
   }
   return out;
 }
@@ -214,6 +242,12 @@ std::vector<std::string> Residency::running() const {
 bool Residency::in_use(const std::string& model) const {
   const auto it = uses_.find(model);
   return it != uses_.end() && it->second > 0;
+}
+
+bool Residency::model_in_use(const std::string& model) const {
+  return std::ranges::any_of(residents_, [&](const auto& entry) {
+    return entry.second.file.model() == model && in_use(entry.first);
+  });
 }
 
 ModelUse Residency::use(const std::string& model) {
@@ -236,28 +270,35 @@ void Residency::tick() {
     if (!resident.wanted || resident.not_before_us > now_us) continue;
     if (resident.worker != nullptr && !resident.worker->is_asleep()) continue;
     // The requests that waited may have been cancelled or moved to another model with their role.
-    resident.wanted = resident.insisted || in_use(name);
+    resident.wanted = resident.insisted || model_in_use(resident.file.model());
     if (resident.wanted) due.push_back(&resident);
   }
   std::sort(due.begin(), due.end(), [](const Resident* a, const Resident* b) {
     if (a->insisted != b->insisted) return a->insisted;
     return a->wanted_since_us < b->wanted_since_us;
   });
-  Resident* waiting = nullptr;
+  std::map<Budget*, Resident*> waiting;
   for (Resident* resident : due) {
     // Changed by a listener.
     const bool sleeps = resident->worker != nullptr && resident->worker->is_asleep();
     if ((resident->worker != nullptr && !sleeps) || !resident->wanted) continue;
+    // Those after one that waits for the same memory wait too; otherwise a stream of small models
+    // could keep a large one out forever.
+    Budget& budget = budget_of(*resident);
+    if (waiting.contains(&budget)) continue;
     if (!has_room(*resident)) {
-      // Those after it wait too; otherwise a stream of small models could keep a large one out
-      // forever.
-      waiting = resident;
-      break;
+      waiting[&budget] = resident;
+      continue;
     }
-    reclaim_since_us_ = 0;
+    budget.reclaim_since_us = 0;
     sleeps ? wake(*resident) : start(*resident);
   }
-  mind_memory(waiting);
+  const auto mind = [&](Budget& budget) {
+    const auto found = waiting.find(&budget);
+    mind_memory(budget, found == waiting.end() ? nullptr : found->second);
+  };
+  mind(shared_);
+  for (auto& [name, budget] : budgets_) mind(budget);
 }
 
 void Residency::look_after(Resident& resident) {
@@ -366,22 +407,26 @@ void Residency::on_worker_plan(Worker& worker) {
   Resident& resident = resident_of(worker);
   const ipc::WorkerPlan& plan = *worker.plan();
   resident.plan = plan;
+  MemoryBudget& budget = budget_of(resident).memory;
   const uint64_t most = plan.weight_bytes + plan.kv_bytes + plan.other_bytes;
-  if (budget_.hopeless(most)) {
+  if (budget.hopeless(most)) {
+    const bool own = budget_bytes(resident) > 0;
     resident.doomed = Error::out_of_memory(
-        fmt::format("model {} takes {} bytes (weights {}, KV {}), residency.memory_bytes is {}",
-                    resident.file.name, most, plan.weight_bytes, plan.kv_bytes,
-                    budget_.budget_bytes()),
+        fmt::format("model {} takes {} bytes (weights {}, KV {}), {} is {}", resident.file.name,
+                    most, plan.weight_bytes, plan.kv_bytes,
+                    own ? fmt::format("devices.{}.memory_bytes", resident.file.device)
+                        : "residency.memory_bytes",
+                    budget.budget_bytes()),
         "model");
     return worker.kill("it does not fit");
   }
   const uint64_t bytes = needed_bytes(resident);
-  const MemoryBudget::InUse others = taken_by_others(&resident);
-  if (plan.device_free_bytes > 0) budget_.found_device(plan.device_free_bytes, others);
+  const MemoryBudget::InUse others = taken_by_others(budget_of(resident), &resident);
+  if (plan.device_free_bytes > 0) budget.found_device(plan.device_free_bytes, others);
   // Without a budget, the check of free memory just made is more accurate than estimates.
-  if (budget_.budget_bytes() == 0 || budget_.fits(bytes, others)) return;
+  if (budget.budget_bytes() == 0 || budget.fits(bytes, others)) return;
   log_info("model_waits", "model={} bytes={} others={} budget={}", resident.file.name, bytes,
-           others.bytes, budget_.budget_bytes());
+           others.bytes, budget.budget_bytes());
   if (!resident.wanted) {
     resident.wanted = true;
     resident.wanted_since_us = worker.starting_since_us();

@@ -1,5 +1,6 @@
 #pragma once
-// Decides which models are in memory. Each has at most one worker, which is started when first
+// Decides which models are in memory. Each has at most one worker (a model with several devices is
+// several residents here, see replicas.h), which is started when first
 // wanted, restarted with growing delays after a death, ended after its keep-alive, and drained to
 // make room for another. A worker can also be kept asleep: it holds little memory and is woken when
 // its model is wanted.
@@ -23,6 +24,7 @@
 #include "daemon/broker/residency/asked_stay.h"
 #include "daemon/broker/residency/memory_budget.h"
 #include "daemon/broker/residency/model_directory.h"
+#include "daemon/broker/residency/replicas.h"
 #include "daemon/broker/residency/worker.h"
 #include "kernels/base/clock.h"
 
@@ -85,12 +87,24 @@ class Residency final : public WorkerListener {
 
   ModelUse use(const std::string& model);
   bool in_use(const std::string& model) const;
+  /// The same of any replica of the model.
+  bool model_in_use(const std::string& model) const;
 
   /// Its worker, if it is ready for requests. Otherwise null, and a worker is started when there is
   /// room.
   Worker* want(const ModelFile& file);
-  /// kUnavailable if requests may not load this model.
+  /// kUnavailable if requests may not load this model, whose name this is.
   Result<void> may_want(const std::string& model) const;
+  /// Its residents, in the order of its devices.
+  std::vector<ModelFile> replicas(const ModelFile& model) const {
+    return replicas_of(model, config_);
+  }
+  /// A resident that can serve the model of that name, or wake for it; null: none.
+  const Resident* find_serving(const std::string& model) const;
+  /// The names of its residents, also of devices that it had before.
+  std::vector<std::string> names_of(const std::string& model) const;
+  /// Memory of the device that is its own; 0: it shares that of all models.
+  uint64_t budget_bytes(const Resident& resident) const;
   /// Like want(), for an administrator: it may unload models in use (`replaces` first).
   /// `keep_alive_ms` -1: as configured. If `draft` is neither auto nor the current draft, the
   /// worker is drained and the next one gets that draft, until the model is unloaded.
@@ -137,7 +151,7 @@ class Residency final : public WorkerListener {
   bool empty() const { return num_running() == 0; }  ///< no process is left
 
   const std::map<std::string, Resident>& residents() const { return residents_; }
-  /// The models that have a process; not parked or failed ones.
+  /// The models that have a process, by name; not parked or failed ones.
   std::vector<std::string> running() const;
 
   void on_worker_plan(Worker& worker) override;
@@ -166,28 +180,38 @@ class Residency final : public WorkerListener {
   /// Now.
   uint64_t taken_bytes(const Resident& resident) const;
   bool has_pools(const Resident& resident) const;
-  MemoryBudget::InUse taken_by_others(const Resident* resident) const;
+  /// Memory for the models of one device, or of all devices without a budget of their own.
+  struct Budget {
+    MemoryBudget memory;
+    uint64_t waiting_bytes = 0;    ///< kept for a model that will be loaded
+    uint64_t reclaim_bytes = 0;    ///< to be taken from idle pools
+    int64_t reclaim_since_us = 0;  ///< idle pools are asked since then; 0: they are not
+  };
+  Budget& budget_of(const Resident& resident);
+  const Budget& budget_of(const Resident& resident) const;
+  /// `resident` null: all of this budget.
+  MemoryBudget::InUse taken_by_others(const Budget& budget, const Resident* resident) const;
   bool has_room(const Resident& wanted) const;
   void share_memory();
-  bool reclaim(uint64_t bytes);
-  Resident* stalled();
-  void mind_memory(Resident* waiting);
+  void share_memory(Budget& budget);
+  bool reclaim(Budget& budget, uint64_t bytes);
+  Resident* stalled(const Budget& budget);
+  void mind_memory(Budget& budget, Resident* waiting);
+  bool gives_room(const Resident& resident, const Resident& wanted) const;
   void make_room(const Resident& wanted);
   void leave(const Resident& resident);
   Resident* who_leaves_for(const Resident& wanted);
 
   const Clock& clock_;
   const Config& config_;
-  MemoryBudget budget_;  // of the one device that all workers use
+  Budget shared_;                          // of devices without a budget of their own
+  std::map<std::string, Budget> budgets_;  // of the others, by name
   StartWorker start_worker_;
   std::vector<ResidencyListener*> listeners_;
   std::map<std::string, Resident> residents_;
   std::map<std::string, int32_t> uses_;     // by model; an entry stays, because leases point to it
   std::map<std::string, AskedStay> stays_;  // by model, while it is in memory or wanted
   std::vector<std::string> to_resume_;
-  uint64_t waiting_bytes_ = 0;    // kept for a model that will be loaded
-  uint64_t reclaim_bytes_ = 0;    // to be taken from idle pools
-  int64_t reclaim_since_us_ = 0;  // idle pools have been asked since then; 0: they are not asked
   bool suspended_ = false;
   bool draining_ = false;
 };

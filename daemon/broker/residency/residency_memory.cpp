@@ -38,7 +38,7 @@ PoolUse pool_of(const Residency::Resident& resident, bool idle) {
 uint64_t Residency::needed_bytes(const Resident& resident) const {
   if (!resident.plan) {
     // Before a worker has read the file: at least the weights' size in it.
-    const WorkerConfig settings = config_.worker_of(resident.file.name);
+    const WorkerConfig settings = config_.worker_of(resident.file.model());
     if (settings.mapping == "memory") return resident.file.bytes;
     return std::min(resident.file.bytes, narrow<uint64_t>(settings.weight_bytes));
   }
@@ -69,10 +69,26 @@ bool Residency::has_pools(const Resident& resident) const {
   return resident.plan && resident.worker != nullptr && resident.worker->facts() != nullptr;
 }
 
-MemoryBudget::InUse Residency::taken_by_others(const Resident* resident) const {
+const Residency::Budget& Residency::budget_of(const Resident& resident) const {
+  const auto own = budgets_.find(resident.file.device);
+  return own == budgets_.end() ? shared_ : own->second;
+}
+
+Residency::Budget& Residency::budget_of(const Resident& resident) {
+  const auto own = budgets_.find(resident.file.device);
+  return own == budgets_.end() ? shared_ : own->second;
+}
+
+uint64_t Residency::budget_bytes(const Resident& resident) const {
+  const Budget& budget = budget_of(resident);
+  return &budget == &shared_ ? 0 : budget.memory.budget_bytes();
+}
+
+MemoryBudget::InUse Residency::taken_by_others(const Budget& budget,
+                                               const Resident* resident) const {
   MemoryBudget::InUse taken;
   for (const auto& [name, other] : residents_) {
-    if (other.worker == nullptr || &other == resident) continue;
+    if (other.worker == nullptr || &other == resident || &budget_of(other) != &budget) continue;
     const uint64_t bytes = taken_bytes(other);
     taken.bytes += bytes;
     if (other.worker->is_ready()) continue;
@@ -83,9 +99,15 @@ MemoryBudget::InUse Residency::taken_by_others(const Resident* resident) const {
 }
 
 bool Residency::has_room(const Resident& wanted) const {
+  if (is_full(wanted)) return false;
+  const Budget& budget = budget_of(wanted);
+  const auto in_its_way = [&](const auto& entry) {
+    const Resident& other = entry.second;
+    return other.worker != nullptr && &other != &wanted && &budget_of(other) == &budget;
+  };
   // If it does not fit alone it never will: the worker fails.
-  if (num_running() == (wanted.worker != nullptr ? 1 : 0)) return true;
-  return !is_full(wanted) && budget_.fits(needed_bytes(wanted), taken_by_others(&wanted));
+  if (std::ranges::none_of(residents_, in_its_way)) return true;
+  return budget.memory.fits(needed_bytes(wanted), taken_by_others(budget, &wanted));
 }
 
 // As many models as allowed have a worker, without the wanted one.
@@ -96,22 +118,27 @@ bool Residency::is_full(const Resident& wanted) const {
 
 // ---- KV pools ----------------------------------------------------------------------------------
 
-// Sets the bounds of all pools.
 void Residency::share_memory() {
+  share_memory(shared_);
+  for (auto& [name, budget] : budgets_) share_memory(budget);
+}
+
+// Sets the bounds of all pools.
+void Residency::share_memory(Budget& budget) {
   std::vector<Resident*> residents;
   std::vector<PoolUse> pools;
   for (auto& [name, resident] : residents_) {
-    if (!has_pools(resident)) continue;
+    if (!has_pools(resident) || &budget_of(resident) != &budget) continue;
     residents.push_back(&resident);
     pools.push_back(pool_of(resident, !in_use(name)));
   }
   if (pools.empty()) return;
-  uint64_t left = budget_.room(taken_by_others(nullptr));
-  if (budget_.budget_bytes() == 0 && left != UINT64_MAX) left -= left / kFreeShare;
-  left -= std::min(left, waiting_bytes_);
-  const bool pressed = budget_.pressed();
+  uint64_t left = budget.memory.room(taken_by_others(budget, nullptr));
+  if (budget.memory.budget_bytes() == 0 && left != UINT64_MAX) left -= left / kFreeShare;
+  left -= std::min(left, budget.waiting_bytes);
+  const bool pressed = budget.memory.pressed();
   const std::vector<uint64_t> bounds =
-      share_pools(pools, pressed ? 0 : left, pressed ? UINT64_MAX : reclaim_bytes_);
+      share_pools(pools, pressed ? 0 : left, pressed ? UINT64_MAX : budget.reclaim_bytes);
   for (size_t i = 0; i < pools.size(); ++i) {
     uint64_t& sent = residents[i]->kv_bound_bytes;
     const bool raised =
@@ -123,24 +150,25 @@ void Residency::share_memory() {
 }
 
 // True if idle pools will give back so much, or are about to. They get a moment for it.
-bool Residency::reclaim(uint64_t bytes) {
+bool Residency::reclaim(Budget& budget, uint64_t bytes) {
   uint64_t spare = 0;
   for (const auto& [name, resident] : residents_) {
-    if (!has_pools(resident)) continue;
+    if (!has_pools(resident) || &budget_of(resident) != &budget) continue;
     spare += pool_of(resident, !in_use(name)).spare_bytes();
   }
   if (spare == 0 || spare < bytes) return false;
   const int64_t now_us = clock_.now_us();
-  if (reclaim_since_us_ == 0) reclaim_since_us_ = now_us;
-  return now_us - reclaim_since_us_ < kReclaimUs;
+  if (budget.reclaim_since_us == 0) budget.reclaim_since_us = now_us;
+  return now_us - budget.reclaim_since_us < kReclaimUs;
 }
 
 // Requests of this model wait for blocks, and nothing is computed: the room comes from others.
-Residency::Resident* Residency::stalled() {
+Residency::Resident* Residency::stalled(const Budget& budget) {
   Resident* out = nullptr;
   for (auto& [name, resident] : residents_) {
     if (!has_pools(resident) || !resident.worker->snapshot().kv_stalled) continue;
     if (resident.worker->state() == Worker::State::kEnding) continue;
+    if (&budget_of(resident) != &budget) continue;
     if (out == nullptr || resident.ready_since_us < out->ready_since_us) out = &resident;
   }
   return out;
@@ -153,34 +181,39 @@ void Residency::on_worker_short(Worker&) { share_memory(); }
 // Makes room for a model that waits to be loaded, or for requests of one that are stalled: idle
 // pools give memory back, and if that is not enough, models are unloaded one at a time, because the
 // memory of one may be enough.
-void Residency::mind_memory(Resident* waiting) {
-  waiting_bytes_ = reclaim_bytes_ = 0;
+void Residency::mind_memory(Budget& budget, Resident* waiting) {
+  budget.waiting_bytes = budget.reclaim_bytes = 0;
   if (waiting != nullptr) {
-    waiting_bytes_ = needed_bytes(*waiting);
-    const uint64_t room = budget_.room(taken_by_others(waiting));
-    const uint64_t missing = waiting_bytes_ - std::min(waiting_bytes_, room);
-    if (!is_full(*waiting) && reclaim(missing)) {
-      reclaim_bytes_ = missing;
+    budget.waiting_bytes = needed_bytes(*waiting);
+    const uint64_t room = budget.memory.room(taken_by_others(budget, waiting));
+    const uint64_t missing = budget.waiting_bytes - std::min(budget.waiting_bytes, room);
+    if (!is_full(*waiting) && reclaim(budget, missing)) {
+      budget.reclaim_bytes = missing;
     } else {
       make_room(*waiting);
     }
-    return share_memory();
+    return share_memory(budget);
   }
-  Resident* const starved = stalled();
-  if (starved == nullptr || budget_.room(taken_by_others(nullptr)) > kLeastRoom) {
-    reclaim_since_us_ = 0;
-  } else if (reclaim(1)) {
-    reclaim_bytes_ = UINT64_MAX;
+  Resident* const starved = stalled(budget);
+  if (starved == nullptr || budget.memory.room(taken_by_others(budget, nullptr)) > kLeastRoom) {
+    budget.reclaim_since_us = 0;
+  } else if (reclaim(budget, 1)) {
+    budget.reclaim_bytes = UINT64_MAX;
   } else {
     make_room(*starved);
   }
-  share_memory();
+  share_memory(budget);
+}
+
+/// Its end would help: it holds memory of the same budget, or one of the places.
+bool Residency::gives_room(const Resident& resident, const Resident& wanted) const {
+  if (&resident == &wanted || resident.worker == nullptr) return false;
+  return is_full(wanted) || &budget_of(resident) == &budget_of(wanted);
 }
 
 void Residency::make_room(const Resident& wanted) {
   for (const auto& [name, resident] : residents_) {
-    if (&resident == &wanted || resident.worker == nullptr) continue;
-    if (!resident.worker->is_leaving()) continue;
+    if (!gives_room(resident, wanted) || !resident.worker->is_leaving()) continue;
     leave(resident);
     return;
   }
@@ -209,7 +242,7 @@ Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
   Resident* idle = nullptr;
   Resident* busy = nullptr;
   for (auto& [name, resident] : residents_) {
-    if (resident.worker == nullptr || &resident == &wanted) continue;
+    if (!gives_room(resident, wanted)) continue;
     if (!in_use(name)) {
       if (idle == nullptr || rank(resident) < rank(*idle)) idle = &resident;
       continue;
@@ -217,8 +250,9 @@ Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
     const int64_t turn_us = config_.residency.turn_ms * 1000;
     const bool had_turn = wanted.insisted || now_us - resident.ready_since_us >= turn_us;
     if (!resident.worker->is_ready() || !had_turn) continue;
-    if (busy == nullptr || name == wanted.replaces ||
-        (busy->file.name != wanted.replaces && resident.ready_since_us < busy->ready_since_us)) {
+    const std::string& model = resident.file.model();
+    if (busy == nullptr || model == wanted.replaces ||
+        (busy->file.model() != wanted.replaces && resident.ready_since_us < busy->ready_since_us)) {
       busy = &resident;
     }
   }

@@ -34,6 +34,22 @@ std::string state_text(const ipc::ModelEntry& model) {
   return fmt::format("load {:.0f} %", 100 * model.load_share);
 }
 
+std::string replicas_text(const std::vector<ipc::ModelEntry>& models) {
+  std::string out;
+  for (const ipc::ModelEntry& model : models) {
+    for (const ipc::ReplicaEntry& replica : model.replicas) {
+      out += fmt::format("{} on {}: {}", model.name, replica.device, replica.state);
+      if (replica.memory_bytes > 0) out += ", " + human_bytes(replica.memory_bytes);
+      if (replica.budget_bytes > 0) out += " of " + human_bytes(replica.budget_bytes);
+      if (replica.worker_pid > 0) out += fmt::format(", worker {}", replica.worker_pid);
+      if (replica.requests > 0) out += fmt::format(", {} requests", replica.requests);
+      if (!replica.problem.empty()) out += ": " + replica.problem;
+      out += "\n";
+    }
+  }
+  return out;
+}
+
 std::string models_text(const ipc::ModelsReply& reply, size_t width) {
   std::string out = "no models found\n";
   if (!reply.models.empty()) {
@@ -52,6 +68,7 @@ std::string models_text(const ipc::ModelsReply& reply, size_t width) {
                  {"", false, 1}},
                 std::move(rows), width);
   }
+  out += replicas_text(reply.models);
   if (!reply.adapters.empty()) {
     out += "adapters:";
     for (const ipc::AdapterEntry& adapter : reply.adapters) {

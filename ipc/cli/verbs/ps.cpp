@@ -49,7 +49,7 @@ std::string ps_text(const ipc::PsReply& reply, size_t width) {
                            {"BOUND", true},
                            {"WORKER", true}},
                           std::move(rows), width);
-  out += terminal_safe(gpus);
+  out += terminal_safe(replicas_text(reply.models) + gpus);
   if (reply.models.empty()) out += "(no model in memory)\n";
   return out + "\n" + requests_table(reply, width, SIZE_MAX);
 }

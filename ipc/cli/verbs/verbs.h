@@ -25,6 +25,8 @@ int models(bool json);
 int remove_model(const RemoveOptions& options);
 int ps(bool json);
 int stats(bool json);
+/// A line for each replica of models with several devices.
+std::string replicas_text(const std::vector<ipc::ModelEntry>& models);
 /// The state of a model as `hearth ps` and `hearth models` print it: "resident", "load 40 %".
 std::string state_text(const ipc::ModelEntry& model);
 /// Tables are shortened to `width` characters per line; 0: not shortened.

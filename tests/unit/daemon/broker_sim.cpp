@@ -13,8 +13,8 @@ namespace fs = std::filesystem;
 
 // ---- FakeWorker --------------------------------------------------------------------------------
 
-FakeWorker::FakeWorker(BrokerSim& sim, std::string model, pid_t pid, WorkerListener& listener)
-    : sim_(sim), model_(std::move(model)), listener_(listener) {
+FakeWorker::FakeWorker(BrokerSim& sim, const ModelFile& file, pid_t pid, WorkerListener& listener)
+    : sim_(sim), name_(file.name), model_(file.model()), listener_(listener) {
   pid_ = pid;
   started_us_ = last_sign_us_ = sim.clock.now_us();
   sim.workers.push_back(this);
@@ -57,7 +57,8 @@ void FakeWorker::wake() {
 }
 
 void FakeWorker::load_on() {
-  const ModelTraits& traits = sim_.traits.at(model_);
+  const auto own = sim_.traits.find(name_);
+  const ModelTraits& traits = own != sim_.traits.end() ? own->second : sim_.traits.at(model_);
   if (steps_++ == 0) {
     // Before it holds any memory itself.
     const uint64_t free = sim_.device_bytes > 0
@@ -101,7 +102,7 @@ void FakeWorker::answer(uint64_t number, const ipc::Event& event) {
   const std::string json = ipc::encode_event(event);
   ipc::Answer out;
   out.json = json;
-  sim_.dispatcher.on_answer(model_, number, out, sim_.clock.now_us());
+  sim_.dispatcher.on_answer(name_, number, out, sim_.clock.now_us());
 }
 
 // True if the request has nothing more to compute.
@@ -127,7 +128,7 @@ bool FakeWorker::serve(uint64_t number, Live& live) {
     out.is_delta = true;
     out.payload = payload;
     out.ids = encoded;
-    sim_.dispatcher.on_answer(model_, number, out, sim_.clock.now_us());
+    sim_.dispatcher.on_answer(name_, number, out, sim_.clock.now_us());
     live.sent += static_cast<uint32_t>(ids.size());
     return false;
   }
@@ -242,7 +243,7 @@ BrokerSim::BrokerSim(std::map<std::string, ModelTraits> given, Config settings, 
                 [this](const ModelFile& file,
                        WorkerListener& listener) -> Result<std::unique_ptr<Worker>> {
                   auto worker = std::make_unique<FakeWorker>(
-                      *this, file.name, static_cast<pid_t>(++starts), listener);
+                      *this, file, static_cast<pid_t>(++starts), listener);
                   if (file.draft != "auto") worker->draft = fs::path(file.draft).stem();
                   return std::unique_ptr<Worker>(std::move(worker));
                 }),
@@ -285,10 +286,10 @@ ipc::SendOutcome BrokerSim::receive(const PeerId& peer, const OutgoingView& outg
 }
 
 void BrokerSim::generate(const Caller& caller, const std::string& id, const std::string& model,
-                         int32_t max_tokens, uint64_t seed) {
+                         int32_t max_tokens, uint64_t seed, const std::string& prompt) {
   ipc::GenerateRequest request;
   request.model = model;
-  request.prompt = "x";
+  request.prompt = prompt;
   request.max_tokens = max_tokens;
   request.seed = seed;
   dispatcher.submit(caller, id, request, 100);
@@ -326,7 +327,7 @@ bool BrokerSim::run_until(const std::function<bool()>& done, int steps) {
 
 FakeWorker* BrokerSim::worker(const std::string& model) const {
   const auto it = std::find_if(workers.begin(), workers.end(),
-                               [&](const FakeWorker* each) { return each->model() == model; });
+                               [&](const FakeWorker* each) { return each->name() == model; });
   return it == workers.end() ? nullptr : *it;
 }
 

@@ -41,7 +41,7 @@ class BrokerSim;
 /// Sends what a worker sends, one message per step.
 class FakeWorker final : public Worker {
  public:
-  FakeWorker(BrokerSim& sim, std::string model, pid_t pid, WorkerListener& listener);
+  FakeWorker(BrokerSim& sim, const ModelFile& file, pid_t pid, WorkerListener& listener);
   ~FakeWorker() override;
   std::string draft;                       ///< it was started with
   std::vector<std::string> adapter_paths;  ///< of the last request that it received
@@ -50,7 +50,8 @@ class FakeWorker final : public Worker {
     snapshot_.adapters = std::move(adapters);
   }
 
-  const std::string& model() const { return model_; }
+  /// The resident's: of a replica, MODEL@DEVICE.
+  const std::string& name() const { return name_; }
   size_t num_live() const { return live_.size(); }
   /// Of these, requests whose reasoning is to end.
   size_t num_end_reasoning() const;
@@ -97,6 +98,7 @@ class FakeWorker final : public Worker {
   void answer(uint64_t number, const ipc::Event& event);
 
   BrokerSim& sim_;
+  std::string name_;
   std::string model_;
   WorkerListener& listener_;
   std::map<uint64_t, Live> live_;
@@ -125,7 +127,8 @@ struct SimAnswer {
 
 class BrokerSim {
  public:
-  /// `models`: name -> properties. Settings are read through `config`.
+  /// `models`: name, or MODEL@DEVICE for what is different there -> properties. Settings are read
+  /// through `config`.
   BrokerSim(std::map<std::string, ModelTraits> models, Config config, uint64_t seed = 1);
 
   static Caller admin(const PeerId& peer = {.door = Door::kIpc, .uid = 0, .number = 1}) {
@@ -138,7 +141,7 @@ class BrokerSim {
   }
 
   void generate(const Caller& caller, const std::string& id, const std::string& model,
-                int32_t max_tokens, uint64_t seed = 7);
+                int32_t max_tokens, uint64_t seed = 7, const std::string& prompt = "x");
   void cancel(const Caller& caller, const std::string& id);
   void load(const std::string& id, const std::string& model, int64_t keep_alive_ms = -1,
             const std::string& draft = "auto");

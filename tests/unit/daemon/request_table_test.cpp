@@ -38,8 +38,9 @@ TEST_CASE("requests may move to another model before they begin") {
   LiveRequest* a = *table.add(make(1, "a"));
   a->log = &logs.begin(a->number, 1, "a", "m", a->request);
   int32_t uses = 1;
-  a->move_to_model("n", ModelUse(&uses));
+  a->move_to({.name = "n@left", .path = {}, .replica_of = "n"}, ModelUse(&uses));
   CHECK(a->model == "n");
+  CHECK(a->replica == "n@left");
   CHECK(a->log->model == "n");
   CHECK(a->untouched());
   a->log->samples.at(0).ids = {1};
