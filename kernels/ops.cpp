@@ -17,6 +17,11 @@ TensorView TensorView::columns(int64_t first, int64_t count) const {
   return out;
 }
 
+void multiply_all(const OpTable& ops, std::span<const MatmulArgs> products) {
+  if (ops.matmuls != nullptr) return ops.matmuls(ops.state.get(), products);
+  for (const MatmulArgs& args : products) ops.matmul(ops.state.get(), args);
+}
+
 Result<void> check_kv_types(const OpTable& ops, KvTypes types) {
   const bool common = types.alike() && types.k != KvType::kFp8 && types.k != KvType::kQ4_0;
   if (ops.any_kv_type || common) return {};

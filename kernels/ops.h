@@ -184,6 +184,12 @@ inline constexpr float kQuantizeMin = 1e-30f;
 ///   acc = fma(fma(float(sum_2), scale_2, float(sum_1) * scale_1), d, acc)
 ///   acc = fma(d * float(sum q), min, acc)          only types with mins; for a pair, the first's
 ///                                                  before the second's
+///
+/// Outliers: with HostTensor::outliers_from, x[k] counts as 0 where |x[k]| is at least that, when
+/// x is quantized. At the end these add acc = acc + x[k] * w[k], k ascending, each rounded.
+/// Source: Dettmers et al. 2022 (LLM.int8()), section 3.2.
+///
+/// With HostTensor::scales, acc is multiplied by the scale at last, before the residual is added.
 struct MatmulArgs {
   const BatchIndex* batch;
   Rows rows = Rows::kTokens;
@@ -483,6 +489,8 @@ struct OpTable {
   void (*embed)(void* state, const EmbedArgs&) = nullptr;
   void (*rms_norm)(void* state, const RmsNormArgs&) = nullptr;
   void (*matmul)(void* state, const MatmulArgs&) = nullptr;
+  /// The same for several products; none reads what another writes. Null: see multiply_all.
+  void (*matmuls)(void* state, std::span<const MatmulArgs>) = nullptr;
   void (*add_bias)(void* state, const AddBiasArgs&) = nullptr;
   void (*add_scaled)(void* state, const AddScaledArgs&) = nullptr;
   void (*soft_cap)(void* state, const SoftCapArgs&) = nullptr;
@@ -512,6 +520,9 @@ struct OpTable {
   /// change. For machines that run several workers.
   void (*set_num_threads)(void* state, int32_t num_threads) = nullptr;
 };
+
+/// OpTable::matmuls, or each product in turn.
+void multiply_all(const OpTable& ops, std::span<const MatmulArgs> products);
 
 /// kUnsupported, with the field kv_type, if the table cannot store K and V in these types.
 Result<void> check_kv_types(const OpTable& ops, KvTypes types);

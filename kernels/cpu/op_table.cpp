@@ -119,6 +119,7 @@ Result<OpTable> cpu_ops(const CpuOptions& options, Packing packing) {
   table.embed = cpu::embed;
   table.rms_norm = cpu::rms_norm;
   table.matmul = cpu::matmul;
+  table.matmuls = cpu::matmuls;
   table.add_bias = cpu::add_bias;
   table.add_scaled = cpu::add_scaled;
   table.soft_cap = cpu::soft_cap;

@@ -110,6 +110,7 @@ class PackedWeight final : public Weight {
     std::byte* data;     ///< memory of all groups
     int64_t packed;      ///< number of groups packed so far
     HostTensor source;   ///< the tensor that the groups are read from; kept if it has an owner
+    std::vector<float> scales;  ///< HostTensor
 
     bool whole() const { return packed == all_groups; }
     /// Groups [first, first + count) over all experts: in place, or packed into `scratch`, which
@@ -125,6 +126,7 @@ class PackedWeight final : public Weight {
   PackedWeight& operator=(const PackedWeight&) = delete;
 
   std::vector<Segment> segments;
+  float outliers_from = 0;               ///< of its quantized segments
   std::shared_ptr<std::byte> memory;     ///< of `bytes`; null if it stays in its file
   std::shared_ptr<LateWeights> late;     ///< contains this weight; null: it is not packed late
   std::shared_ptr<FileWeights> in_file;  ///< contains this weight; null: it is packed, or will be
@@ -141,6 +143,7 @@ uint64_t put_off(void*);
 void embed(void*, const EmbedArgs&);
 void rms_norm(void*, const RmsNormArgs&);
 void matmul(void*, const MatmulArgs&);
+void matmuls(void*, std::span<const MatmulArgs>);
 void add_bias(void*, const AddBiasArgs&);
 void add_scaled(void*, const AddScaledArgs&);
 void soft_cap(void*, const SoftCapArgs&);

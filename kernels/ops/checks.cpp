@@ -234,6 +234,37 @@ void check_args(const MoeCombineArgs& args) {
   check_view(args.out, tokens, args.out.cols, "moe_combine out");
 }
 
+namespace {
+
+/// Factors and outliers of a tensor's products.
+Result<void> check_scales(const HostTensor& tensor, WeightRole role) {
+  const bool multiplied = role == WeightRole::kMatmul || role == WeightRole::kExperts;
+  if (!tensor.scales.empty()) {
+    if (!multiplied) return unsupported(tensor, "a scale where no matrix is wanted");
+    if (std::cmp_not_equal(tensor.scales.size(), tensor.num_experts)) {
+      return unsupported(
+          tensor, fmt::format("{} scales, want {}", tensor.scales.size(), tensor.num_experts));
+    }
+    for (const float scale : tensor.scales) {
+      if (!std::isfinite(scale)) return unsupported(tensor, fmt::format("scale {}", scale));
+    }
+  }
+  if (tensor.outliers_from == 0) return {};
+  if (multiplied && tensor.dtype == DType::kQ8_0 && tensor.outliers_from > 0) return {};
+  return unsupported(tensor, fmt::format("outliers from {} in type {}", tensor.outliers_from,
+                                         info(tensor.dtype).name));
+}
+
+/// Joined tensors share quantized inputs, so they share what is left out of them.
+float outliers_of(std::span<const HostTensor> tensors) {
+  for (const HostTensor& tensor : tensors) {
+    if (info(tensor.dtype).block_elements > 1) return tensor.outliers_from;
+  }
+  return 0;
+}
+
+}  // namespace
+
 Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role) {
   HEARTH_CHECK(!tensors.empty());
   for (const HostTensor& tensor : tensors) {
@@ -263,6 +294,10 @@ Result<void> check_tensors(std::span<const HostTensor> tensors, WeightRole role)
     }
     if (tensor.num_experts != 1 && role != WeightRole::kExperts) {
       return unsupported(tensor, "a tensor of experts where a matrix is wanted");
+    }
+    HEARTH_TRY(check_scales(tensor, role));
+    if (info(tensor.dtype).block_elements > 1 && tensor.outliers_from != outliers_of(tensors)) {
+      return unsupported(tensor, "joined to a matrix with other outliers");
     }
     if (tensor.num_experts <= 0 || tensor.rows % tensor.num_experts != 0 ||
         tensor.num_experts != tensors[0].num_experts) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/ops/dtype.h"
 
@@ -31,6 +32,10 @@ struct HostTensor {
   int32_t num_experts = 1;
   /// Keeps `bytes` valid while held. Null: `bytes` stays valid until pack_weights returns.
   std::shared_ptr<const TensorSource> owner = nullptr;
+  /// Factors of the outputs (MatmulArgs), one for each expert; empty: 1. Read by pack_weights.
+  std::vector<float> scales = {};
+  /// Q8_0 alone: inputs from this magnitude on are not quantized (MatmulArgs); 0: all are.
+  float outliers_from = 0;
   bool at_once = false;  ///< packed in pack_weights, although it has an owner
 };
 

@@ -79,11 +79,18 @@ std::vector<QuantizedBlock> quantize_blocks(std::span<const float> x) {
   return blocks;
 }
 
-Activations::Activations(const float* values, int64_t cols, bool super) : x(values) {
+Activations::Activations(const float* values, int64_t cols, bool super, float outliers_from)
+    : x(values) {
+  std::vector<float> kept(values, values + cols);
+  for (int64_t k = 0; k < cols && outliers_from > 0; ++k) {
+    if (!(std::fabs(kept[k]) >= outliers_from)) continue;
+    outliers.push_back(k);
+    kept[k] = 0;
+  }
   const auto quantize = [&](int64_t together, std::vector<QuantizedBlock>* to) {
     for (int64_t c = 0; c + together <= cols; c += together) {
       const std::vector<QuantizedBlock> blocks =
-          quantize_blocks({values + c, static_cast<size_t>(together)});
+          quantize_blocks({kept.data() + c, static_cast<size_t>(together)});
       to->insert(to->end(), blocks.begin(), blocks.end());
     }
   };
@@ -100,10 +107,15 @@ void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
                   const std::function<void(size_t input, double sum)>& done) {
   const StoredWeight::Tensor& tensor = w.tensor_of(row);
   const std::span<const std::byte> bytes = w.row_bytes(row, expert);
+  const double scale = tensor.scales.empty() ? 1 : tensor.scales[expert];
   if (info(tensor.dtype).block_elements > 1) {
     const std::vector<SubBlock> subs = sub_blocks(tensor.dtype, bytes, w.cols);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      done(i, dot(subs, inputs[i].quantized(tensor.dtype)));
+      double sum = dot(subs, inputs[i].quantized(tensor.dtype));
+      for (const int64_t k : inputs[i].outliers) {
+        sum += double{inputs[i].x[k]} * subs[k / 16].scale * subs[k / 16].q[k % 16];
+      }
+      done(i, sum * scale);
     }
     return;
   }
@@ -114,7 +126,7 @@ void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
     for (size_t k = 0; k < values.size(); ++k) {
       sum += double{inputs[i].x[k]} * values[k];
     }
-    done(i, sum);
+    done(i, sum * scale);
   }
 }
 
@@ -125,7 +137,7 @@ void multiply(const MatmulArgs& args, bool super) {
   const auto& w = static_cast<const StoredWeight&>(*args.w);
   std::vector<Activations> inputs;
   for (int32_t t = 0; t < num_rows(*args.batch, args.rows); ++t) {
-    inputs.emplace_back(args.x.row<float>(t), w.cols, super);
+    inputs.emplace_back(args.x.row<float>(t), w.cols, super, w.outliers_from());
   }
   for (int64_t o = 0; o < w.rows; ++o) {
     multiply_row(w, o, 0, inputs, [&](size_t t, double sum) {

@@ -118,7 +118,8 @@ void multiply(const MoeMatmulArgs& args, bool super) {
         HEARTH_CHECK(id >= 0 && id < w.num_experts, "expert {} of {}", id, w.num_experts);
         if (id != expert) continue;
         const int64_t choice = t * args.ids.cols + j;
-        inputs.emplace_back(args.x.row<float>(args.x_per_choice ? choice : t), w.cols, super);
+        inputs.emplace_back(args.x.row<float>(args.x_per_choice ? choice : t), w.cols, super,
+                            w.outliers_from());
         outputs.push_back(args.out.row<float>(choice));
       }
     }

@@ -20,10 +20,13 @@ class StoredWeight final : public Weight {
     int64_t first_row;  ///< within one expert's rows
     int64_t rows;       ///< of one expert
     std::vector<std::byte> bytes;
+    std::vector<float> scales;  ///< HostTensor
+    float outliers_from;
   };
 
   const Tensor& tensor_of(int64_t row) const;
   std::span<const std::byte> row_bytes(int64_t row, int32_t expert = 0) const;
+  float outliers_from() const;  ///< of its quantized tensors
 
   std::vector<Tensor> tensors;
   std::vector<float> values;  ///< role kVector
@@ -39,11 +42,13 @@ std::vector<QuantizedBlock> quantize_blocks(std::span<const float> x);
 
 /// One input row, also quantized if its length allows.
 struct Activations {
-  /// `super`: types with super-blocks take one scale per 256 inputs.
-  Activations(const float* values, int64_t cols, bool super);
+  /// `super`: types with super-blocks take one scale per 256 inputs. `outliers_from` as in
+  /// HostTensor.
+  Activations(const float* values, int64_t cols, bool super, float outliers_from = 0);
   const std::vector<QuantizedBlock>& quantized(DType type) const;
 
   const float* x;
+  std::vector<int64_t> outliers;  ///< inputs that count as 0 in `quantized`, ascending
 
  private:
   std::vector<QuantizedBlock> per_32_;

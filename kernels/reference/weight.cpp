@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/base/check.h"
 #include "kernels/ops/checks.h"
 #include "kernels/reference/op_table.h"
@@ -19,6 +21,12 @@ std::span<const std::byte> StoredWeight::row_bytes(int64_t row, int32_t expert) 
   return std::span(tensor.bytes).subspan(index * row_size, row_size);
 }
 
+float StoredWeight::outliers_from() const {
+  float from = 0;
+  for (const Tensor& tensor : tensors) from = std::max(from, tensor.outliers_from);
+  return from;
+}
+
 Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor> tensors,
                                              WeightRole role) {
   HEARTH_TRY(check_tensors(tensors, role));
@@ -35,8 +43,12 @@ Result<std::unique_ptr<Weight>> pack_weights(void*, std::span<const HostTensor> 
   weight->num_experts = tensors[0].num_experts;
   for (const HostTensor& tensor : tensors) {
     const int64_t rows = tensor.rows / tensor.num_experts;
-    weight->tensors.push_back(
-        {tensor.dtype, weight->rows, rows, {tensor.bytes.begin(), tensor.bytes.end()}});
+    weight->tensors.push_back({tensor.dtype,
+                               weight->rows,
+                               rows,
+                               {tensor.bytes.begin(), tensor.bytes.end()},
+                               tensor.scales,
+                               tensor.outliers_from});
     weight->rows += rows;
     weight->bytes += tensor.bytes.size();
   }

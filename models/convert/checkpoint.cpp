@@ -91,6 +91,7 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
 
 // Puts each matrix in the place of its parts.
 Result<void> Checkpoint::add_packed(const PackedFormat& format) {
+  outliers_from_ = format.outliers_from();
   std::set<std::string> bases;
   for (const auto& [name, tensor] : tensors_) bases.insert(name.substr(0, name.rfind('.')));
   const auto find_tensor = [this](const std::string& name) { return tensor(name); };

@@ -35,6 +35,8 @@ class Checkpoint {
   /// Of a tensor that stands for a packed matrix: it is called F32 and has no bytes. Null: it is
   /// not one.
   const PackedMatrix* packed(const SafeTensor& tensor) const;
+  /// Of the packed matrices: PackedFormat.
+  float outliers_from() const { return outliers_from_; }
   /// Tensors that are not of the text model.
   uint64_t num_left_out() const { return num_left_out_; }
   void drop_pages(const SafeTensor& tensor) const;
@@ -50,6 +52,7 @@ class Checkpoint {
   Tensors tensors_;
   std::deque<SafeTensor> made_;  ///< of packed matrices; their addresses stay
   std::map<const SafeTensor*, std::shared_ptr<const PackedMatrix>> packed_;
+  float outliers_from_ = 0;
   uint64_t num_left_out_ = 0;
 };
 

@@ -25,6 +25,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_writer.h"
 #include "models/gguf/heads_keys.h"
+#include "models/gguf/tensor_scales.h"
 
 namespace hearth::models {
 namespace {
@@ -304,6 +305,9 @@ Result<ConvertReport> write_file(const Checkpoint& checkpoint,
     writer.declare_tensor(tensor.name, tensor.dims, type);
     ++report.num_tensors;
     report.bytes += kernels::bytes_of(type, num_elements(tensor));
+  }
+  if (checkpoint.outliers_from() > 0 && report.num_kept + report.num_rescaled > 0) {
+    writer.set_f32(kOutliersFrom, checkpoint.outliers_from());
   }
   const std::vector<std::byte> header = writer.header();
   HEARTH_ASSIGN_OR_RETURN(GgufOutput file,

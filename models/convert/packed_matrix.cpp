@@ -401,6 +401,9 @@ class CompressedFormat final : public PackedFormat {
 /// LLM.int8: "weight" of I8 and "SCB", the largest magnitude of each row.
 class Int8Format final : public PackedFormat {
  public:
+  explicit Int8Format(float threshold) : threshold_(threshold) {}
+
+  float outliers_from() const override { return threshold_; }
   Result<std::optional<PackedParts>> make(const std::string& base,
                                           const Find& find) const override {
     const SafeTensor* const bytes = find(base + ".weight");
@@ -424,6 +427,9 @@ class Int8Format final : public PackedFormat {
     HEARTH_ASSIGN_OR_RETURN(PackedParts out, finish(std::move(parts), std::move(used)));
     return std::optional(std::move(out));
   }
+
+ private:
+  const float threshold_;
 };
 
 /// "weight" of F8_E4M3 with "weight_scale", or with "weight_scale_inv" per tile.
@@ -557,6 +563,20 @@ Result<std::unique_ptr<PackedFormat>> float8_format(const Json& from) {
   return format_of<Float8Format>((*tile)[0].get<uint64_t>(), (*tile)[1].get<uint64_t>());
 }
 
+Result<std::unique_ptr<PackedFormat>> int8_format(const Json& from) {
+  HEARTH_ASSIGN_OR_RETURN(const auto eight, flag_at(from, "load_in_8bit"));
+  if (!eight.value_or(false)) return unsupported("load_in_4bit", "true", "load_in_8bit");
+  double threshold = 6;  // where the file has none, as published
+  if (const Json* const given = find(from, "llm_int8_threshold")) {
+    threshold = given->is_number() ? given->get<double>() : -1;
+    if (!(threshold >= 0 && threshold <= 1e30)) {
+      return Error::corrupt(
+          "config.json: quantization_config.llm_int8_threshold: want a number of at least 0");
+    }
+  }
+  return format_of<Int8Format>(static_cast<float>(threshold));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PackedFormat>> packed_format(const Json& config) {
@@ -568,11 +588,7 @@ Result<std::unique_ptr<PackedFormat>> packed_format(const Json& config) {
   if (name == "gptq" || name == "awq") return qweight_format(*from, name == "awq");
   if (name == "compressed-tensors") return compressed_format(*from);
   if (name == "fp8") return float8_format(*from);
-  if (name == "bitsandbytes") {
-    HEARTH_ASSIGN_OR_RETURN(const auto eight, flag_at(*from, "load_in_8bit"));
-    if (!eight.value_or(false)) return unsupported("load_in_4bit", "true", "load_in_8bit");
-    return format_of<Int8Format>();
-  }
+  if (name == "bitsandbytes") return int8_format(*from);
   return unsupported("quant_method", name,
                      "gptq, awq, compressed-tensors, fp8, bitsandbytes or mxfp4");
 }

@@ -63,6 +63,8 @@ class PackedFormat {
   /// whose type or shape is not that of the others, and a scale that is not finite.
   virtual Result<std::optional<PackedParts>> make(const std::string& base,
                                                   const Find& find) const = 0;
+  /// Inputs from this magnitude on are not quantized in products with these matrices; 0: all are.
+  virtual float outliers_from() const { return 0; }
 };
 
 /// From `quantization_config`; null without it, and for MXFP4. kUnsupported names a method or

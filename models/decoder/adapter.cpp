@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <string>
 #include <utility>
 
@@ -182,6 +183,7 @@ Result<int32_t> Adapters::add(Adapter adapter, int64_t max_rows, const kernels::
     HEARTH_ASSIGN_OR_RETURN(scratch_,
                             kernels::DeviceBuffer::allocate(ops, wanted, "rows of adapters"));
   }
+  widest_ = std::max(widest_, adapter.widest);
   adapter.bytes += wanted;  // at most: adapters share it
   auto at = std::find(adapters_.begin(), adapters_.end(), nullptr);
   if (at == adapters_.end()) at = adapters_.insert(at, nullptr);
@@ -196,45 +198,90 @@ void Adapters::remove(int32_t adapter) {
 
 uint64_t Adapters::bytes(int32_t adapter) const { return adapters_.at(adapter)->bytes; }
 
-void Adapters::add(const kernels::MatmulArgs& product, std::span<const AdaptedRows> rows,
-                   const kernels::OpTable& ops) const {
-  const bool outputs = product.rows == Rows::kOutputs;
-  for (const AdaptedRows& some : rows) {
-    const Adapter& adapter = *adapters_.at(some.adapter);
-    const auto found = adapter.products.find(product.w);
-    const int32_t count = outputs ? some.batch.num_outputs : some.batch.num_tokens;
-    if (found == adapter.products.end() || count == 0) continue;
-    const int32_t first = outputs ? some.first_output : some.first_row;
-    const kernels::Weight& a = *found->second.a;
-    const TensorView low{.data = scratch_.data(),
-                         .dtype = kernels::DType::kF32,
-                         .rows = count,
-                         .cols = a.rows,
-                         .row_stride = a.rows};
-    void* const state = ops.state.get();
-    ops.matmul(state, {.batch = &some.batch,
-                       .rows = product.rows,
-                       .x = some_rows(product.x, first, count),
-                       .w = &a,
-                       .out = low});
-    const auto scale = [&](const TensorView& x, float factor) {
-      if (factor == 1) return;
-      ops.soft_cap(state, {.batch = &some.batch, .rows = product.rows, .scale = factor, .x = x});
-    };
-    if (found->second.even) scale(low, some.scale * found->second.parts.front().scale);
-    const TensorView out = some_rows(product.out, first, count);
-    for (const Adapter::Part& part : found->second.parts) {
-      const TensorView own = low.columns(part.first_rank, part.b->cols);
-      const TensorView to = out.columns(part.first_column, part.b->rows);
-      if (!found->second.even) scale(own, some.scale * part.scale);
-      ops.matmul(state, {.batch = &some.batch,
-                         .rows = product.rows,
-                         .x = own,
-                         .w = part.b.get(),
-                         .residual = &to,
-                         .out = to});
+/// What one adapter adds to some rows of a product.
+struct Adapters::Addition {
+  const AdaptedRows& some;
+  const Adapter::Product& adapter;
+  Rows which;  ///< of the step
+  int32_t first, count;
+  TensorView low;  ///< x A
+
+  kernels::MatmulArgs times_a(const TensorView& x) const {
+    return {.batch = &some.batch,
+            .rows = which,
+            .x = some_rows(x, first, count),
+            .w = adapter.a.get(),
+            .out = low};
+  }
+  void scale(const TensorView& x, float factor, const kernels::OpTable& ops) const {
+    if (factor == 1) return;
+    ops.soft_cap(ops.state.get(), {.batch = &some.batch, .rows = which, .scale = factor, .x = x});
+  }
+  void scale_all(const kernels::OpTable& ops) const {
+    if (adapter.even) return scale(low, some.scale * adapter.parts.front().scale, ops);
+    for (const Adapter::Part& part : adapter.parts) {
+      scale(low.columns(part.first_rank, part.b->cols), some.scale * part.scale, ops);
     }
   }
+};
+
+void Adapters::add(const kernels::MatmulArgs& product, std::span<const AdaptedRows> rows,
+                   const kernels::OpTable& ops) const {
+  // The adapters of one set of rows follow one another, and each adds to what the ones before it
+  // have added: the first ones of all sets together, then the second ones.
+  for (int32_t turn = 0;; ++turn) {
+    std::vector<Addition> additions;
+    bool any = false;
+    int32_t at = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      at = i > 0 && rows[i].first_row == rows[i - 1].first_row ? at + 1 : 0;
+      if (at != turn) continue;
+      any = true;
+      add_to(additions, product, rows[i]);
+    }
+    if (!any) return;
+    add(product, additions, ops);
+  }
+}
+
+void Adapters::add_to(std::vector<Addition>& additions, const kernels::MatmulArgs& product,
+                      const AdaptedRows& some) const {
+  const bool outputs = product.rows == Rows::kOutputs;
+  const Adapter& adapter = *adapters_.at(some.adapter);
+  const auto found = adapter.products.find(product.w);
+  const int32_t count = outputs ? some.batch.num_outputs : some.batch.num_tokens;
+  if (found == adapter.products.end() || count == 0) return;
+  const int32_t first = outputs ? some.first_output : some.first_row;
+  const int64_t ranks = found->second.a->rows;
+  const TensorView low{.data = scratch_.as<float>() + first * widest_,
+                       .dtype = kernels::DType::kF32,
+                       .rows = count,
+                       .cols = ranks,
+                       .row_stride = ranks};
+  additions.push_back({some, found->second, product.rows, first, count, low});
+}
+
+void Adapters::add(const kernels::MatmulArgs& product, std::span<const Addition> additions,
+                   const kernels::OpTable& ops) const {
+  std::vector<kernels::MatmulArgs> products;
+  for (const Addition& each : additions) products.push_back(each.times_a(product.x));
+  kernels::multiply_all(ops, products);
+  products.clear();
+  std::deque<TensorView> outputs;  // the products point into it
+  for (const Addition& each : additions) {
+    each.scale_all(ops);
+    const TensorView out = some_rows(product.out, each.first, each.count);
+    for (const Adapter::Part& part : each.adapter.parts) {
+      const TensorView& to = outputs.emplace_back(out.columns(part.first_column, part.b->rows));
+      products.push_back({.batch = &each.some.batch,
+                          .rows = each.which,
+                          .x = each.low.columns(part.first_rank, part.b->cols),
+                          .w = part.b.get(),
+                          .residual = &to,
+                          .out = to});
+    }
+  }
+  kernels::multiply_all(ops, products);
 }
 
 Result<int32_t> Decoder::add_adapter(const GgufFile& file) {

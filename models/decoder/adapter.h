@@ -64,13 +64,21 @@ class Adapters {
   void remove(int32_t adapter);
   uint64_t bytes(int32_t adapter) const;
 
-  /// Adds to the result of a product what the adapters of these rows add to it.
+  /// Adds to the result of a product what the adapters of these rows add to it: two products for
+  /// all adapters together.
   void add(const kernels::MatmulArgs& product, std::span<const AdaptedRows> rows,
            const kernels::OpTable& ops) const;
 
  private:
+  struct Addition;
+  void add_to(std::vector<Addition>& additions, const kernels::MatmulArgs& product,
+              const AdaptedRows& some) const;
+  void add(const kernels::MatmulArgs& product, std::span<const Addition> additions,
+           const kernels::OpTable& ops) const;
+
   std::vector<std::unique_ptr<Adapter>> adapters_;  ///< by number; null: free
-  kernels::DeviceBuffer scratch_;                   ///< x A of some rows
+  kernels::DeviceBuffer scratch_;                   ///< x A of all rows
+  int64_t widest_ = 0;                              ///< columns of scratch_
 };
 
 }  // namespace hearth::models

@@ -11,8 +11,8 @@
 #include "kernels/host/thread_pool.h"
 #include "kernels/quant/quant_types.h"
 #include "models/gguf/gguf_writer.h"
+#include "models/gguf/tensor_scales.h"
 #include "models/quantize/quantize_rows.h"
-#include "models/quantize/tensor_scales.h"
 
 namespace hearth::models {
 namespace {
@@ -72,9 +72,8 @@ class FirstError {
 
 class Requantizer {
  public:
-  Requantizer(const GgufFile& in, GgufOutput& out, const TensorScales& scales,
-              const QuantizeOptions& options)
-      : in_(in), out_(out), scales_(scales), options_(options), pool_(options.num_threads) {}
+  Requantizer(const GgufFile& in, GgufOutput& out, const QuantizeOptions& options)
+      : in_(in), out_(out), options_(options), pool_(options.num_threads) {}
 
   Result<void> copy(std::span<const std::byte> bytes) {
     constexpr size_t kPiece = 8 << 20;
@@ -101,6 +100,7 @@ class Requantizer {
   Result<void> convert(const GgufTensor& tensor, DType to, const TensorFactors& factors) {
     const uint64_t matrices = tensor.dims[2] * tensor.dims[3];
     const size_t bytes = tensor.bytes.size() / matrices;
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<float> scales, scales_of(in_, tensor));
     for (uint64_t i = 0; i < matrices; ++i) {
       std::vector<float> importance;
       if (options_.importance != nullptr) {
@@ -114,7 +114,7 @@ class Requantizer {
       }
       Matrix matrix{.bytes = tensor.bytes.subspan(i * bytes, bytes),
                     .importance = std::move(importance),
-                    .scale = scales_.of(tensor.name, i)};
+                    .scale = scales.empty() ? 1 : scales[i]};
       HEARTH_TRY(convert(tensor, matrix, to, factors));
     }
     return {};
@@ -171,7 +171,6 @@ class Requantizer {
 
   const GgufFile& in_;
   GgufOutput& out_;
-  const TensorScales& scales_;
   const QuantizeOptions& options_;
   kernels::ThreadPool pool_;
 };
@@ -187,16 +186,17 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
   for (const GgufEntry& entry : in.metadata()) {
     // These describe the layout and types of the tensors, which change.
     const bool own = entry.key == "general.alignment" || entry.key == "general.file_type" ||
-                     entry.key == "general.quantization_version";
+                     entry.key == "general.quantization_version" || entry.key == kOutliersFrom;
     if (!own) writer.copy(entry);
   }
   writer.set_u32("general.file_type", options.mix.file_type);
   writer.set_u32("general.quantization_version", 2);
   QuantizeReport report;
   std::vector<std::pair<const GgufTensor*, DType>> written;
-  HEARTH_ASSIGN_OR_RETURN(const TensorScales scales, TensorScales::find(in));
+  const auto scales = scale_names(in);  // they become part of their weights
   for (const GgufTensor& tensor : in.tensors()) {
-    if (scales.is_scale(tensor.name)) continue;
+    if (scales.contains(tensor.name)) continue;
+    HEARTH_TRY(scales_of(in, tensor));
     const DType type = choose_type(options.mix, model, tensor);
     HEARTH_TRY(check(tensor, type, options));
     HEARTH_TRY(check_weighted(tensor, type, model, options));
@@ -216,7 +216,7 @@ Result<QuantizeReport> quantize_file(const GgufFile& in, const std::filesystem::
   HEARTH_ASSIGN_OR_RETURN(GgufOutput file,
                           GgufOutput::create(out, header.size() + report.bytes_after, progress));
   HEARTH_TRY(file.append(header));
-  Requantizer requantizer(in, file, scales, options);
+  Requantizer requantizer(in, file, options);
   for (const auto& [tensor, type] : written) HEARTH_TRY(requantizer.tensor(*tensor, type));
   HEARTH_TRY(file.finish());
   return report;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/gguf/tensor_scales.h"
+
 namespace hearth::models {
 namespace {
 
@@ -18,7 +20,9 @@ bool has_shape(const GgufTensor& tensor, std::initializer_list<int64_t> dims) {
 
 }  // namespace
 
-TensorSet::TensorSet(const GgufFile& file) : file_(file), used_(file.tensors().size(), false) {}
+TensorSet::TensorSet(const GgufFile& file) : file_(file), used_(file.tensors().size(), false) {
+  for (const std::string_view name : scale_names(file)) ignore(name);
+}
 
 Result<const GgufTensor*> TensorSet::want(std::string_view name,
                                           std::initializer_list<int64_t> dims) {

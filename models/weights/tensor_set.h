@@ -16,7 +16,7 @@ namespace hearth::models {
 
 class TensorSet {
  public:
-  /// `file` outlives the set and what it returns.
+  /// `file` outlives the set and what it returns. Scales of weights (tensor_scales.h) are used.
   explicit TensorSet(const GgufFile& file);
 
   /// The tensor of that name, checked to have these dimensions (contiguous one first) and a type

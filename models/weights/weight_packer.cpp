@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/numbers.h"
+#include "models/gguf/tensor_scales.h"
 #include "models/weights/tensor_set.h"
 
 namespace hearth::models {
@@ -53,7 +54,7 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   }
   const bool stays = stays_in_file(bytes, role);
   for (const GgufTensor* tensor : tensors) {
-    parts.push_back(host_tensor(*tensor));
+    HEARTH_ASSIGN_OR_RETURN(parts.emplace_back(), part_of(*tensor, role));
     if (role != WeightRole::kVector) set_owner(tensor->bytes, stays, &parts.back());
     if (role == WeightRole::kExperts) {
       parts.back().num_experts = narrow<int32_t>(tensor->dims[2]);
@@ -72,6 +73,18 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
   return weight;
 }
 
+/// With what the file has for its products.
+Result<kernels::HostTensor> WeightPacker::part_of(const GgufTensor& tensor, WeightRole role) const {
+  kernels::HostTensor part = host_tensor(tensor);
+  if (role == WeightRole::kVector) return part;
+  HEARTH_ASSIGN_OR_RETURN(part.scales, scales_of(file_, tensor));
+  const bool multiplied = role == WeightRole::kMatmul || role == WeightRole::kExperts;
+  if (multiplied && part.dtype == kernels::DType::kQ8_0) {
+    HEARTH_ASSIGN_OR_RETURN(part.outliers_from, outliers_from(file_));
+  }
+  return part;
+}
+
 // Without an owner the table packs the tensor for good. What a disk would have to be waited for is
 // packed at once, front to back.
 void WeightPacker::set_owner(std::span<const std::byte> bytes, bool stays,
@@ -84,7 +97,7 @@ void WeightPacker::set_owner(std::span<const std::byte> bytes, bool stays,
 
 Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t rows,
                                               WeightRole role) {
-  kernels::HostTensor part = host_tensor(tensor);
+  HEARTH_ASSIGN_OR_RETURN(kernels::HostTensor part, part_of(tensor, role));
   part.bytes = tensor.bytes.first(tensor.bytes.size() / part.rows * rows);
   part.rows = rows;
   set_owner(part.bytes, stays_in_file(part.bytes.size(), role), &part);
@@ -94,13 +107,15 @@ Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t 
 Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& tensor,
                                                             WeightRole role) {
   std::vector<WeightHandle> slices;
-  kernels::HostTensor part = host_tensor(tensor);
+  HEARTH_ASSIGN_OR_RETURN(kernels::HostTensor part, part_of(tensor, role));
+  const std::vector<float> scales = std::move(part.scales);
   const auto count = narrow<int64_t>(tensor.dims[2]);
   const size_t bytes = tensor.bytes.size() / tensor.dims[2];
   part.rows /= count;
   set_owner(tensor.bytes, stays_in_file(tensor.bytes.size(), role), &part);
   for (int64_t i = 0; i < count; ++i) {
     part.bytes = tensor.bytes.subspan(i * bytes, bytes);
+    if (!scales.empty()) part.scales = {scales[i]};
     HEARTH_ASSIGN_OR_RETURN(WeightHandle slice, pack_parts({&part, 1}, role));
     slices.push_back(std::move(slice));
   }

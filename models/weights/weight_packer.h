@@ -55,6 +55,7 @@ class WeightPacker {
   MatrixParts take_parts() { return std::move(parts_); }
 
  private:
+  Result<kernels::HostTensor> part_of(const GgufTensor& tensor, kernels::WeightRole role) const;
   void set_owner(std::span<const std::byte> bytes, bool stays, kernels::HostTensor* part) const;
   bool stays_in_file(uint64_t bytes, kernels::WeightRole role);
   Result<WeightHandle> pack_parts(std::span<const kernels::HostTensor> parts,

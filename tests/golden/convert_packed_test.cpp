@@ -18,6 +18,7 @@
 #include "kernels/ops/half.h"
 #include "kernels/quant/quant_types.h"
 #include "models/convert/convert.h"
+#include "models/gguf/tensor_scales.h"
 #include "tests/golden/published_folder.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
@@ -445,9 +446,18 @@ TEST_CASE("convert: whole numbers whose scales are not F16 are kept, and their s
   const auto report = convert(dir.path(), from);
   REQUIRE_MESSAGE(report.ok(), report.error().message);
   CHECK(report->num_rescaled == from.matrices.size());
-  CHECK(report->num_kept == 0);
-  CHECK(report->num_rounded == 0);
+  CHECK(report->num_kept + report->num_rounded == 0);
   check_values(from, dir.path() / "out.gguf", DType::kQ8_0, 0x1p-11);
+  const auto outliers_from = [&](const json& more, std::optional<DType> type = {}) {
+    Published again = from;
+    again.config["quantization_config"].update(more);
+    if (!convert(dir.path(), again, type).ok()) return -1.0f;
+    return models::outliers_from(models::GgufFile::open(dir.path() / "out.gguf").value()).value();
+  };
+  CHECK(outliers_from(json::object()) == 6);
+  CHECK(outliers_from({{"llm_int8_threshold", 4.5}}) == 4.5f);
+  CHECK(outliers_from({{"llm_int8_threshold", "much"}}) == -1);
+  CHECK(outliers_from(json::object(), DType::kF32) == 0);
 }
 
 TEST_CASE("convert: packed numbers that no type holds are rounded only if a type is asked for") {

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <optional>
 
 #include "kernels/ops/half.h"
+#include "kernels/quant/quant_types.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {
@@ -391,6 +393,181 @@ TEST_CASE("matmul: rows past the exact count stay untouched, and zero rows do no
                  {.batch = &index, .x = x.view(), .w = weight.get(), .out = out.view()});
       for (int64_t r = 0; r < 8; ++r) CHECK((out.at(r, 19) == 99) == (r >= exact));
     }
+  }
+}
+
+TEST_CASE("matmul: a scale of each joined matrix is a factor of its outputs, not of the residual") {
+  Random random(seed_or(14));
+  for (const DType dtype : {DType::kNVFP4, DType::kQ8_0, DType::kF16}) {
+    const Case c{.joined = {{dtype, 20}, {dtype, 33}}, .cols = 64, .tokens = 5};
+    std::vector<Tensor> tensors = tensors_of(c, seed_or(14));
+    Matrix x(c.tokens, c.cols), residual(c.tokens, 53);
+    x.fill(random, -2, 2);
+    residual.fill(random, -4, 4);
+    std::vector<OpTable> all{reference()};
+    for (const NamedTable& table : cpu_tables(2)) all.push_back(table.ops);
+    for (const OpTable& ops : all) {
+      const Matrix plain = multiply(ops, *pack(ops, tensors, WeightRole::kMatmul), x, nullptr, c);
+      std::vector<Tensor> scaled = tensors;
+      scaled[0].scales = {0.25f};
+      scaled[1].scales = {-3};
+      const auto weight = pack(ops, scaled, WeightRole::kMatmul);
+      const Matrix got = multiply(ops, *weight, x, nullptr, c);
+      const Matrix added = multiply(ops, *weight, x, &residual, c);
+      for (int64_t r = 0; r < c.tokens; ++r) {
+        for (int64_t o = 0; o < 53; ++o) {
+          const float want = plain.at(r, o) * (o < 20 ? 0.25f : -3.0f);
+          CHECK(got.at(r, o) == doctest::Approx(want).epsilon(1e-6));
+          CHECK(added.at(r, o) == doctest::Approx(want + residual.at(r, o)).epsilon(1e-5));
+        }
+      }
+    }
+  }
+}
+
+/// Inputs most of which are below 1, with a few up to 100, at other places in each row.
+Matrix with_outliers(Random& random, int64_t rows, int64_t cols) {
+  Matrix x(rows, cols);
+  x.fill(random, -1, 1);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < r % 4; ++i) {
+      const int32_t size = 6 + random.below(95);
+      x.at(r, random.below(static_cast<int32_t>(cols))) =
+          static_cast<float>(i % 2 == 0 ? size : -size);
+    }
+  }
+  return x;
+}
+
+TEST_CASE("matmul: outliers are not quantized: every variant against the reference, any batch") {
+  Random random(seed_or(15));
+  const Case c{.joined = {{DType::kQ8_0, 20}, {DType::kQ8_0, 150}, {DType::kF16, 9}},
+               .cols = 288,
+               .tokens = 43};
+  std::vector<Tensor> tensors = tensors_of(c, seed_or(15));
+  for (Tensor& tensor : tensors) tensor.outliers_from = tensor.dtype == DType::kQ8_0 ? 6 : 0;
+  Matrix x = with_outliers(random, c.tokens, c.cols);
+  const Matrix want =
+      multiply(reference(), *pack(reference(), tensors, WeightRole::kMatmul), x, nullptr, c);
+  FusedBits fused;
+  for (const NamedTable& table : cpu_tables(3)) {
+    const auto weight = pack(table.ops, tensors, WeightRole::kMatmul);
+    const Matrix got = multiply(table.ops, *weight, x, nullptr, c);
+    const std::string error = worst(got, want, bound_of(c, table, x, nullptr, tensors));
+    CHECK_MESSAGE(error.empty(), table.name, ": ", error);
+    fused.check(table, got, "outliers");
+    for (int64_t r = 0; r < c.tokens; r += 7) {
+      Matrix row(1, c.cols), alone(1, got.cols());
+      for (int64_t k = 0; k < c.cols; ++k) row.at(0, k) = x.at(r, k);
+      for (int64_t o = 0; o < got.cols(); ++o) alone.at(0, o) = got.at(r, o);
+      CHECK(same_bits(multiply(table.ops, *weight, row, nullptr, c), alone));
+    }
+  }
+}
+
+TEST_CASE("matmul: leaving out outliers keeps the precision of the inputs next to them") {
+  Random random(seed_or(16));
+  const Case c{.joined = {{DType::kQ8_0, 64}}, .cols = 256, .tokens = 24};
+  std::vector<Tensor> tensors = tensors_of(c, seed_or(16));
+  Matrix x = with_outliers(random, c.tokens, c.cols);
+  Tensor exact = tensors[0];  // the same numbers in F32: nothing is quantized
+  std::vector<float> values(64 * 256);
+  dequantize(DType::kQ8_0, exact.bytes, values);
+  exact.dtype = DType::kF32;
+  exact.bytes.resize(values.size() * sizeof(float));
+  std::memcpy(exact.bytes.data(), values.data(), exact.bytes.size());
+  const Matrix want =
+      multiply(reference(), *pack(reference(), {exact}, WeightRole::kMatmul), x, nullptr, c);
+  const auto error = [&](float from) {
+    tensors[0].outliers_from = from;
+    const OpTable& ops = cpu_tables(2).back().ops;
+    const Matrix got = multiply(ops, *pack(ops, tensors, WeightRole::kMatmul), x, nullptr, c);
+    double sum = 0;
+    for (int64_t r = 0; r < c.tokens; ++r) {
+      for (int64_t o = 0; o < 64; ++o) sum += std::pow(double{got.at(r, o)} - want.at(r, o), 2);
+    }
+    return std::sqrt(sum);
+  };
+  CHECK(error(6) * 4 < error(0));
+}
+
+TEST_CASE("matmul: scales and outliers that do not fit are refused by name") {
+  const auto refused = [](Tensor tensor, WeightRole role = WeightRole::kMatmul) {
+    tensor.name = "blk.7.x";
+    const HostTensor host = tensor.host();
+    const OpTable ops = reference();
+    const auto met = ops.pack_weights(ops.state.get(), {&host, 1}, role);
+    return !met.ok() && met.error().code == ErrorCode::kUnsupported &&
+           met.error().message.find("blk.7.x") != std::string::npos;
+  };
+  const Tensor tensor = random_tensor(1, DType::kQ8_0, 16, 32);
+  Tensor two = tensor, nan = tensor, below = tensor, other = random_tensor(1, DType::kQ4_0, 16, 32);
+  two.scales = {1, 2};
+  nan.scales = {NAN};
+  below.outliers_from = -1;
+  other.outliers_from = 6;
+  CHECK(refused(two));
+  CHECK(refused(nan));
+  CHECK(refused(below));
+  CHECK(refused(other));
+  Tensor embedding = tensor;
+  embedding.scales = {2};
+  CHECK(refused(embedding, WeightRole::kEmbedding));
+  const OpTable ops = reference();
+  Tensor with = tensor;
+  with.outliers_from = 6;
+  const std::vector<HostTensor> joined = {tensor.host(), with.host()};
+  const auto met = ops.pack_weights(ops.state.get(), joined, WeightRole::kMatmul);
+  CHECK_FALSE(met.ok());
+}
+
+TEST_CASE("matmuls: the bits of each product alone, whatever shares the pass") {
+  Random random(seed_or(17));
+  struct One {
+    DType dtype;
+    int64_t rows, cols;
+    int32_t tokens;
+    bool adds;
+  };
+  const One all[] = {{DType::kF16, 16, 2048, 2, false}, {DType::kQ4_K, 150, 512, 19, true},
+                     {DType::kF32, 40, 16, 3, true},    {DType::kQ8_0, 33, 64, 0, false},
+                     {DType::kF16, 700, 16, 1, true},   {DType::kQ8_0, 100, 96, 5, false}};
+  for (const NamedTable& table : cpu_tables(2)) {
+    if (table.ops.matmuls == nullptr) continue;
+    std::deque<Batch> batches;
+    std::deque<Matrix> xs, outs, alone;
+    std::deque<TensorView> views;
+    std::vector<std::unique_ptr<Weight>> weights;
+    std::vector<MatmulArgs> args;
+    for (const One& one : all) {
+      const uint32_t seed = 100 + static_cast<uint32_t>(args.size());
+      weights.push_back(pack(table.ops, {random_tensor(seed, one.dtype, one.rows, one.cols)},
+                             WeightRole::kMatmul));
+      const int32_t rows = std::max(one.tokens, 1);
+      batches.emplace_back(rows);
+      Matrix& x = xs.emplace_back(rows, one.cols);
+      x.fill(random, -2, 2);
+      Matrix& out = outs.emplace_back(rows, one.rows);
+      out.fill(random, -2, 2);
+      alone.push_back(out);
+      for (Matrix* to : {&alone.back(), &out}) {
+        const TensorView& view = views.emplace_back(to->view());
+        args.push_back({.batch = &batches.back().index(),
+                        .x = x.view(),
+                        .w = weights.back().get(),
+                        .residual = one.adds ? &view : nullptr,
+                        .out = view});
+        if (to != &alone.back()) continue;
+        if (one.tokens > 0) table.ops.matmul(table.ops.state.get(), args.back());
+        args.pop_back();
+      }
+      if (one.tokens == 0) args.pop_back();
+    }
+    table.ops.matmuls(table.ops.state.get(), args);
+    for (size_t i = 0; i < outs.size(); ++i) {
+      CHECK_MESSAGE(same_bits(outs[i], alone[i]), table.name, " product ", i);
+    }
+    table.ops.matmuls(table.ops.state.get(), {});
   }
 }
 

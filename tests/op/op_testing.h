@@ -69,7 +69,11 @@ struct Tensor {
   int64_t cols;
   std::vector<std::byte> bytes;
   int32_t num_experts = 1;
-  HostTensor host() const { return {name, dtype, rows, cols, bytes, num_experts}; }
+  std::vector<float> scales = {};
+  float outliers_from = 0;
+  HostTensor host() const {
+    return {name, dtype, rows, cols, bytes, num_experts, nullptr, scales, outliers_from};
+  }
 };
 /// Values about in [-1, 1]; random codes and scales where the type has them.
 Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols);

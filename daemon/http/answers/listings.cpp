@@ -50,6 +50,12 @@ void for_each_name(const ipc::ModelsReply& reply, Visit visit) {
   for (const ipc::ModelEntry& entry : reply.models) {
     for (const std::string& role : entry.roles) visit(role, entry);
   }
+  // Adapters in memory, which are known to fit their model.
+  for (const ipc::ModelEntry& entry : reply.models) {
+    for (const ipc::AdapterUse& adapter : entry.adapters) {
+      visit(entry.name + ":" + adapter.name, entry);
+    }
+  }
 }
 
 }  // namespace

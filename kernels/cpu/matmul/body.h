@@ -152,16 +152,18 @@ void pack_quantized(const PackTile& a) {
 template <bool kAdds>
 HEARTH_SIMD void write_rows(const WriteSums& a) {
   const float* sums = a.sums;
+  const F scale = set1(a.scale);
   int64_t o = 0;
   for (; o + kGroup <= a.outputs; o += kGroup, sums += a.width * kGroup) {
 #pragma GCC unroll 4
     for (int p = 0; p < kParts; ++p) {
-      const F sum = load(sums + p * kLanes);
+      const F sum = mul(load(sums + p * kLanes), scale);
       store(a.out + o + p * kLanes, kAdds ? add(sum, load(a.residual + o + p * kLanes)) : sum);
     }
   }
   for (int64_t i = o; i < a.outputs; ++i) {
-    a.out[i] = kAdds ? sums[i - o] + a.residual[i] : sums[i - o];
+    const float sum = sums[i - o] * a.scale;
+    a.out[i] = kAdds ? sum + a.residual[i] : sum;
   }
 }
 

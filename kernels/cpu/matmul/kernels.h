@@ -109,11 +109,12 @@ struct FamilyKernels {
   QuantKernels of[kNumQuantTypes];
 };
 
-/// Writes the sums of one token row to the output.
+/// Writes the sums of one token row, times `scale`, to the output.
 struct WriteSums {
   const float*
       sums;  ///< the row's first 16; those of the next group are `width` times 16 floats further on
-  int32_t width;          ///< of the tile
+  int32_t width;  ///< of the tile
+  float scale;
   const float* residual;  ///< added; null: none
   int64_t outputs;
   float* out;

@@ -56,7 +56,8 @@ void moe_matmul(void* state, const MoeMatmulArgs& args) {
     sets.push_back({static_cast<int32_t>(e), x_rows.data() + begin[e], out_rows.data() + begin[e],
                     Tiles(state_of(state).matmul, rows)});
   }
-  multiply_rows(state_of(state), args.x, weight, sets, nullptr, args.out);
+  const Product product{&args.x, &weight, sets, nullptr, &args.out};
+  multiply_rows(state_of(state), {&product, 1});
 }
 
 void moe_combine(void* state, const MoeCombineArgs& args) {

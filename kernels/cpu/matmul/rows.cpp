@@ -1,10 +1,13 @@
 #include "kernels/cpu/matmul/rows.h"
 
+#include <cmath>
+#include <deque>
 #include <vector>
 
 #include "kernels/cpu/matmul/file_weights.h"
 #include "kernels/cpu/matmul/plan.h"
 #include "kernels/ops/checks.h"
+#include "kernels/ops/half.h"
 
 namespace hearth::kernels::cpu {
 namespace {
@@ -14,49 +17,60 @@ int64_t tile_bytes(int32_t width, int64_t cols, bool quantized) {
   return (width * row + 63) / 64 * 64;
 }
 
-/// Packed activations of all sets: tiles of equal size in bytes, set after set.
-struct PackedRows {
-  const std::byte* data = nullptr;
-  int64_t bytes_per_tile = 0;
+/// Inputs that are packed together.
+constexpr int64_t kChunk = 1024;
+
+struct Outlier {
+  int64_t input;
+  float value;
 };
 
-/// The set that holds item `item`, where first[s] is the first item of set s.
+/// The rows of a set without their outliers, and these.
+struct SplitRows {
+  std::vector<float> kept;  ///< (rows, cols)
+  std::vector<std::vector<Outlier>> outliers;
+
+  SplitRows(const Product& product, const RowSet& set) : outliers(set.tiles.rows) {
+    const TensorView& x = *product.x;
+    kept.reserve(outliers.size() * static_cast<size_t>(x.cols));
+    for (int32_t r = 0; r < set.tiles.rows; ++r) {
+      const float* row = x.row<float>(set.x_rows != nullptr ? set.x_rows[r] : r);
+      for (int64_t k = 0; k < x.cols; ++k) {
+        const bool outlier = std::fabs(row[k]) >= product.weight->outliers_from;
+        if (outlier) outliers[r].push_back({k, row[k]});
+        kept.push_back(outlier ? 0.0f : row[k]);
+      }
+    }
+  }
+};
+
+/// sums += x * (weights of an input): 16 outputs of a group of Q8_0.
+void add_outlier(const uint8_t* group, const Outlier& outlier, float* sums) {
+  const int64_t block = outlier.input / kQuantBlock, i = outlier.input % kQuantBlock;
+  const auto* scales = reinterpret_cast<const uint16_t*>(group + q8_scales_at(block));
+  const uint8_t* bytes = group + q8_bytes_at(block) + i / 4 * kGroup * 4 + i % 4;
+  for (int64_t lane = 0; lane < kGroup; ++lane) {
+    const float byte = bytes[4 * lane];
+    sums[lane] += outlier.value * (f32_from_f16(scales[lane]) * (byte - 128));
+  }
+}
+
+/// The rows of a set, packed in one of the two forms: tiles of equal size in bytes.
+struct PackedRows {
+  const Product* product;
+  const RowSet* set;
+  bool quantized;
+  int64_t bytes_per_tile;
+  int64_t at;              ///< of the first tile, in the memory of its form
+  const SplitRows* split;  ///< null: no inputs are left out
+
+  int64_t chunks() const { return (product->x->cols + kChunk - 1) / kChunk; }
+};
+
+/// The index of the last element that is at most `item`.
 size_t owner(const std::vector<int64_t>& first, int64_t item) {
   return static_cast<size_t>(std::upper_bound(first.begin(), first.end(), item) - first.begin()) -
          1;
-}
-
-PackedRows pack_rows(CpuState& state, const TensorView& x, std::span<const RowSet> sets,
-                     const std::vector<int64_t>& first_tile, bool quantized) {
-  int32_t widest = 0;
-  for (const RowSet& set : sets) widest = std::max(widest, set.tiles.full_width);
-  const int64_t bytes = tile_bytes(widest, x.cols, quantized);
-  HostBuffer& buffer = quantized ? state.quantized_activations : state.plain_activations;
-  const int64_t num_tiles = first_tile.back() + sets.back().tiles.count;
-  std::byte* packed = buffer.at_least(static_cast<size_t>(bytes * num_tiles));
-  const auto pack = quantized ? state.matmul.pack_quantized : state.matmul.pack_plain;
-  constexpr int64_t kChunk = 1024;
-  const int64_t chunks = (x.cols + kChunk - 1) / kChunk;
-  int64_t rows = 0;
-  for (const RowSet& set : sets) rows += set.tiles.rows;
-  state.for_each(num_tiles * chunks, rows * x.cols, [&](int64_t item, int32_t) {
-    const int64_t global_tile = item / chunks;
-    const size_t s = owner(first_tile, global_tile);
-    const Tiles& tiles = sets[s].tiles;
-    const auto tile = static_cast<int32_t>(global_tile - first_tile[s]);
-    const int64_t first_row = int64_t{tile} * tiles.full_width;
-    const bool mapped = sets[s].x_rows != nullptr;
-    const int64_t first = item % chunks * kChunk;
-    pack({.x = x.row<float>(mapped ? 0 : first_row),
-          .stride = x.row_stride,
-          .row_of = mapped ? sets[s].x_rows + first_row : nullptr,
-          .rows = tiles.rows_of(tile),
-          .width = tiles.width_of(tile),
-          .first = first,
-          .last = std::min(x.cols, first + kChunk),
-          .tile = packed + global_tile * bytes});
-  });
-  return {packed, bytes};
 }
 
 void (*kernel_of(const MatmulKernels& kernels, DType dtype))(const MatmulPanel&) {
@@ -69,26 +83,115 @@ void (*kernel_of(const MatmulKernels& kernels, DType dtype))(const MatmulPanel&)
   }
 }
 
-/// One segment of the weight and one set of rows.
+/// One segment of a weight and one set of rows.
 struct Job {
   const PackedWeight::Segment* segment;
-  const RowSet* set;
-  const std::byte* rows;  ///< packed: the set's first tile
-  int64_t bytes_per_tile;
+  size_t rows;  ///< index of the PackedRows
   MatmulPlan plan;
   /// Null if the kernel reads the packed groups directly.
   const QuantKernels* unpacked;
 };
 
-class Products {
+/// What multiply_rows does: packs all rows, then computes all jobs.
+class Multiplication {
  public:
-  Products(CpuState& state, const TensorView* residual, const TensorView& out, int64_t cols)
-      : state_(state), residual_(residual), out_(out), cols_(cols) {}
+  Multiplication(CpuState& state, std::span<const Product> products) : state_(state) {
+    for (const Product& product : products) {
+      add(product, false);
+      add(product, true);
+    }
+    for (const bool quantized : {false, true}) {
+      memory_of(quantized).at_least(static_cast<size_t>(bytes_[quantized ? 1 : 0]));
+    }
+  }
+
+  void run() {
+    state_.for_each(num_chunks_, pack_work_, [&](int64_t item, int32_t) {
+      const size_t r = owner(first_chunk_, item);
+      pack(rows_[r], item - first_chunk_[r]);
+    });
+    state_.for_each(num_items_, work_, [&](int64_t item, int32_t thread) {
+      const size_t j = owner(first_item_, item);
+      compute(jobs_[j], item - first_item_[j], thread);
+    });
+  }
+
+ private:
+  HostBuffer& memory_of(bool quantized) const {
+    return quantized ? state_.quantized_activations : state_.plain_activations;
+  }
+
+  /// The segments of a product that read activations in this form.
+  void add(const Product& product, bool quantized) {
+    const size_t first = rows_.size();
+    for (const PackedWeight::Segment& segment : product.weight->segments) {
+      if (is_quantized(segment.dtype) != quantized) continue;
+      if (rows_.size() == first) add_rows(product, quantized);
+      for (size_t s = 0; s < product.sets.size(); ++s) add_job(segment, first + s);
+    }
+  }
+
+  void add_rows(const Product& product, bool quantized) {
+    int64_t& bytes = bytes_[quantized ? 1 : 0];
+    for (const RowSet& set : product.sets) {
+      const int64_t tile = tile_bytes(set.tiles.full_width, product.x->cols, quantized);
+      const bool splits = quantized && product.weight->outliers_from > 0;
+      const SplitRows* split = splits ? &split_rows_.emplace_back(product, set) : nullptr;
+      rows_.push_back({&product, &set, quantized, tile, bytes, split});
+      first_chunk_.push_back(num_chunks_);
+      num_chunks_ += set.tiles.count * rows_.back().chunks();
+      pack_work_ += set.tiles.rows * product.x->cols;
+      bytes += tile * set.tiles.count;
+    }
+  }
+
+  void add_job(const PackedWeight::Segment& segment, size_t rows) {
+    const Tiles& tiles = rows_[rows].set->tiles;
+    const int64_t cols = rows_[rows].product->x->cols;
+    const int quant = quant_index(segment.dtype);
+    const bool unpack = quant >= 0 && !is_read_once(tiles);
+    const int64_t read_bytes =
+        unpack ? unpacked_block_bytes(quant_layout(segment.dtype)) * cols / kQuantBlock
+               : segment.group_bytes;
+    jobs_.push_back({&segment, rows,
+                     MatmulPlan(segment, read_bytes, tiles, cols, state_.pool.active()),
+                     unpack ? state_.matmul.quant[quant] : nullptr});
+    first_item_.push_back(num_items_);
+    num_items_ += jobs_.back().plan.num_items;
+    // Of few rows, reading the weights takes longer than multiplying: about 8 bytes a cycle.
+    const int64_t read_cycles = segment.num_groups * segment.group_bytes / 8;
+    work_ += std::max(tiles.rows * cols * segment.rows / 16, read_cycles);
+  }
+
+  void pack(const PackedRows& rows, int64_t item) const {
+    const TensorView& x = *rows.product->x;
+    const Tiles& tiles = rows.set->tiles;
+    const auto tile = static_cast<int32_t>(item / rows.chunks());
+    const int64_t first_row = int64_t{tile} * tiles.full_width;
+    const bool mapped = rows.set->x_rows != nullptr && rows.split == nullptr;
+    const float* const kept = rows.split != nullptr ? rows.split->kept.data() : nullptr;
+    const int64_t first = item % rows.chunks() * kChunk;
+    const auto pack = rows.quantized ? state_.matmul.pack_quantized : state_.matmul.pack_plain;
+    pack({.x = kept != nullptr ? kept + first_row * x.cols : x.row<float>(mapped ? 0 : first_row),
+          .stride = kept != nullptr ? x.cols : x.row_stride,
+          .row_of = mapped ? rows.set->x_rows + first_row : nullptr,
+          .rows = tiles.rows_of(tile),
+          .width = tiles.width_of(tile),
+          .first = first,
+          .last = std::min(x.cols, first + kChunk),
+          .tile = packed_tiles(rows) + tile * rows.bytes_per_tile});
+  }
+
+  std::byte* packed_tiles(const PackedRows& rows) const {
+    return memory_of(rows.quantized).data() + rows.at;
+  }
 
   void compute(const Job& job, int64_t item, int32_t thread) const {
     const MatmulPlan& plan = job.plan;
     const PackedWeight::Segment& segment = *job.segment;
-    const Tiles& tiles = job.set->tiles;
+    const PackedRows& rows = rows_[job.rows];
+    const Tiles& tiles = rows.set->tiles;
+    const int64_t cols = rows.product->x->cols;
     const int64_t first_group = item / plan.tile_blocks * plan.groups_per_item;
     const int64_t groups = std::min(plan.groups_per_item, segment.num_groups - first_group);
     const auto first_tile = static_cast<int32_t>(item % plan.tile_blocks * plan.tiles_per_item);
@@ -109,30 +212,30 @@ class Products {
     auto* panel_scratch = reinterpret_cast<uint8_t*>(scratch) + sums_bytes;
 
     const auto* item_weights = reinterpret_cast<const uint8_t*>(
-        segment.groups(job.set->expert * segment.num_groups + first_group, groups,
+        segment.groups(rows.set->expert * segment.num_groups + first_group, groups,
                        scratch + sums_bytes + panel_bytes));
     const auto kernel =
         job.unpacked != nullptr ? job.unpacked->unpacked : kernel_of(state_.matmul, segment.dtype);
-    for (PanelPlace at{0, 0}; at.input < cols_ && at.group < groups;
-         at = plan.next(at, groups, cols_)) {
-      const int64_t last = std::min(cols_, at.input + plan.inputs_per_panel);
+    for (PanelPlace at{0, 0}; at.input < cols && at.group < groups;
+         at = plan.next(at, groups, cols)) {
+      const int64_t last = std::min(cols, at.input + plan.inputs_per_panel);
       MatmulPanel panel{
           .weights = item_weights + at.group * segment.group_bytes,
           .group_bytes = segment.group_bytes,
           .num_groups = static_cast<int32_t>(std::min(plan.groups_per_panel, groups - at.group)),
           .tile = nullptr,
           .width = 0,
-          .cols = cols_,
+          .cols = cols,
           .first = at.input,
           .last = last,
           .sums = nullptr,
           .ahead = {}};
-      FetchAhead fetch(plan, segment, cols_, item_weights, groups, at, last_tile - first_tile);
+      FetchAhead fetch(plan, segment, cols, item_weights, groups, at, last_tile - first_tile);
       if (job.unpacked != nullptr) {
         job.unpacked->unpack({.weights = panel.weights,
                               .group_bytes = panel.group_bytes,
                               .num_groups = panel.num_groups,
-                              .cols = cols_,
+                              .cols = cols,
                               .first = at.input,
                               .last = last,
                               .out = panel_scratch});
@@ -140,7 +243,7 @@ class Products {
         panel.group_bytes = (last - at.input) / kQuantBlock * block_bytes;
       }
       for (int32_t tile = first_tile; tile < last_tile; ++tile) {
-        panel.tile = job.rows + tile * job.bytes_per_tile;
+        panel.tile = packed_tiles(rows) + tile * rows.bytes_per_tile;
         panel.width = tiles.width_of(tile);
         panel.sums = sums + (tile - first_tile) * tile_sums + at.group * kGroup * panel.width;
         panel.ahead = fetch.share();
@@ -148,16 +251,41 @@ class Products {
       }
     }
     const int64_t outputs = std::min(groups * kGroup, segment.rows - first_group * kGroup);
+    const float scale = segment.scales.empty() ? 1.0f : segment.scales[rows.set->expert];
     for (int32_t tile = first_tile; tile < last_tile; ++tile) {
-      write_out(*job.set, tile, sums + (tile - first_tile) * tile_sums,
-                segment.first_row + first_group * kGroup, outputs);
+      if (rows.split != nullptr) {
+        add_outliers(rows, tile, {item_weights, segment.group_bytes, groups},
+                     sums + (tile - first_tile) * tile_sums);
+      }
+      write_out(rows, tile, sums + (tile - first_tile) * tile_sums,
+                segment.first_row + first_group * kGroup, outputs, scale);
     }
   }
 
- private:
-  /// Writes the sums of one tile, (groups, width, 16), to `out`.
-  void write_out(const RowSet& set, int32_t tile, const float* sums, int64_t first_output,
-                 int64_t num_outputs) const {
+  struct Groups {
+    const uint8_t* data;
+    int64_t bytes;
+    int64_t count;
+  };
+  /// Adds to the sums of one tile, (groups, width, 16).
+  static void add_outliers(const PackedRows& rows, int32_t tile, const Groups& groups,
+                           float* sums) {
+    const Tiles& tiles = rows.set->tiles;
+    const int64_t width = tiles.width_of(tile);
+    for (int32_t t = 0; t < tiles.rows_of(tile); ++t) {
+      for (const Outlier& outlier : rows.split->outliers[tile * tiles.full_width + t]) {
+        for (int64_t g = 0; g < groups.count; ++g) {
+          add_outlier(groups.data + g * groups.bytes, outlier, sums + (g * width + t) * kGroup);
+        }
+      }
+    }
+  }
+
+  /// Writes the sums of one tile, (groups, width, 16), times `scale`, to `out`.
+  void write_out(const PackedRows& rows, int32_t tile, const float* sums, int64_t first_output,
+                 int64_t num_outputs, float scale) const {
+    const RowSet& set = *rows.set;
+    const TensorView* residual = rows.product->residual;
     const int32_t width = set.tiles.width_of(tile);
     for (int32_t t = 0; t < set.tiles.rows_of(tile); ++t) {
       const int32_t r = tile * set.tiles.full_width + t;
@@ -165,16 +293,22 @@ class Products {
       state_.matmul.write(
           {.sums = sums + t * kGroup,
            .width = width,
-           .residual = residual_ != nullptr ? residual_->row<float>(row) + first_output : nullptr,
+           .scale = scale,
+           .residual = residual != nullptr ? residual->row<float>(row) + first_output : nullptr,
            .outputs = num_outputs,
-           .out = out_.row<float>(row) + first_output});
+           .out = rows.product->out->row<float>(row) + first_output});
     }
   }
 
   CpuState& state_;
-  const TensorView* residual_;
-  const TensorView& out_;
-  int64_t cols_;
+  std::deque<SplitRows> split_rows_;
+  std::vector<PackedRows> rows_;
+  std::vector<int64_t> first_chunk_;  ///< of each of rows_
+  std::vector<Job> jobs_;
+  std::vector<int64_t> first_item_;  ///< of each job
+  int64_t bytes_[2] = {};            ///< of packed rows, plain and quantized
+  int64_t num_chunks_ = 0, pack_work_ = 0;
+  int64_t num_items_ = 0, work_ = 0;
 };
 
 void ask_for(const PackedWeight& weight, std::span<const RowSet> sets) {
@@ -186,48 +320,11 @@ void ask_for(const PackedWeight& weight, std::span<const RowSet> sets) {
 
 }  // namespace
 
-void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& weight,
-                   std::span<const RowSet> sets, const TensorView* residual,
-                   const TensorView& out) {
-  if (weight.in_file != nullptr) ask_for(weight, sets);
-  std::vector<int64_t> first_tile;
-  int64_t num_tiles = 0;
-  for (const RowSet& set : sets) {
-    first_tile.push_back(num_tiles);
-    num_tiles += set.tiles.count;
+void multiply_rows(CpuState& state, std::span<const Product> products) {
+  for (const Product& product : products) {
+    if (product.weight->in_file != nullptr) ask_for(*product.weight, product.sets);
   }
-
-  PackedRows plain;
-  PackedRows quantized;
-  std::vector<Job> jobs;
-  std::vector<int64_t> first_item;
-  int64_t num_items = 0;
-  int64_t work = 0;
-  for (const PackedWeight::Segment& segment : weight.segments) {
-    const bool is_quant = is_quantized(segment.dtype);
-    PackedRows& rows = is_quant ? quantized : plain;
-    if (rows.data == nullptr) rows = pack_rows(state, x, sets, first_tile, is_quant);
-    for (size_t s = 0; s < sets.size(); ++s) {
-      const Tiles& tiles = sets[s].tiles;
-      const int quant = quant_index(segment.dtype);
-      const bool unpack = quant >= 0 && !is_read_once(tiles);
-      const int64_t read_bytes =
-          unpack ? unpacked_block_bytes(quant_layout(segment.dtype)) * x.cols / kQuantBlock
-                 : segment.group_bytes;
-      jobs.push_back({&segment, &sets[s], rows.data + first_tile[s] * rows.bytes_per_tile,
-                      rows.bytes_per_tile,
-                      MatmulPlan(segment, read_bytes, tiles, x.cols, state.pool.active()),
-                      unpack ? state.matmul.quant[quant] : nullptr});
-      first_item.push_back(num_items);
-      num_items += jobs.back().plan.num_items;
-      work += tiles.rows * x.cols * segment.rows / 16;
-    }
-  }
-  const Products products(state, residual, out, x.cols);
-  state.for_each(num_items, work, [&](int64_t item, int32_t thread) {
-    const size_t j = owner(first_item, item);
-    products.compute(jobs[j], item - first_item[j], thread);
-  });
+  Multiplication(state, products).run();
 }
 
 }  // namespace hearth::kernels::cpu

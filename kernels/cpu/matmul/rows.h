@@ -1,6 +1,6 @@
 #pragma once
 // Matrix products on the CPU pool: rows of activations that share one matrix, divided into tiles.
-// Used by matmul and moe_matmul. Private to kernels/.
+// Used by matmul, matmuls and moe_matmul. Private to kernels/.
 
 #include <algorithm>
 #include <span>
@@ -44,7 +44,15 @@ struct RowSet {
 
 /// out[out_rows[i]] = x[x_rows[i]] times the set's matrix, plus residual if given, for all sets.
 /// Every set has at least one row.
-void multiply_rows(CpuState& state, const TensorView& x, const PackedWeight& weight,
-                   std::span<const RowSet> sets, const TensorView* residual, const TensorView& out);
+struct Product {
+  const TensorView* x;
+  const PackedWeight* weight;
+  std::span<const RowSet> sets;
+  const TensorView* residual;
+  const TensorView* out;
+};
+
+/// Computes products, all in the same loops of the pool. None reads what another writes.
+void multiply_rows(CpuState& state, std::span<const Product> products);
 
 }  // namespace hearth::kernels::cpu

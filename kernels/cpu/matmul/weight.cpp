@@ -189,7 +189,9 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
                                 .all_groups = groups * tensor.num_experts,
                                 .data = nullptr,
                                 .packed = 0,
-                                .source = tensor});
+                                .source = tensor,
+                                .scales = tensor.scales});
+    weight->outliers_from = std::max(weight->outliers_from, tensor.outliers_from);
     weight->rows += rows;
     offset += groups * group_bytes * tensor.num_experts;
   }

@@ -349,6 +349,10 @@ Result<std::unique_ptr<Weight>> cuda::pack_weights(void* opaque,
                                                    WeightRole role) {
   HEARTH_TRY(check_tensors(tensors, role));
   for (const HostTensor& tensor : tensors) {
+    if (!tensor.scales.empty()) {
+      return Error::unsupported(
+          fmt::format("{}: a scale of the whole matrix, on this device", tensor.name));
+    }
     if (tensor.num_experts <= kMaxExperts) continue;
     return Error::unsupported(fmt::format("{}: {} experts, want at most {} on this device",
                                           tensor.name, tensor.num_experts, kMaxExperts));

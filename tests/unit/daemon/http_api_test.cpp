@@ -481,6 +481,9 @@ TEST_CASE("models, health and metrics") {
   CHECK(models["data"][1]["id"] == "default");
   CHECK(Json::parse(model_body(reply, "tales"))["object"] == "model");
   CHECK(model_body(reply, "other").empty());
+  reply.models[0].adapters = {{"formal", 100, 0}};
+  CHECK(Json::parse(models_body(reply))["data"][2]["id"] == "tales:formal");
+  CHECK(Json::parse(model_body(reply, "tales:formal"))["hearth"]["file"] == "tales");
   CHECK(Json::parse(health_body({"ok", {}}))["status"] == "ok");
   ipc::StatsReply stats;
   stats.version = "1\"2";

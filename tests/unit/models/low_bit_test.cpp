@@ -3,8 +3,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "kernels/ops.h"
 #include "kernels/quant/quant_layout.h"
+#include "models/gguf/tensor_scales.h"
 #include "models/model.h"
 #include "tests/unit/models/raw_gguf.h"
 #include "tests/unit/models/tiny_model.h"
@@ -69,14 +72,42 @@ TEST_CASE("low-bit tensors with rows of parts of blocks, or cut off, are named")
   }
 }
 
-TEST_CASE("scales of whole tensors, which published NVFP4 has, are refused by name") {
+/// A model in NVFP4 with one more tensor.
+Result<std::unique_ptr<Model>> load_with(const std::string& name, std::vector<float> values) {
   GgufWriter w = model_of(DType::kNVFP4);
-  const uint64_t one[] = {1};
-  w.add_floats("blk.0.attn_q.scale", one, DType::kF32, std::vector<float>{0.5f});
-  const auto model = load(w);
-  REQUIRE_FALSE(model.ok());
-  CHECK(model.error().code == ErrorCode::kUnsupported);
-  CHECK(model.error().message.find("blk.0.attn_q.scale") != std::string::npos);
+  const uint64_t dims[] = {values.size()};
+  w.add_floats(name, dims, DType::kF32, values);
+  return load(w);
+}
+
+TEST_CASE("scales of whole tensors, which published NVFP4 has, are loaded or refused by name") {
+  CHECK(load_with("blk.0.attn_q.scale", {0.5f}).ok());
+  CHECK(load_with("blk.0.attn_q.input_scale", {0.5f}).ok());
+  const auto refused = [](const std::string& name, std::vector<float> values, ErrorCode code) {
+    const auto model = load_with(name, std::move(values));
+    return !model.ok() && model.error().code == code &&
+           model.error().message.find(name.substr(0, name.rfind('.'))) != std::string::npos;
+  };
+  CHECK(refused("blk.0.attn_q.scale", {0.5f, 1}, ErrorCode::kUnsupported));
+  CHECK(
+      refused("blk.0.attn_q.scale", {std::numeric_limits<float>::infinity()}, ErrorCode::kCorrupt));
+  CHECK(refused("blk.0.attn_x.scale", {0.5f}, ErrorCode::kUnsupported));
+  // No product is computed with these rows.
+  CHECK(refused("token_embd.scale", {0.5f}, ErrorCode::kUnsupported));
+}
+
+TEST_CASE("the size from which inputs are outliers is a finite number above 0") {
+  const auto with = [](float from) {
+    GgufWriter w = model_of(DType::kQ8_0);
+    w.set_f32(kOutliersFrom, from);
+    return load(w);
+  };
+  CHECK(with(6).ok());
+  for (const float from : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    const auto model = with(from);
+    REQUIRE_FALSE(model.ok());
+    CHECK(model.error().message.find("quantization.outliers_from") != std::string::npos);
+  }
 }
 
 }  // namespace
