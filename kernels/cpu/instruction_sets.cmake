@@ -71,6 +71,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   hearth_instruction_set(Avx512 avx512 FLAGS ${avx512} PARTS ${others})
   hearth_instruction_set(Avx512Vnni avx512 FLAGS ${avx512} -mavx512vnni ${rarely_run_Avx512Vnni}
     PARTS ${matmul})
+  hearth_instruction_set(Avx512Vnni avx512 FLAGS ${avx512} -mavx512vnni PARTS attention/body)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   # Scheduled before registers are chosen, loads move so far ahead that sums are spilled for them.
   set(neon -fno-schedule-insns)

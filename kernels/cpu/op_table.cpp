@@ -31,19 +31,19 @@ struct Variant {
 
 constexpr Variant kVariants[] = {
     // slowest first
-    {"plain", "cpu-plain/4", [](const CpuFeatures&) { return true; }, &kMatmulPlain,
+    {"plain", "cpu-plain/5", [](const CpuFeatures&) { return true; }, &kMatmulPlain,
      &kAttentionPlain, &kRowPlain, &kStatePlain},
 #if defined(__x86_64__)
-    {"avx2", "cpu-fma/4", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
+    {"avx2", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
      &kAttentionAvx2, &kRowAvx2, &kStateAvx2},
-    {"avx512", "cpu-fma/4", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
+    {"avx512", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
      &kAttentionAvx512, &kRowAvx512, &kStateAvx512},
-    {"avx512vnni", "cpu-fma/4", [](const CpuFeatures& f) { return f.avx512vnni; },
-     &kMatmulAvx512Vnni, &kAttentionAvx512, &kRowAvx512, &kStateAvx512},
+    {"avx512vnni", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx512vnni; },
+     &kMatmulAvx512Vnni, &kAttentionAvx512Vnni, &kRowAvx512, &kStateAvx512},
 #elif defined(__aarch64__)
-    {"neon", "cpu-fma/4", [](const CpuFeatures& f) { return f.neon; }, &kMatmulNeon,
+    {"neon", "cpu-fma/5", [](const CpuFeatures& f) { return f.neon; }, &kMatmulNeon,
      &kAttentionNeon, &kRowNeon, &kStateNeon},
-    {"neondot", "cpu-fma/4", [](const CpuFeatures& f) { return f.neondot; }, &kMatmulNeonDot,
+    {"neondot", "cpu-fma/5", [](const CpuFeatures& f) { return f.neondot; }, &kMatmulNeonDot,
      &kAttentionNeon, &kRowNeon, &kStateNeon},
 #endif
 };

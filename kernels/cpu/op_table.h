@@ -88,7 +88,7 @@ struct CpuState {
   HostBuffer plain_activations;  ///< packed for matmul
   HostBuffer quantized_activations;
   HostBuffer partials;                     ///< attention's, one per split
-  HostBuffer rotated_queries;              ///< attention's, for K that is rotated
+  HostBuffer query_codes;                  ///< attention's, for K whose products are of integers
   std::vector<HostBuffer> thread_scratch;  ///< of the current op, per thread
   ThreadPool pool;  ///< last member: its threads end before the rest is freed
 };

@@ -17,10 +17,12 @@ namespace reference {
 void layer_norm(void*, const LayerNormArgs&);
 void gelu(void*, const GeluArgs&);
 void attention_to_all(void*, const AttentionArgs&);
+void attention_to_all_exact(void*, const AttentionArgs&);  ///< as attention_exact
 void scale_by_position(void*, const ScaleByPositionArgs&);
 void sigmoid_gate(void*, const SigmoidGateArgs&);
 void relu_squared(void*, const ReluSquaredArgs&);
 extern const EncoderOps kEncoderOps;
+extern const EncoderOps kExactEncoderOps;
 }  // namespace reference
 
 namespace cpu {

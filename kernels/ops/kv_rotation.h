@@ -1,6 +1,6 @@
 #pragma once
-// K in q4_0 is rotated before it is stored, and the queries that read it likewise, so that a few
-// large dimensions do not set the step of the others. Source: Ashkboos et al. 2024 (QuaRot).
+// K in q8_0 and q4_0 is rotated before it is stored, and the queries that read it likewise, so that
+// a few large dimensions do not set the step of the others. Source: Ashkboos et al. 2024 (QuaRot).
 //
 // Each whole 32 values of a head (the last ones are left as they are if they are fewer) are
 // multiplied by the Hadamard matrix of that size in f32: for distances 16, 8, 4, 2, 1, pairs (a, b)
@@ -17,7 +17,9 @@ inline constexpr float kRotatedKey = 0.25f;
 inline constexpr float kRotatedQuery = 0.125f;
 
 /// Where V lies in K it would be rotated, too.
-constexpr bool kv_rotated(KvType k, bool v_in_k) { return k == KvType::kQ4_0 && !v_in_k; }
+constexpr bool kv_rotated(KvType k, bool v_in_k) {
+  return (k == KvType::kQ4_0 || k == KvType::kQ8_0) && !v_in_k;
+}
 
 /// Rotates the `dims` values of a head. `out` may be `x`.
 inline void rotate_head(const float* x, int32_t dims, float factor, float* out) {

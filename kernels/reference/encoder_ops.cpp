@@ -77,5 +77,7 @@ void relu_squared(void*, const ReluSquaredArgs& args) {
 
 const EncoderOps kEncoderOps = {layer_norm,        gelu,         attention_to_all,
                                 scale_by_position, sigmoid_gate, relu_squared};
+const EncoderOps kExactEncoderOps = {layer_norm,        gelu,         attention_to_all_exact,
+                                     scale_by_position, sigmoid_gate, relu_squared};
 
 }  // namespace hearth::kernels::reference

@@ -60,17 +60,19 @@ struct Places {
   int32_t offset;  ///< the token's position in the block
   bool of_k;
 
-  int64_t value(int32_t d) const { return of_k ? at.k(d, offset) : at.v(d, offset); }
-  int64_t pair(int32_t d) const { return of_k ? at.k_pair(d, offset) : at.v_pair(d, offset); }
+  /// Of q4_0, the byte that has the code.
+  int64_t value(KvType type, int32_t d) const {
+    return of_k ? at.k(type, d, offset) : at.v(type, d, offset);
+  }
   bool upper(int32_t d) const { return of_k ? KvIndex::k_in_upper(d) : KvIndex::v_in_upper(d); }
-  int64_t scale(int32_t d) const { return of_k ? at.k_scale(d, offset) : at.v_scale(d, offset); }
+  int64_t scale(int32_t d) const { return at.scale(d, offset); }
 };
 
 /// Stores K or V of one head of one token.
 void store_head(std::byte* head, KvType type, const Places& places, const float* x) {
   const KvIndex& at = places.at;
   if (!kv_scaled(type)) {
-    for (int32_t d = 0; d < at.dims; ++d) store(head, type, places.value(d), x[d]);
+    for (int32_t d = 0; d < at.dims; ++d) store(head, type, places.value(type, d), x[d]);
     return;
   }
   std::byte* scales = head + at.block_size * kv_value_bytes(type, at.dims);
@@ -83,11 +85,13 @@ void store_head(std::byte* head, KvType type, const Places& places, const float*
       const int32_t d = first + i;
       const std::byte code{code_of(type, values[static_cast<size_t>(i)], scale)};
       if (type == KvType::kQ4_0) {
-        std::byte& pair = head[places.pair(d)];
+        std::byte& pair = head[places.value(type, d)];
         pair =
             places.upper(d) ? (pair & std::byte{15}) | code << 4 : (pair & std::byte{0xf0}) | code;
       } else if (d < at.dims) {
-        head[places.value(d)] = code;
+        const bool biased = type == KvType::kQ8_0 && places.of_k;
+        head[places.value(type, d)] =
+            biased ? std::byte(std::to_integer<int>(code) ^ kKvKeyBias) : code;
       }
     }
   }

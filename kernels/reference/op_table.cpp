@@ -17,7 +17,7 @@ OpTable reference_ops(bool super_inputs) {
                   .num_threads = 1,
                   .memory_bytes = memory.total_bytes,
                   .memory_free_bytes = memory.available_bytes};
-  table.numerics_id = "reference/2";
+  table.numerics_id = "reference/3";
   table.any_kv_shape = true;
   table.any_kv_type = true;
   table.allocate = [](void*, size_t bytes) { return allocate_host(bytes); };
@@ -39,8 +39,8 @@ OpTable reference_ops(bool super_inputs) {
   table.rope_table = reference::rope_table;
   table.rope = reference::rope;
   table.kv_store = reference::kv_store;
-  table.attention = reference::attention;
-  table.encoder = &reference::kEncoderOps;
+  table.attention = super_inputs ? reference::attention_exact : reference::attention;
+  table.encoder = super_inputs ? &reference::kExactEncoderOps : &reference::kEncoderOps;
   table.recurrent = &reference::kRecurrentOps;
   table.gated_activation = reference::gated_activation;
   table.gather_rows = reference::gather_rows;

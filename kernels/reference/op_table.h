@@ -80,6 +80,7 @@ void times_rms(void*, const TimesRmsArgs&);
 void keep_peaks(void*, const KeepPeaksArgs&);
 void kv_store(void*, const KvStoreArgs&);
 void attention(void*, const AttentionArgs&);
+void attention_exact(void*, const AttentionArgs&);  ///< nothing is rounded, whatever K and V are
 void gated_activation(void*, const GatedActivationArgs&);
 void gather_rows(void*, const GatherRowsArgs&);
 /// One token of moe_route; the CPU table uses this too.

@@ -173,7 +173,7 @@ void same_as_reference(const OpTable& ops, const Case& c, const std::vector<SeqP
   CAPTURE(c.head_dim);
   CAPTURE(c.window);
   CAPTURE(kernels::kv_type_name(c.kv_type));
-  const std::vector<float> want = flat(run(kernels::reference_ops(), c, parts));
+  const std::vector<float> want = flat(run(kernels::reference_ops(true), c, parts));
   in_every_order([&] { check_close(flat(run(ops, c, parts)), want, tolerance(c)); });
 }
 

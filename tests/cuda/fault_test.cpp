@@ -71,7 +71,7 @@ TEST_CASE("probe: properties of the device") {
   CHECK(table->device.kind == "cuda");
   CHECK(table->device.memory_free_bytes == 5000);  // in addition to its own scratch
   CHECK(table->device.variant == "sm_121");
-  CHECK(table->numerics_id == "cuda-7-sm121");
+  CHECK(table->numerics_id == "cuda-8-sm121");
 }
 
 TEST_CASE("start: any call may fail, and the error gives the reason") {

@@ -3,6 +3,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/cpu/op_table.h"
+#include "kernels/ops/attention_rounding.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
 #include "kernels/ops/kv_layout.h"
@@ -27,6 +28,7 @@ struct Attention {
   const AttentionArgs& args;
   const GroupIndex& index;
   const AttentionKernels& kernels;
+  const QueryBlock* codes;  ///< (tokens, num_heads, kv_scales(k_dim)); null: of f32
   int32_t heads_per_kv_head;
   bool to_all;  ///< a query also attends to later positions
 
@@ -112,7 +114,11 @@ void compute_split(const Attention& a, const HeadRows& set, int32_t split, int32
   task.num_rows = set.num_rows;
   for (int32_t r = 0; r < set.num_rows; ++r) {
     const int32_t token = a.token_of(set, r);
-    task.q[r] = a.args.q.row<float>(token) + int64_t{a.head_of(set, r)} * shape.k_dim;
+    const int64_t head = a.head_of(set, r);
+    task.q[r] = a.args.q.row<float>(token) + head * shape.k_dim;
+    if (a.codes != nullptr) {
+      task.codes[r] = a.codes + (token * a.args.num_heads + head) * kv_scales(shape.k_dim);
+    }
     const SeenPositions seen = a.seen_by(token);
     task.first[r] = seen.first;
     task.last[r] = seen.last;
@@ -219,29 +225,34 @@ void run_splits(CpuState& state, const Attention& a, std::vector<HeadRows>& sets
   }
 }
 
-/// The queries as K was rotated.
-TensorView rotated_queries(CpuState& state, const AttentionArgs& args) {
+/// The queries as codes, for K whose products are of integers; else null. All K that is rotated is
+/// of such a type.
+const QueryBlock* query_codes(CpuState& state, const AttentionArgs& args) {
+  if (!kv_integers(args.kv.types.k)) return nullptr;
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
-  const int64_t k_dim = args.kv.shape.k_dim;
-  TensorView out = args.q;
-  out.row_stride = out.cols;
-  out.data = state.rotated_queries.at_least(sizeof(float) * rows * out.cols);
-  state.for_each(rows, rows * out.cols * 4, [&](int64_t row, int32_t) {
-    for (int32_t head = 0; head < args.num_heads; ++head) {
-      rotate_head(args.q.row<float>(row) + head * k_dim, args.kv.shape.k_dim, kRotatedQuery,
-                  out.row<float>(row) + head * k_dim);
+  const int32_t k_dim = args.kv.shape.k_dim;
+  const int64_t each = kv_scales(k_dim);
+  const bool rotated = kv_rotated(args.kv.types.k, args.kv.shape.v_in_k);
+  auto* codes = reinterpret_cast<QueryBlock*>(
+      state.query_codes.at_least(sizeof(QueryBlock) * rows * args.num_heads * each));
+  state.for_each(rows, rows * args.q.cols, [&](int64_t row, int32_t) {
+    for (int64_t head = 0; head < args.num_heads; ++head) {
+      state.attention.quantize(args.q.row<float>(row) + head * k_dim, k_dim, rotated, args.scale,
+                               codes + (row * args.num_heads + head) * each);
     }
   });
-  return out;
+  return codes;
 }
 
-void attend(void* state_pointer, const AttentionArgs& given, bool to_all) {
-  check_args(given);
+void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
+  check_args(args);
   auto& state = *static_cast<CpuState*>(state_pointer);
-  AttentionArgs args = given;
-  if (kv_rotated(args.kv.types.k, args.kv.shape.v_in_k)) args.q = rotated_queries(state, given);
-  const Attention a{args, args.batch->groups[args.group], state.attention,
-                    args.num_heads / args.kv.shape.num_kv_heads, to_all};
+  const Attention a{args,
+                    args.batch->groups[args.group],
+                    state.attention,
+                    query_codes(state, args),
+                    args.num_heads / args.kv.shape.num_kv_heads,
+                    to_all};
   std::vector<HeadRows> sets = row_sets(a);
   int64_t splits = 0;
   int64_t work = 0;

@@ -5,11 +5,13 @@
 // Positions are processed in tiles of kSoftmaxTile at absolute multiples, with a running maximum
 // per row (online softmax). K and V of a tile are converted to f32 in scratch memory once for all
 // rows; for few rows they are converted in registers instead, to the same values
-// (kernels/cpu/attention/sources.h). A row's bits depend only on its own q, its positions and their
-// K and V: every score is one chain over k_dim and every o is one chain over positions, however
-// rows are grouped. V of a position is not read for a row that does not see the position: unused
-// slots may hold anything, even NaN.
+// (kernels/cpu/attention/sources.h). Products over q8_0 and q4_0 are those of integers
+// (kernels/cpu/attention/integers.h). A row's bits depend only on its own q, its positions and
+// their K and V: every score is one chain over k_dim and every o is one chain over positions,
+// however rows are grouped. Unused slots may hold anything, even NaN: V of a position is not read
+// for a row that does not see the position, or is multiplied by an integer zero.
 
+#include "kernels/cpu/attention/integers.h"
 #include "kernels/cpu/attention/kernels.h"
 #include "kernels/cpu/attention/sources.h"
 #include "kernels/cpu/simd/math.h"
@@ -17,53 +19,16 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr float kMinusInfinity = -__builtin_inff();
-// Rows and vectors in one block of chains: enough to hide fma latency, few enough for the registers
-// (16 + 4 + 1 of 32, 8 + 2 + 1 of 16).
-constexpr int kRowBlock = 4;
-constexpr int kVecBlock = kRegisters == 32 ? 4 : 2;
-
-/// Addresses of the next tile's K and V. Blocks are scattered over the pool, where no hardware
-/// prefetcher predicts them, so the sums over one tile prefetch the lines of the next into L2, a
-/// few at a time: prefetches issued all at once wait for each other.
-struct Next {
-  const char* k[kSubTiles];
-  const char* v[kSubTiles];
-  int64_t k_row_bytes;  ///< one dimension of a block
-  int64_t v_row_bytes;  ///< one position
-  int32_t v_value_bits;
-
-  HEARTH_SIMD void ask_k(int32_t d) const {
-    for (const char* sub : k) __builtin_prefetch(sub + d * k_row_bytes, 0, 2);
-  }
-  /// 64 dimensions, starting with `first`, take two lines in f16.
-  HEARTH_SIMD void ask_v(int j, int64_t first) const {
-    const char* row = v[j / kSubTile] + j % kSubTile * v_row_bytes + first * v_value_bits / 8;
-    __builtin_prefetch(row, 0, 2);
-    __builtin_prefetch(row + 64, 0, 2);
-  }
-};
-
 // ---- Blocks of chains -------------------------------------------------------------------------
-
-/// e^x of one value, computed by the same operations as in a vector.
-float exp1(float x) { return first(exp(set1(x))); }
-
-/// score = cap * tanh(score / cap) for n scores, a multiple of 16.
-void cap_scores(float* scores, int n, float cap) {
-  for (int i = 0; i < n; i += kLanes) {
-    store(scores + i, mul(tanh(div(load(scores + i), set1(cap))), set1(cap)));
-  }
-}
 
 /// scores[r][j] = scale * q[r] . k[j] (with soft cap) for the positions of a tile.
 template <int kRows, bool kAsk, typename Source>
-void tile_scores(const AttentionSplit& a, const float* const* q, const TileData& data,
-                 const Next& next, float* scores) {
+void tile_scores(const AttentionSplit& a, int first_row, const TileData& data, const Next& next,
+                 float* scores) {
   const Source k(data);
   const int32_t n = a.k_dim;
   const float* row[kRows];
-  for (int r = 0; r < kRows; ++r) row[r] = q[r];
+  for (int r = 0; r < kRows; ++r) row[r] = a.q[first_row + r];
   for (int first_vec = 0; first_vec < kSoftmaxTile / kLanes; first_vec += kVecBlock) {
     F acc[kRows][kVecBlock];
 #pragma GCC unroll 4
@@ -72,7 +37,7 @@ void tile_scores(const AttentionSplit& a, const float* const* q, const TileData&
       for (int i = 0; i < kVecBlock; ++i) acc[r][i] = zero();
     }
     for (int32_t d = 0; d < n; d += Source::kDims) {
-      if constexpr (kAsk) next.ask_k(d);
+      if constexpr (kAsk) next.ask_k<2>(d);
 #pragma GCC unroll 4
       for (int e = 0; e < Source::kDims; ++e) {
         F kd[kVecBlock];
@@ -173,13 +138,15 @@ void tile_values(const TileData& data, int64_t padded, int from, int to, const f
 
 // ---- What is done for each type ----------------------------------------------------------------
 
-using ConvertFn = void (*)(const AttentionSplit&, const char* block, int32_t offset, float* scales,
-                           float* out);
-using ScalesFn = void (*)(const AttentionSplit&, const char* block, int32_t offset, float* out);
-using ScoresFn = void (*)(const AttentionSplit&, const float* const* q, const TileData&,
-                          const Next&, float* scores);
+using ConvertFn = void (*)(const AttentionSplit&, const char* block, int32_t offset,
+                           const float* scales, float* out);
+using WidenFn = void (*)(const TileData&, int sub);
+using ScoresFn = void (*)(const AttentionSplit&, int row, const TileData&, const Next&,
+                          float* scores);
 using ValuesFn = void (*)(const TileData&, int64_t padded, int from, int to, const float* weights,
                           const float* alpha, const Next&, float* o);
+using IntegerValuesFn = void (*)(const TileData&, int from, int to, const RowWeights&, const Next&,
+                                 float* o);
 
 /// The functions for 1, 2 and kRowBlock rows, without and with prefetching.
 template <typename Fn>
@@ -202,43 +169,59 @@ constexpr ByRows<ValuesFn> kValues = {
      {tile_values<2, false, Source>, tile_values<2, true, Source>},
      {tile_values<kRowBlock, false, Source>, tile_values<kRowBlock, true, Source>}}};
 
+template <typename Source>
+constexpr ByRows<ScoresFn> kIntegerScores = {
+    {{integer_scores<1, false, Source>, integer_scores<1, true, Source>},
+     {integer_scores<2, false, Source>, integer_scores<2, true, Source>},
+     {integer_scores<kRowBlock, false, Source>, integer_scores<kRowBlock, true, Source>}}};
+template <typename Source>
+constexpr ByRows<IntegerValuesFn> kIntegerValues = {
+    {{integer_values<1, false, Source>, integer_values<1, true, Source>},
+     {integer_values<2, false, Source>, integer_values<2, true, Source>},
+     {integer_values<kRowBlock, false, Source>, integer_values<kRowBlock, true, Source>}}};
+
 struct TypeOfKv {
   int32_t value_bits;
   int32_t position_bytes;  ///< of a row of K, per position
-  ConvertFn to_f32_k;
+  float scale_unit;        ///< 0: no scales
+  ConvertFn to_f32_k;      ///< of integers only the front that is V
   ConvertFn to_f32_v;
-  // In place; null: only through scratch memory, or without scales.
+  // In place; null: only through scratch memory.
   const ByRows<ScoresFn>* scores;
   const ByRows<ValuesFn>* values;
-  ScalesFn key_scales;
-  ScalesFn value_scales;
+  // Of integers.
+  const ByRows<IntegerValuesFn>* integer_values;
+  WidenFn widen;
+
+  bool integers() const { return integer_values != nullptr; }
 };
 
 template <typename Tile>
 constexpr TypeOfKv through_scratch(int32_t bytes) {
-  return {8 * bytes, bytes, Tile::to_f32_k, Tile::to_f32_v, nullptr, nullptr, nullptr, nullptr};
+  return {8 * bytes, bytes, 0, Tile::to_f32_k, Tile::to_f32_v, nullptr, nullptr, nullptr, nullptr};
 }
-template <typename Number>
-constexpr TypeOfKv of_bytes() {
-  return {8,
+template <typename Keys, typename Values>
+constexpr TypeOfKv of_integers(int32_t bits, ConvertFn front) {
+  return {bits,
+          4,
           1,
-          ByteTile<Number>::to_f32_k,
-          ByteTile<Number>::to_f32_v,
-          &kScores<ByteK<Number>>,
-          &kValues<ByteV<Number>>,
-          key_scales<Number>,
-          value_scales<Number>};
+          front,
+          nullptr,
+          &kIntegerScores<Keys>,
+          nullptr,
+          &kIntegerValues<Values>,
+          widen_values<Values>};
 }
 // In the order of KvType.
 constexpr TypeOfKv kTypes[kNumKvTypes] = {
     through_scratch<PlainTile<NumberF32>>(4),
-    {16, 2, PlainTile<NumberF16>::to_f32_k, PlainTile<NumberF16>::to_f32_v, &kScores<HalfK>,
+    {16, 2, 0, PlainTile<NumberF16>::to_f32_k, PlainTile<NumberF16>::to_f32_v, &kScores<HalfK>,
      &kValues<HalfV>, nullptr, nullptr},
     through_scratch<PlainTile<NumberBf16>>(2),
-    of_bytes<NumberI8>(),
-    of_bytes<NumberE4m3>(),
-    {4, 1, PairTile::to_f32_k, PairTile::to_f32_v, &kScores<PairK>, &kValues<PairV>,
-     key_scales<NumberPairs>, value_scales<NumberPairs>},
+    of_integers<ByteKeys, BytePairs>(8, front_bytes_to_f32),
+    {8, 1, kFp8Unit, Fp8Tile::to_f32_k, Fp8Tile::to_f32_v, &kScores<Fp8K>, &kValues<Fp8V>, nullptr,
+     nullptr},
+    of_integers<NibbleKeys, NibblePairs>(4, front_nibbles_to_f32),
 };
 
 /// Data shared by the rows of a split, and their results so far.
@@ -250,6 +233,7 @@ struct Work {
   float* o;  ///< (rows, padded)
   const ByRows<ScoresFn>& scores;
   const ByRows<ValuesFn>& values;
+  const ByRows<IntegerValuesFn>* integer_values;  ///< if not null, in place of `values`
 };
 
 /// The positions of [tile, tile + kSoftmaxTile) that a row attends to, relative to `tile`.
@@ -264,21 +248,45 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+/// V of one tile, weighted by `scores`, to the results of kRows rows.
+template <int kRows>
+void floats_of_tile(const Work& w, const TileData& data, int row, const Range& range,
+                    const Next& next, bool ask, float* scores) {
+  float alpha[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    alpha[r] =
+        tile_softmax(scores + r * kSoftmaxTile, w.partial->m + row + r, w.l + 16 * (row + r));
+  }
+  w.values.get<kRows>(ask)(data, w.padded, range.from, range.to, scores, alpha, next,
+                           w.o + row * w.padded);
+}
+template <int kRows>
+void integers_of_tile(const Work& w, const TileData& data, int row, const Range& range,
+                      const Next& next, bool ask, const float* scores) {
+  float alpha[kRows];
+  const RowWeights weights{data.weights, data.factors, alpha};
+  integer_softmax<kRows>(scores, data.multipliers, num_scales(w.a.v_dim), w.partial->m + row,
+                         w.l + 16 * row, weights);
+  w.integer_values->get<kRows>(ask)(data, range.from, range.to, weights, next,
+                                    w.o + row * w.padded);
+}
+
 /// kRows rows, starting with `row`, over one tile; all of them see `range`.
 template <int kRows>
 void rows_of_tile(const Work& w, const TileData& data, int row, const Range& range,
                   const Next& next, bool ask) {
   alignas(64) float scores[kRows * kSoftmaxTile];
-  float alpha[kRows];
-  w.scores.get<kRows>(ask)(w.a, w.a.q + row, data, next, scores);
+  w.scores.get<kRows>(ask)(w.a, row, data, next, scores);
   for (int r = 0; r < kRows; ++r) {
     float* mine = scores + r * kSoftmaxTile;
     for (int j = 0; j < range.from; ++j) mine[j] = kMinusInfinity;
     for (int j = range.to; j < kSoftmaxTile; ++j) mine[j] = kMinusInfinity;
-    alpha[r] = tile_softmax(mine, w.partial->m + row + r, w.l + 16 * (row + r));
   }
-  float* o = w.o + row * w.padded;
-  w.values.get<kRows>(ask)(data, w.padded, range.from, range.to, scores, alpha, next, o);
+  if (w.integer_values != nullptr) {
+    integers_of_tile<kRows>(w, data, row, range, next, ask, scores);
+  } else {
+    floats_of_tile<kRows>(w, data, row, range, next, ask, scores);
+  }
 }
 
 int some_rows_of_tile(const Work& w, const TileData& data, int row, int alike, const Range& range,
@@ -300,11 +308,18 @@ int some_rows_of_tile(const Work& w, const TileData& data, int row, int alike, c
 /// All rows over one tile whose K and V are available.
 void tile_of_rows(const Work& w, const TileData& data, int32_t tile, const Next& next, bool ask) {
   const AttentionSplit& a = w.a;
+  int from = 0;  // of the range whose multipliers are there
+  int to = 0;
   for (int row = 0; row < a.num_rows;) {
     const Range range(a, row, tile);
     if (range.from >= range.to) {
       ++row;
       continue;
+    }
+    if (w.integer_values != nullptr && (range.from != from || range.to != to)) {
+      from = range.from;
+      to = range.to;
+      find_multipliers(a.v_dim, data, from, to);
     }
     int alike = 1;  // neighbours that see the same positions: the heads of one token, or all rows
     while (alike < kRowBlock && row + alike < a.num_rows && Range(a, row + alike, tile) == range) {
@@ -336,27 +351,27 @@ SeenByRows begin_rows(const Work& w) {
   return seen;
 }
 
-/// Bytes of the elements of `dims` values at one position.
+/// Bytes of the elements of `dims` values of V at one position.
 int64_t row_bytes(const TypeOfKv& type, int32_t dims) {
   if (type.value_bits < 8) dims = num_scales(dims) * kScaleDims;
   return int64_t{dims} * type.value_bits / 8;
 }
 
+/// The first of a block's scales that is of position `offset`.
+const char* scales_of(const AttentionSplit& a, const TypeOfKv& type, int32_t dims,
+                      const char* block, int32_t offset) {
+  if (type.integers()) dims = (dims + 3) / 4 * 4;
+  return block + a.block_size * row_bytes(type, dims) + 2 * offset;
+}
+
 /// Prefetches the scales of 16 positions, which are beyond the elements of a block.
-void ask_key_scales(const AttentionSplit& a, const TypeOfKv& type, const char* block,
-                    int32_t offset) {
-  if (type.key_scales == nullptr) return;
-  const char* scales = block + a.block_size * row_bytes(type, a.k_dim) + 2 * offset;
-  for (int32_t s = 0; s < num_scales(a.k_dim); ++s) {
+void ask_scales(const AttentionSplit& a, const TypeOfKv& type, int32_t dims, const char* block,
+                int32_t offset) {
+  if (type.scale_unit == 0) return;
+  const char* scales = scales_of(a, type, dims, block, offset);
+  for (int32_t s = 0; s < num_scales(dims); ++s) {
     __builtin_prefetch(scales + int64_t{2} * s * a.block_size, 0, 2);
   }
-}
-void ask_value_scales(const AttentionSplit& a, const TypeOfKv& type, const char* block,
-                      int32_t offset) {
-  if (type.value_scales == nullptr) return;
-  const int64_t bytes = int64_t{2} * num_scales(a.v_dim);  // of one position
-  const char* scales = block + a.block_size * row_bytes(type, a.v_dim) + offset * bytes;
-  for (int64_t at = 0; at < kSubTile * bytes; at += 64) __builtin_prefetch(scales + at, 0, 2);
 }
 
 /// How a split reads K and V.
@@ -365,6 +380,7 @@ struct Reading {
   const TypeOfKv& v;
   bool k_in_place;
   bool v_in_place;
+  bool integer_values;
 
   static Reading of(const AttentionSplit& a) {
     const auto type_of = [](KvType type) -> const TypeOfKv& {
@@ -372,36 +388,54 @@ struct Reading {
     };
     const TypeOfKv& k = type_of(a.k_type);
     const TypeOfKv& v = type_of(a.v_type);
-    const bool few = a.v != nullptr && a.num_rows <= kRowBlock;
-    return {k, v, few && k.scores != nullptr && a.k_dim % kScaleDims == 0,
-            few && v.values != nullptr && a.v_dim % kScaleDims == 0};
+    const bool apart = a.v != nullptr;
+    const bool few = apart && a.num_rows <= kRowBlock;
+    const bool integers = apart && v.integers();
+    return {k, v, k.integers() || (few && k.scores != nullptr && a.k_dim % kScaleDims == 0),
+            few && (integers || (v.values != nullptr && a.v_dim % kScaleDims == 0)), integers};
+  }
+  const ByRows<ScoresFn>& scores() const { return k_in_place ? *k.scores : kScores<ScratchK>; }
+  const ByRows<ValuesFn>& values() const {
+    return v_in_place && !integer_values ? *v.values : kValues<ScratchV>;
+  }
+  const ByRows<IntegerValuesFn>* integers() const {
+    if (!integer_values) return nullptr;
+    return v_in_place ? v.integer_values : &kIntegerValues<ScratchPairs>;
   }
 };
 
 /// Makes K of 16 positions available to the chains.
 void bring_k(const AttentionSplit& a, const Reading& reading, const char* block, int32_t offset,
              int sub, TileData& data) {
-  if (!reading.k_in_place) {
-    reading.k.to_f32_k(a, block, offset, data.k_scales, data.k + sub * kSubTile);
-    return;
+  float* scales = data.k_scales + sub * kSubTile;
+  if (reading.k.scale_unit != 0) {
+    load_tile_scales(scales_of(a, reading.k, a.k_dim, block, offset), num_scales(a.k_dim),
+                     a.block_size, reading.k.scale_unit, scales);
   }
-  data.k_in_place[sub] = block + offset * reading.k.position_bytes;
-  if (reading.k.key_scales != nullptr) {
-    reading.k.key_scales(a, block, offset, data.k_scales + sub * kSubTile);
+  if (reading.k_in_place) data.k_in_place[sub] = block + offset * reading.k.position_bytes;
+  if (!reading.k_in_place || (reading.k.integers() && a.v == nullptr)) {
+    reading.k.to_f32_k(a, block, offset, scales, data.k + sub * kSubTile);
   }
 }
 /// `block`: null if V is the front of K.
 void bring_v(const AttentionSplit& a, const Reading& reading, const char* block, int32_t offset,
              int sub, TileData& data) {
-  float* scales = data.v_scales + sub * kSubTile * num_scales(a.v_dim);
+  float* scales = data.v_scales + sub * kSubTile;
   float* v = data.v + sub * kSubTile * data.padded;
   if (block == nullptr) {
     front_of_k(data.k + sub * kSubTile, a.v_dim, data.padded, v);
-  } else if (!reading.v_in_place) {
-    reading.v.to_f32_v(a, block, offset, scales, v);
+    return;
+  }
+  if (reading.v.scale_unit != 0) {
+    load_tile_scales(scales_of(a, reading.v, a.v_dim, block, offset), num_scales(a.v_dim),
+                     a.block_size, reading.v.scale_unit, scales);
+  }
+  data.v_in_place[sub] = block + offset * row_bytes(reading.v, a.v_dim);
+  if (reading.v_in_place) return;
+  if (reading.integer_values) {
+    reading.v.widen(data, sub);
   } else {
-    data.v_in_place[sub] = block + offset * row_bytes(reading.v, a.v_dim);
-    if (reading.v.value_scales != nullptr) reading.v.value_scales(a, block, offset, scales);
+    reading.v.to_f32_v(a, block, offset, scales, v);
   }
 }
 
@@ -422,8 +456,8 @@ bool bring_tile(const AttentionSplit& a, const Reading& reading, const SeenByRow
       const int32_t offset = later % a.block_size;
       next.k[sub] = a.k + block + offset * reading.k.position_bytes;
       next.v[sub] = a.v == nullptr ? next.k[sub] : a.v + block + offset * next.v_row_bytes;
-      ask_key_scales(a, reading.k, a.k + block, offset);
-      if (a.v != nullptr) ask_value_scales(a, reading.v, a.v + block, offset);
+      ask_scales(a, reading.k, a.k_dim, a.k + block, offset);
+      if (a.v != nullptr) ask_scales(a, reading.v, a.v_dim, a.v + block, offset);
     }
     const int32_t position = tile + sub * kSubTile;
     if (position + kSubTile <= seen.first || position > seen.last) {
@@ -445,28 +479,42 @@ bool bring_tile(const AttentionSplit& a, const Reading& reading, const SeenByRow
   return ask;
 }
 
-void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) {
-  const Reading reading = Reading::of(a);
-  const int64_t padded = padded_dims(a.v_dim);
+/// Divides a split's scratch memory.
+TileData tile_data(const AttentionSplit& a) {
+  const int64_t k_scales = num_scales(a.k_dim);
+  const int64_t v_scales = num_scales(a.v_dim);
   TileData data{};
-  data.k = a.scratch;
-  data.v = data.k + kSoftmaxTile * a.k_dim;
-  float* l = data.v + kSoftmaxTile * padded;
-  data.k_scales = l + kMaxAttentionRows * 16;
-  data.v_scales = data.k_scales + kSoftmaxTile * num_scales(a.k_dim);
-  data.padded = padded;
+  data.padded = padded_dims(a.v_dim);
+  float* at = a.scratch + kMaxAttentionRows * 16;  // l
+  const auto floats = [&at](int64_t n) {
+    float* begin = at;
+    at += n;
+    return begin;
+  };
+  const auto halves = [&](int64_t n) { return reinterpret_cast<int16_t*>(floats(n / 2)); };
+  data.k = floats(kSoftmaxTile * k_scales * kScaleDims);
+  data.v = floats(kSoftmaxTile * data.padded);
+  data.v_pairs = reinterpret_cast<int16_t*>(data.v);
+  data.k_scales = floats(kSoftmaxTile * k_scales);
+  data.v_scales = floats(kSoftmaxTile * v_scales);
+  data.multipliers.of = halves(kSoftmaxTile * v_scales);
+  data.multipliers.units = floats(v_scales);
+  data.weights = halves(kRowBlock * kSoftmaxTile * v_scales);
+  data.factors = floats(kRowBlock * v_scales);
   data.block_size = a.block_size;
   data.v_dim = a.v_dim;
-  const Work w{a,
-               partial,
-               padded,
-               l,
-               o,
-               reading.k_in_place ? *reading.k.scores : kScores<ScratchK>,
-               reading.v_in_place ? *reading.v.values : kValues<ScratchV>};
+  return data;
+}
+
+void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) {
+  const Reading reading = Reading::of(a);
+  TileData data = tile_data(a);
+  float* l = a.scratch;
+  const Work w{a, partial,          data.padded,      l,
+               o, reading.scores(), reading.values(), reading.integers()};
   const SeenByRows seen = begin_rows(w);
   Next next{};
-  next.k_row_bytes = a.block_size * reading.k.value_bits / 8;
+  next.k_row_bytes = a.block_size * reading.k.position_bytes;
   next.v_row_bytes = row_bytes(reading.v, a.v_dim);
   next.v_value_bits = reading.v.value_bits;
   for (int32_t tile = seen.first / kSoftmaxTile * kSoftmaxTile; tile <= seen.last;
@@ -511,6 +559,7 @@ void finish(float m, float l, const float* o, const float* sink, int32_t v_dim, 
 
 }  // namespace
 
-constinit const AttentionKernels HEARTH_OF_SET(kAttention) = {attend_split, merge, finish};
+constinit const AttentionKernels HEARTH_OF_SET(kAttention) = {quantize_query, attend_split, merge,
+                                                              finish};
 
 }  // namespace hearth::kernels

@@ -30,10 +30,18 @@ struct AttentionPartial {
 /// Rows of V and o in scratch memory are padded to a whole vector.
 constexpr int64_t padded_dims(int64_t dims) { return (dims + 15) / 16 * 16; }
 
+/// 32 values of a query as codes (kernels/ops/attention_rounding.h).
+struct QueryBlock {
+  float scale;
+  int32_t start;  ///< -128 times the sum of the codes
+  int8_t codes[32];
+};
+
 struct AttentionSplit {
-  const float* q[kMaxAttentionRows];  ///< k_dim values of each row
-  int32_t num_rows;                   ///< 1 .. kMaxAttentionRows
-  int32_t first[kMaxAttentionRows];   ///< positions that a row sees: first .. last
+  const float* q[kMaxAttentionRows];           ///< k_dim values of each row
+  const QueryBlock* codes[kMaxAttentionRows];  ///< of them, if K's products are of integers
+  int32_t num_rows;                            ///< 1 .. kMaxAttentionRows
+  int32_t first[kMaxAttentionRows];            ///< positions that a row sees: first .. last
   int32_t last[kMaxAttentionRows];
   int32_t begin;  ///< positions of the split, absolute; multiples of kSoftmaxTile
   int32_t end;
@@ -53,12 +61,17 @@ struct AttentionSplit {
 };
 
 constexpr int64_t attention_scratch_floats(int64_t k_dim, int64_t v_dim) {
-  // One tile of K and V as f32, l of each row in 16 lanes, and the scales of the tile's K and V.
-  return kSoftmaxTile * (k_dim + padded_dims(v_dim)) + kMaxAttentionRows * 16 +
-         kSoftmaxTile * ((k_dim + 31) / 32 + (v_dim + 31) / 32);
+  const int64_t k_scales = (k_dim + 31) / 32;
+  const int64_t v_scales = (v_dim + 31) / 32;
+  // l of each row in 16 lanes; one tile of K (whole 32s) and V as f32, and their scales; 16-bit
+  // numbers and an f32 per scale of V, of a tile and of 4 rows.
+  return kMaxAttentionRows * 16 + kSoftmaxTile * (k_scales * 32 + padded_dims(v_dim)) +
+         kSoftmaxTile * (k_scales + v_scales) + 5 * v_scales * (kSoftmaxTile / 2 + 1);
 }
 
 struct AttentionKernels {
+  /// A query of k_dim values, rotated first if K is, as codes. `scale` is that of its scores.
+  void (*quantize)(const float* q, int32_t k_dim, bool rotated, float scale, QueryBlock* out);
   /// Computes one split into (partial, o).
   void (*attend)(const AttentionSplit&, AttentionPartial* partial, float* o);
   /// Merges a row's later partial into its earlier one: (m, l, o) of `v_dim` values.
@@ -71,6 +84,7 @@ struct AttentionKernels {
 extern const AttentionKernels kAttentionPlain;
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
+extern const AttentionKernels kAttentionAvx512Vnni;
 extern const AttentionKernels kAttentionNeon;
 
 }  // namespace hearth::kernels

@@ -29,7 +29,7 @@ void store_k(std::byte* head, const KvIndex& at, int32_t offset, const T* k) {
 /// V of one head of one token, a row of (block_size, v_dim).
 template <typename T>
 void store_v(std::byte* head, const KvIndex& at, int32_t offset, const T* v) {
-  std::memcpy(head + at.v(0, offset) * static_cast<int64_t>(sizeof(T)), v,
+  std::memcpy(head + int64_t{offset} * at.dims * static_cast<int64_t>(sizeof(T)), v,
               static_cast<size_t>(at.dims) * sizeof(T));
 }
 
@@ -85,46 +85,63 @@ struct ScaledValues {
   }
 };
 
-/// `k` holds rotated values if K is rotated.
-void store_scaled_k(std::byte* head, KvType type, const KvIndex& at, int32_t offset,
-                    const float* k) {
+/// Quantizes a head's values, stores their scales, and calls store(values, first, number) for each
+/// 32 dimensions.
+template <typename Store>
+void each_scale(std::byte* head, KvType type, const KvIndex& at, int32_t offset, const float* x,
+                const Store& store) {
   std::byte* scales = head + at.block_size * kv_value_bytes(type, at.dims);
   ScaledValues all;
   for (int32_t first = 0; first < at.dims; first += kKvScaleDims) {
     const int32_t n = std::min(kKvScaleDims, at.dims - first);
     std::fill(all.x + n, all.x + kKvScaleDims, 0.0f);
-    all.quantize(k + first, n, type);
-    std::memcpy(scales + 2 * at.k_scale(first, offset), &all.scale, sizeof all.scale);
-    if (type == KvType::kQ4_0) {
-      std::byte* column = head + at.k_pair(first, offset);
-      for (int64_t i = 0; i < kKvPairBytes; ++i) {
-        column[i * at.block_size] = std::byte(all.codes[2 * i] | all.codes[2 * i + 1] << 4);
-      }
-    } else {
-      std::byte* column = head + at.k(first, offset);
-      for (int64_t d = 0; d < n; ++d) column[d * at.block_size] = std::byte{all.codes[d]};
-    }
+    all.quantize(x + first, n, type);
+    std::memcpy(scales + 2 * at.scale(first, offset), &all.scale, sizeof all.scale);
+    store(all, first, n);
   }
+}
+
+/// `k` holds rotated values if K is rotated.
+void store_scaled_k(std::byte* head, KvType type, const KvIndex& at, int32_t offset,
+                    const float* k) {
+  const int64_t row_bytes = int64_t{at.block_size} * kKvFour;
+  each_scale(head, type, at, offset, k, [&](const ScaledValues& all, int32_t first, int32_t n) {
+    std::byte* row = head + at.k(type, first, offset);
+    switch (type) {
+      case KvType::kQ8_0:
+        for (int32_t d = 0; d < n; ++d) {
+          row[d / kKvFour * row_bytes + d % kKvFour] = std::byte(all.codes[d] ^ kKvKeyBias);
+        }
+        return;
+      case KvType::kQ4_0:
+        for (int32_t i = 0; i < kKvScaleDims; i += 2 * kKvFour, row += row_bytes) {
+          for (int32_t e = 0; e < kKvFour; ++e) {
+            row[e] = std::byte(all.codes[i + e] | all.codes[i + kKvFour + e] << 4);
+          }
+        }
+        return;
+      default:
+        for (int64_t d = 0; d < n; ++d) row[d * at.block_size] = std::byte{all.codes[d]};
+    }
+  });
 }
 
 void store_scaled_v(std::byte* head, KvType type, const KvIndex& at, int32_t offset,
                     const float* v) {
-  std::byte* scales = head + at.block_size * kv_value_bytes(type, at.dims);
-  ScaledValues all;
-  for (int32_t first = 0; first < at.dims; first += kKvScaleDims) {
-    const int32_t n = std::min(kKvScaleDims, at.dims - first);
-    std::fill(all.x + n, all.x + kKvScaleDims, 0.0f);
-    all.quantize(v + first, n, type);
-    std::memcpy(scales + 2 * at.v_scale(first, offset), &all.scale, sizeof all.scale);
-    if (type == KvType::kQ4_0) {
-      std::byte* row = head + at.v_pair(first, offset);
-      for (int64_t i = 0; i < kKvPairBytes; ++i) {
-        row[i] = std::byte(all.codes[i] | all.codes[i + kKvPairBytes] << 4);
-      }
-    } else {
-      std::memcpy(head + at.v(first, offset), all.codes, static_cast<size_t>(n));
+  each_scale(head, type, at, offset, v, [&](const ScaledValues& all, int32_t first, int32_t n) {
+    std::byte* row = head + at.v(type, first, offset);
+    switch (type) {
+      case KvType::kQ8_0:
+        for (int64_t d = 0; d < n; ++d) row[2 * d] = std::byte{all.codes[d]};
+        return;
+      case KvType::kQ4_0:
+        for (int64_t i = 0; i < kKvPairBytes; ++i) {
+          row[2 * i] = std::byte(all.codes[i] | all.codes[i + kKvPairBytes] << 4);
+        }
+        return;
+      default: std::memcpy(row, all.codes, static_cast<size_t>(n));
     }
-  }
+  });
 }
 
 /// `rounded` has room for the values of a head in 16 bits.

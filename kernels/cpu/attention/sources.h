@@ -1,36 +1,15 @@
 #pragma once
-// How attention reads K and V of each type, written in the vocabulary of kernels/cpu/simd. Two
-// ways, which give the same values:
+// How attention reads K and V of each type whose products are those of f32, written in the
+// vocabulary of kernels/cpu/simd. Two ways, which give the same values:
 //  * 16 positions are converted to f32 in scratch memory, once for all rows;
 //  * for few rows, the chains of a tile read them in place and convert in registers.
-// Values of types with scales are a number times the scale, exact in f32.
+// Values of types with scales are a number times the scale, exact in f32. Types whose products are
+// those of integers (integers.h) are converted only where V lies in K.
 
-#include "kernels/cpu/attention/kernels.h"
-#include "kernels/cpu/simd/math.h"
+#include "kernels/cpu/attention/tile.h"
 
 namespace hearth::kernels {
 namespace {
-
-constexpr int kSubTile = 16;  // positions that are certain to lie in one block
-constexpr int kSubTiles = kSoftmaxTile / kSubTile;
-constexpr int kScaleDims = 32;
-constexpr int kPairBytes = kScaleDims / 2;  // of 32 codes of 4 bits
-
-constexpr int32_t num_scales(int32_t dims) { return (dims + kScaleDims - 1) / kScaleDims; }
-
-/// What the chains of a tile read.
-struct TileData {
-  float* k;  ///< in scratch memory: (k_dim, kSoftmaxTile)
-  float* v;  ///< (kSoftmaxTile, padded)
-  int64_t padded;
-  // In place. Sub-tiles that no row sees point to one that is seen; their scales are arbitrary.
-  const char* k_in_place[kSubTiles];
-  const char* v_in_place[kSubTiles];
-  float* k_scales;  ///< (num_scales(k_dim), kSoftmaxTile)
-  float* v_scales;  ///< (kSoftmaxTile, num_scales(v_dim))
-  int32_t block_size;
-  int32_t v_dim;
-};
 
 // ---- Numbers of each type ---------------------------------------------------------------------
 
@@ -49,72 +28,32 @@ struct NumberBf16 {
   static HEARTH_SIMD F load_lanes(const T* p) { return load_bf16(p); }
   static HEARTH_SIMD F load_some(const T* p, int n) { return load_bf16_partial(p, n); }
 };
-/// Bytes that have scales, which become kUnit times as large.
-struct NumberI8 {
-  static constexpr bool kPairs = false;
-  static constexpr float kUnit = 1;
-  static HEARTH_SIMD F load_lanes(const uint8_t* p) { return to_float(load_i8(p)); }
-};
-struct NumberE4m3 {
-  static constexpr bool kPairs = false;
-  static constexpr float kUnit = 0x1p120f;  // of at most 255: kv_layout.h
-  static HEARTH_SIMD F load_lanes(const uint8_t* p) { return load_e4m3(p); }
-};
-/// Pairs of codes in a byte.
-struct NumberPairs {
-  static constexpr bool kPairs = true;
-  static constexpr float kUnit = 1;
-};
 
 // ---- Scales -----------------------------------------------------------------------------------
 
-/// Bytes of the codes of `dims` values at one position.
-template <typename Number>
-constexpr int64_t code_bytes(int32_t dims) {
-  return Number::kPairs ? int64_t{kPairBytes} * num_scales(dims) : dims;
-}
+constexpr float kFp8Unit = 0x1p120f;  // of scales of at most 255: kv_layout.h
 
-template <typename Number>
-HEARTH_SIMD F load_scales(const uint16_t* p) {
-  if constexpr (Number::kUnit == 1) return load_f16(p);
-  return mul(load_f16(p), set1(Number::kUnit));
-}
-
-/// K's scales of 16 positions, as f32, to columns of (scales, kSoftmaxTile).
-template <typename Number>
-void key_scales(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
-  const char* stored = block + a.block_size * code_bytes<Number>(a.k_dim);
-  const auto* scales = reinterpret_cast<const uint16_t*>(stored) + offset;
-  for (int32_t s = 0; s < num_scales(a.k_dim); ++s) {
+/// Scales of 16 positions, times `unit`, to columns of (count, kSoftmaxTile).
+void load_tile_scales(const char* stored, int32_t count, int32_t block_size, float unit,
+                      float* out) {
+  const auto* scales = reinterpret_cast<const uint16_t*>(stored);
+  for (int32_t s = 0; s < count; ++s, scales += block_size, out += kSoftmaxTile) {
     for (int p = 0; p < kParts; ++p) {
-      store(out + p * kLanes, load_scales<Number>(scales + p * kLanes));
+      store(out + p * kLanes, mul(load_f16(scales + p * kLanes), set1(unit)));
     }
-    scales += a.block_size;
-    out += kSoftmaxTile;
-  }
-}
-
-/// V's scales of 16 positions, as f32: (16, scales).
-template <typename Number>
-void value_scales(const AttentionSplit& a, const char* block, int32_t offset, float* out) {
-  const int32_t n = num_scales(a.v_dim);
-  const char* stored = block + a.block_size * code_bytes<Number>(a.v_dim);
-  const auto* scales = reinterpret_cast<const uint16_t*>(stored) + int64_t{offset} * n;
-  for (int32_t i = 0; i < kSubTile * n; i += kLanes) {
-    store(out + i, load_scales<Number>(scales + i));
   }
 }
 
 // ---- 16 positions to f32 in scratch memory ----------------------------------------------------
 // to_f32_k: K (k_dim, block_size) to columns of (k_dim, kSoftmaxTile). to_f32_v: V (block_size,
 // v_dim) to rows of (16, padded), with zeros after v_dim. `offset` is the first position in its
-// block; `scales` has room for what key_scales or value_scales writes.
+// block; `scales` are columns of (num_scales(dims), kSoftmaxTile).
 
 template <typename Number>
 struct PlainTile {
   using T = typename Number::T;
 
-  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float*,
+  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, const float*,
                        float* out) {
     const T* from = reinterpret_cast<const T*>(block) + offset;
     for (int32_t d = 0; d < a.k_dim; ++d, from += a.block_size, out += kSoftmaxTile) {
@@ -124,7 +63,7 @@ struct PlainTile {
     }
   }
 
-  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float*,
+  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, const float*,
                        float* out) {
     const int32_t n = a.v_dim;
     const int64_t padded = padded_dims(n);
@@ -138,11 +77,9 @@ struct PlainTile {
   }
 };
 
-template <typename Number>
-struct ByteTile {
-  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
-                       float* out) {
-    key_scales<Number>(a, block, offset, scales);
+struct Fp8Tile {
+  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset,
+                       const float* scales, float* out) {
     const auto* from = reinterpret_cast<const uint8_t*>(block) + offset;
     for (int32_t first = 0; first < a.k_dim; first += kScaleDims, scales += kSoftmaxTile) {
       F scale[kParts];
@@ -150,27 +87,25 @@ struct ByteTile {
       const int32_t end = first + kScaleDims < a.k_dim ? first + kScaleDims : a.k_dim;
       for (int32_t d = first; d < end; ++d, from += a.block_size, out += kSoftmaxTile) {
         for (int p = 0; p < kParts; ++p) {
-          store(out + p * kLanes, mul(Number::load_lanes(from + p * kLanes), scale[p]));
+          store(out + p * kLanes, mul(load_e4m3(from + p * kLanes), scale[p]));
         }
       }
     }
   }
 
-  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
-                       float* out) {
-    value_scales<Number>(a, block, offset, scales);
+  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset,
+                       const float* scales, float* out) {
     const int32_t n = a.v_dim;
     const int64_t padded = padded_dims(n);
     const auto* from = reinterpret_cast<const uint8_t*>(block) + int64_t{offset} * n;
-    for (int j = 0; j < kSubTile; ++j, from += n, scales += num_scales(n), out += padded) {
+    for (int j = 0; j < kSubTile; ++j, from += n, out += padded) {
+      const auto scale = [&](int32_t d) { return set1(scales[d / kScaleDims * kSoftmaxTile + j]); };
       int32_t d = 0;
-      for (; d + kLanes <= n; d += kLanes) {
-        store(out + d, mul(Number::load_lanes(from + d), set1(scales[d / kScaleDims])));
-      }
+      for (; d + kLanes <= n; d += kLanes) store(out + d, mul(load_e4m3(from + d), scale(d)));
       if (d < n) {
         uint8_t rest[16] = {};
         for (int32_t i = d; i < n; ++i) rest[i - d] = from[i];
-        store(out + d, mul(Number::load_lanes(rest), set1(scales[d / kScaleDims])));
+        store(out + d, mul(load_e4m3(rest), scale(d)));
         d += kLanes;
       }
       for (; d < padded; d += kLanes) store(out + d, zero());
@@ -178,43 +113,36 @@ struct ByteTile {
   }
 };
 
-/// Codes of 4 bits: the last ones of a head are stored up to the 32nd, as zeros.
-struct PairTile {
-  static void to_f32_k(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
-                       float* out) {
-    key_scales<NumberPairs>(a, block, offset, scales);
-    const auto* from = reinterpret_cast<const uint8_t*>(block) + offset;
-    for (int32_t d = 0; d < a.k_dim; d += 2, from += a.block_size, out += 2 * kSoftmaxTile) {
-      const float* scale = scales + d / kScaleDims * kSoftmaxTile;
-      for (int p = 0; p < kParts; ++p) {
-        const I pair = load_u8(from + p * kLanes);
-        const F s = load(scale + p * kLanes);
-        store(out + p * kLanes, mul(low_code(pair), s));
-        if (d + 1 < a.k_dim) store(out + kSoftmaxTile + p * kLanes, mul(high_code(pair), s));
-      }
+/// Codes of 4 dimensions that lie together, of 16 positions: bits `shift` + 8 e of each position's
+/// word are dimension e of them.
+void codes_to_f32(const char* words, int shift, int mask, float bias, const float* scales,
+                  float* out) {
+  for (int e = 0; e < 4; ++e) {
+    for (int p = 0; p < kParts; ++p) {
+      const I word = load_ints(reinterpret_cast<const int32_t*>(words) + p * kLanes);
+      const F code = to_float(and_ints(shift_ints(word, shift + 8 * e), mask));
+      store(out + e * kSoftmaxTile + p * kLanes,
+            mul(sub(code, set1(bias)), load(scales + p * kLanes)));
     }
   }
-
-  static void to_f32_v(const AttentionSplit& a, const char* block, int32_t offset, float* scales,
-                       float* out) {
-    value_scales<NumberPairs>(a, block, offset, scales);
-    const int32_t n = num_scales(a.v_dim);
-    const int64_t padded = padded_dims(a.v_dim);
-    const auto* from = reinterpret_cast<const uint8_t*>(block) + int64_t{offset} * n * kPairBytes;
-    for (int j = 0; j < kSubTile; ++j, scales += n, out += padded) {
-      for (int32_t s = 0; s < n; ++s, from += kPairBytes) {
-        float* to = out + s * kScaleDims;
-        const bool whole = s * kScaleDims + kPairBytes < padded;
-        const Levels numbers = levels(set1(scales[s]));
-        for (int i = 0; i < kPairBytes; i += kLanes) {
-          const I pair = load_u8(from + i);
-          store(to + i, low_level(pair, numbers));
-          if (whole) store(to + kPairBytes + i, high_level(pair, numbers));
-        }
-      }
-    }
+}
+// The front of K that is V; up to 7 more dimensions than v_dim.
+void front_bytes_to_f32(const AttentionSplit& a, const char* block, int32_t offset,
+                        const float* scales, float* out) {
+  for (int32_t d = 0; d < a.v_dim; d += 4) {
+    codes_to_f32(block + (int64_t{d} / 4 * a.block_size + offset) * 4, 0, 255, 128,
+                 scales + d / kScaleDims * kSoftmaxTile, out + d * kSoftmaxTile);
   }
-};
+}
+void front_nibbles_to_f32(const AttentionSplit& a, const char* block, int32_t offset,
+                          const float* scales, float* out) {
+  for (int32_t d = 0; d < a.v_dim; d += 8) {
+    const char* words = block + (int64_t{d} / 8 * a.block_size + offset) * 4;
+    const float* of = scales + d / kScaleDims * kSoftmaxTile;
+    codes_to_f32(words, 0, 15, 8, of, out + d * kSoftmaxTile);
+    codes_to_f32(words, 4, 15, 8, of, out + (d + 4) * kSoftmaxTile);
+  }
+}
 
 /// V of 16 positions that lies in K: transposes the first v_dim rows of k (k_dim, kSoftmaxTile) to
 /// rows of (16, padded), with zeros after v_dim.
@@ -282,64 +210,35 @@ struct HalfV {
   }
 };
 
-template <typename Number>
-struct ByteK {
+struct Fp8K {
   static constexpr int kDims = 4;
   const TileData& t;
-  explicit HEARTH_SIMD ByteK(const TileData& tile) : t(tile) {}
+  explicit HEARTH_SIMD Fp8K(const TileData& tile) : t(tile) {}
 
   HEARTH_SIMD F lanes(int32_t d, int e, int vec) const {
     const auto* k = reinterpret_cast<const uint8_t*>(t.k_in_place[vec / kParts]);
-    const F number = Number::load_lanes(k + int64_t{d + e} * t.block_size + vec % kParts * kLanes);
+    const F number = load_e4m3(k + int64_t{d + e} * t.block_size + vec % kParts * kLanes);
     return mul(number, load(t.k_scales + d / kScaleDims * kSoftmaxTile + vec * kLanes));
   }
 };
-template <typename Number>
-struct ByteV {
+struct Fp8V {
   const TileData& t;
-  int32_t scales;
-  explicit HEARTH_SIMD ByteV(const TileData& tile) : t(tile), scales(num_scales(tile.v_dim)) {}
+  explicit HEARTH_SIMD Fp8V(const TileData& tile) : t(tile) {}
 
   template <int kVecs>
   HEARTH_SIMD F lanes(int j, int64_t first, int i) const {
     const auto* v = reinterpret_cast<const uint8_t*>(t.v_in_place[j / kSubTile]);
     const int64_t d = first + i * kLanes;
-    return mul(Number::load_lanes(v + int64_t{j % kSubTile} * t.v_dim + d),
-               set1(t.v_scales[int64_t{j} * scales + d / kScaleDims]));
+    return mul(load_e4m3(v + int64_t{j % kSubTile} * t.v_dim + d),
+               set1(t.v_scales[d / kScaleDims * kSoftmaxTile + j]));
   }
 };
 
-struct PairK {
-  static constexpr int kDims = 4;
-  const TileData& t;
-  explicit HEARTH_SIMD PairK(const TileData& tile) : t(tile) {}
-
-  HEARTH_SIMD F lanes(int32_t d, int e, int vec) const {
-    const auto* k = reinterpret_cast<const uint8_t*>(t.k_in_place[vec / kParts]);
-    const I pair = load_u8(k + int64_t{d / 2 + e / 2} * t.block_size + vec % kParts * kLanes);
-    const F number = e % 2 == 0 ? low_code(pair) : high_code(pair);
-    return mul(number, load(t.k_scales + d / kScaleDims * kSoftmaxTile + vec * kLanes));
-  }
-};
-struct PairV {
-  const TileData& t;
-  int32_t scales;
-  explicit HEARTH_SIMD PairV(const TileData& tile) : t(tile), scales(num_scales(tile.v_dim)) {}
-
-  template <int kVecs>
-  HEARTH_SIMD F lanes(int j, int64_t first, int i) const {
-    const int64_t d = first + i * kLanes;
-    const int64_t scale = d / kScaleDims;
-    const auto* v = reinterpret_cast<const uint8_t*>(t.v_in_place[j / kSubTile]) +
-                    (int64_t{j % kSubTile} * scales + scale) * kPairBytes;
-    // Known at compile time if `first` is a multiple of 32.
-    const bool upper =
-        kVecs * kLanes % kScaleDims == 0 ? (i * kLanes & kPairBytes) != 0 : (d & kPairBytes) != 0;
-    const I pair = load_u8(v + d % kPairBytes);
-    const Levels numbers = levels(set1(t.v_scales[int64_t{j} * scales + scale]));
-    return upper ? high_level(pair, numbers) : low_level(pair, numbers);
-  }
-};
+/// Of integers: a row of K's words, 4 bytes of each of kLanes positions.
+HEARTH_SIMD B key_bytes(const TileData& t, int32_t row, int vec) {
+  const auto* k = reinterpret_cast<const uint8_t*>(t.k_in_place[vec / kParts]);
+  return load_raw(k + (int64_t{row} * t.block_size + vec % kParts * kLanes) * 4);
+}
 
 }  // namespace
 }  // namespace hearth::kernels

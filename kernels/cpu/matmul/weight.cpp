@@ -256,7 +256,7 @@ uint64_t put_off(void* state) {
   cpu.plain_activations.reset(0);
   cpu.quantized_activations.reset(0);
   cpu.partials.reset(0);
-  cpu.rotated_queries.reset(0);
+  cpu.query_codes.reset(0);
   for (HostBuffer& scratch : cpu.thread_scratch) scratch.reset(0);
   return late.bytes;
 }

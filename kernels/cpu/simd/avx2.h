@@ -74,6 +74,17 @@ HEARTH_SIMD F exp2_of_shifted(F t) {
   const __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(0x3f800000)));
 }
+HEARTH_SIMD F times_exp2_of_shifted(F x, F t) {
+  const __m256i bits = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), bits));
+}
+
+template <int kDistance>
+HEARTH_SIMD F swapped(F x) {
+  if constexpr (kDistance == 4) return _mm256_permute2f128_ps(x, x, 1);
+  if constexpr (kDistance == 2) return _mm256_permute_ps(x, 0x4e);
+  return _mm256_permute_ps(x, 0xb1);
+}
 
 HEARTH_SIMD float sum16(const F (&x)[2]) {
   const __m256 eight = _mm256_add_ps(x[0], x[1]);
@@ -157,6 +168,7 @@ HEARTH_SIMD B where_set(I x, char value) {
   return and_bytes(_mm256_srai_epi32(_mm256_slli_epi32(x, 31 - kBit), 31), value);
 }
 HEARTH_SIMD I minus_32(I x) { return _mm256_sub_epi32(x, _mm256_set1_epi32(32)); }
+HEARTH_SIMD I bits_of(F x) { return _mm256_castps_si256(x); }
 HEARTH_SIMD F to_float(I x) { return _mm256_cvtepi32_ps(x); }
 HEARTH_SIMD F minus_product(F a, F b) {
   return _mm256_xor_ps(_mm256_mul_ps(a, b), _mm256_set1_ps(-0.0f));
@@ -177,18 +189,6 @@ HEARTH_SIMD F load_e4m3(const uint8_t* p) {
   const I bits = _mm256_slli_epi32(load_i8(p), 20);
   return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-0x78100000)));
 }
-HEARTH_SIMD F low_code(I x) {
-  const I bits = _mm256_or_si256(and_ints(x, 0x0f), _mm256_set1_epi32(0x4b000000));
-  return _mm256_sub_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p23f + 8));
-}
-HEARTH_SIMD F high_code(I x) {
-  const I bits = _mm256_or_si256(and_ints(x, 0xf0), _mm256_set1_epi32(0x49000000));
-  return _mm256_sub_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p19f + 8));
-}
-using Levels = F;
-HEARTH_SIMD Levels levels(F scale) { return scale; }
-HEARTH_SIMD F low_level(I x, Levels of) { return mul(low_code(x), of); }
-HEARTH_SIMD F high_level(I x, Levels of) { return mul(high_code(x), of); }
 
 // Wide weights: |w| times x with the sign of w; pairs reach 2 * 128 * 127, which int16 holds.
 // |-128| is 128 as an unsigned byte, which is how maddubs reads it.
@@ -227,6 +227,53 @@ HEARTH_SIMD I dot4(I sum, SignedBytes w, Four x) {
   return add_pairs(sum, _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.value)));
 }
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return add_pairs(sum, _mm256_maddubs_epi16(w, x)); }
+
+using Pairs = __m256i;
+HEARTH_SIMD I load_ints(const int32_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+using Halves = __m256i;
+HEARTH_SIMD Halves low_halves(I a, I b) {
+  const __m256i packed = _mm256_packus_epi32(_mm256_and_si256(a, _mm256_set1_epi32(0xffff)),
+                                             _mm256_and_si256(b, _mm256_set1_epi32(0xffff)));
+  return _mm256_permute4x64_epi64(packed, 0xd8);
+}
+HEARTH_SIMD Halves load_halves(const int16_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+HEARTH_SIMD void store_halves(int16_t* p, Halves x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+}
+HEARTH_SIMD Halves multiply(Halves a, Halves b) { return _mm256_mulhrs_epi16(a, b); }
+HEARTH_SIMD Pairs load_pairs(const int16_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+HEARTH_SIMD void store_pairs(int16_t* p, Pairs x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x);
+}
+HEARTH_SIMD Pairs load_pairs_i8(const int8_t* p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+HEARTH_SIMD Pairs load_low_pairs(const uint8_t* p) {
+  const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_sub_epi16(_mm256_and_si256(x, _mm256_set1_epi16(15)), _mm256_set1_epi16(8));
+}
+HEARTH_SIMD Pairs load_high_pairs(const uint8_t* p) {
+  const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_sub_epi16(_mm256_srli_epi16(x, 4), _mm256_set1_epi16(8));
+}
+using Pair = __m256i;
+HEARTH_SIMD Pair load_pair(const int16_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return _mm256_set1_epi32(x);
+}
+HEARTH_SIMD I no_sum() { return _mm256_setzero_si256(); }
+HEARTH_SIMD I dot2(I sum, Pairs a, Pair b) {
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+  asm volatile("" : "+x"(sum));  // as in add_pairs
+  return sum;
+}
 
 }  // namespace
 }  // namespace hearth::kernels

@@ -77,6 +77,21 @@ HEARTH_SIMD F exp2_of_shifted(F t) {
   return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(0x3f800000)));
 }
 
+/// x 2^n for such t and normal numbers.
+HEARTH_SIMD F times_exp2_of_shifted(F x, F t) {
+  const __m512i bits = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+  return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), bits));
+}
+
+/// Lanes i and i ^ kDistance exchanged; below kLanes.
+template <int kDistance>
+HEARTH_SIMD F swapped(F x) {
+  if constexpr (kDistance == 8) return _mm512_shuffle_f32x4(x, x, 0x4e);
+  if constexpr (kDistance == 4) return _mm512_shuffle_f32x4(x, x, 0xb1);
+  if constexpr (kDistance == 2) return _mm512_permute_ps(x, 0x4e);
+  return _mm512_permute_ps(x, 0xb1);
+}
+
 /// Adds lanes i and i + 8 first, then lanes 4, 2, 1 apart. `x` holds the 16 logical lanes.
 HEARTH_SIMD float sum16(const F (&x)[1]) {
   const __m256 high = _mm512_extractf32x8_ps(x[0], 1);
@@ -149,6 +164,7 @@ HEARTH_SIMD B where_set(I x, char value) {
   return _mm512_maskz_mov_epi32(set, _mm512_set1_epi8(value));
 }
 HEARTH_SIMD I minus_32(I x) { return _mm512_sub_epi32(x, _mm512_set1_epi32(32)); }
+HEARTH_SIMD I bits_of(F x) { return _mm512_castps_si512(x); }
 HEARTH_SIMD F to_float(I x) { return _mm512_cvtepi32_ps(x); }
 /// -(a * b)
 HEARTH_SIMD F minus_product(F a, F b) {
@@ -174,28 +190,6 @@ HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
 HEARTH_SIMD F load_e4m3(const uint8_t* p) {
   const I bits = _mm512_slli_epi32(load_i8(p), 20);
   return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-0x78100000)));
-}
-/// The low, or the high, four bits of each byte (load_u8), minus 8. They become the last bits of
-/// the mantissa of 2^23, or those above the last four of 2^19.
-HEARTH_SIMD F low_code(I x) {
-  const I bits = _mm512_ternarylogic_epi32(x, _mm512_set1_epi32(0x0f),
-                                           _mm512_set1_epi32(0x4b000000), 0xea);  // (a & b) | c
-  return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p23f + 8));
-}
-HEARTH_SIMD F high_code(I x) {
-  const I bits =
-      _mm512_ternarylogic_epi32(x, _mm512_set1_epi32(0xf0), _mm512_set1_epi32(0x49000000), 0xea);
-  return _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p19f + 8));
-}
-/// -8 .. 7 times a scale, of which codes choose: the low or the high four bits of each byte.
-using Levels = F;
-HEARTH_SIMD Levels levels(F scale) {
-  const F numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-  return _mm512_mul_ps(numbers, scale);
-}
-HEARTH_SIMD F low_level(I x, Levels of) { return _mm512_permutexvar_ps(x, of); }
-HEARTH_SIMD F high_level(I x, Levels of) {
-  return _mm512_permutexvar_ps(_mm512_srli_epi32(x, 4), of);
 }
 
 // Dot products: 4 weights of each of kLanes outputs, stored as w + offset, times the same 4
@@ -260,6 +254,55 @@ HEARTH_SIMD I dot4(I sum, B w, Four x) {
   return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
 }
 #endif
+
+// Products of 16-bit integers. Pairs: two numbers of each of kLanes sums.
+using Pairs = __m512i;
+HEARTH_SIMD I load_ints(const int32_t* p) { return _mm512_loadu_si512(p); }
+/// 2 kLanes numbers.
+using Halves = __m512i;
+/// The low 16 bits of 2 kLanes integers.
+HEARTH_SIMD Halves low_halves(I a, I b) {
+  alignas(64) static constexpr uint16_t kEven[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+                                                     22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
+                                                     44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+  return _mm512_permutex2var_epi16(a, _mm512_load_si512(kEven), b);
+}
+HEARTH_SIMD Halves load_halves(const int16_t* p) { return _mm512_loadu_si512(p); }
+HEARTH_SIMD void store_halves(int16_t* p, Halves x) { _mm512_storeu_si512(p, x); }
+/// (a * b + 2^14) >> 15
+HEARTH_SIMD Halves multiply(Halves a, Halves b) { return _mm512_mulhrs_epi16(a, b); }
+/// As store_pairs stored them.
+HEARTH_SIMD Pairs load_pairs(const int16_t* p) { return _mm512_loadu_si512(p); }
+HEARTH_SIMD void store_pairs(int16_t* p, Pairs x) { _mm512_storeu_si512(p, x); }
+HEARTH_SIMD Pairs load_pairs_i8(const int8_t* p) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+/// The low, or the high, four bits of 2 kLanes bytes, minus 8.
+HEARTH_SIMD Pairs load_low_pairs(const uint8_t* p) {
+  const __m512i x = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_sub_epi16(_mm512_and_si512(x, _mm512_set1_epi16(15)), _mm512_set1_epi16(8));
+}
+HEARTH_SIMD Pairs load_high_pairs(const uint8_t* p) {
+  const __m512i x = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_sub_epi16(_mm512_srli_epi16(x, 4), _mm512_set1_epi16(8));
+}
+/// Two numbers that are the same for all sums.
+using Pair = __m512i;
+HEARTH_SIMD Pair load_pair(const int16_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return _mm512_set1_epi32(x);
+}
+HEARTH_SIMD I no_sum() { return _mm512_setzero_si512(); }
+HEARTH_SIMD I dot2(I sum, Pairs a, Pair b) {
+#ifdef __AVX512VNNI__
+  // g++ 12 would copy each sum to another register, and spill some.
+  asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+#else
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+#endif
+}
 
 }  // namespace
 }  // namespace hearth::kernels

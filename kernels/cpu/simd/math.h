@@ -36,6 +36,21 @@ HEARTH_SIMD F exp(F x) {
   return zero_below(x, low, fma(q, scale, scale));
 }
 
+/// e^x for x <= 0 within 3e-6 of it, NaN for NaN; e^-20 below -20. The polynomial is Taylor's up to
+/// r^5.
+HEARTH_SIMD F exp_coarse(F x) {
+  const F shift = set1(12582912.0f);
+  const F clamped = max(set1(-20.0f), x);
+  const F shifted = fma(clamped, set1(1.44269504f), shift);
+  const F r = fma(sub(shifted, shift), set1(-0.693147181f), clamped);
+  F p = fma(set1(1.0f / 120.0f), r, set1(1.0f / 24.0f));
+  p = fma(p, r, set1(1.0f / 6.0f));
+  p = fma(p, r, set1(0.5f));
+  p = fma(p, r, set1(1.0f));
+  p = fma(p, r, set1(1.0f));
+  return times_exp2_of_shifted(p, shifted);
+}
+
 HEARTH_SIMD F tanh(F x) {
   const F doubled = min(set1(40.0f), max(set1(-40.0f), add(x, x)));
   F scale;

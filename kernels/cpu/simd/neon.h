@@ -78,6 +78,16 @@ HEARTH_SIMD F exp2_of_shifted(F t) {
   const uint32x4_t bits = vshlq_n_u32(vreinterpretq_u32_f32(t), 23);
   return vreinterpretq_f32_u32(vaddq_u32(bits, vdupq_n_u32(0x3f800000)));
 }
+HEARTH_SIMD F times_exp2_of_shifted(F x, F t) {
+  const uint32x4_t bits = vshlq_n_u32(vreinterpretq_u32_f32(t), 23);
+  return vreinterpretq_f32_u32(vaddq_u32(bits, vreinterpretq_u32_f32(x)));
+}
+
+template <int kDistance>
+HEARTH_SIMD F swapped(F x) {
+  if constexpr (kDistance == 2) return vextq_f32(x, x, 2);
+  return vrev64q_f32(x);
+}
 
 HEARTH_SIMD float sum16(const F (&x)[4]) {
   const F four = vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]));
@@ -155,6 +165,7 @@ HEARTH_SIMD B where_set(I x, char value) {
   return and_bytes(vreinterpretq_u8_u32(vtstq_s32(x, vdupq_n_s32(1 << kBit))), value);
 }
 HEARTH_SIMD I minus_32(I x) { return vsubq_s32(x, vdupq_n_s32(32)); }
+HEARTH_SIMD I bits_of(F x) { return vreinterpretq_s32_f32(x); }
 HEARTH_SIMD F to_float(I x) { return vcvtq_f32_s32(x); }
 HEARTH_SIMD F minus_product(F a, F b) { return vnegq_f32(vmulq_f32(a, b)); }
 HEARTH_SIMD F load_e8m0(const uint8_t* p) {
@@ -170,18 +181,6 @@ HEARTH_SIMD F load_ue4m3(const uint8_t* p) {
 HEARTH_SIMD F load_e4m3(const uint8_t* p) {
   return vreinterpretq_f32_s32(and_ints(vshlq_n_s32(load_i8(p), 20), -0x78100000));
 }
-HEARTH_SIMD F low_code(I x) {
-  const I bits = vorrq_s32(and_ints(x, 0x0f), vdupq_n_s32(0x4b000000));
-  return vsubq_f32(vreinterpretq_f32_s32(bits), vdupq_n_f32(0x1p23f + 8));
-}
-HEARTH_SIMD F high_code(I x) {
-  const I bits = vorrq_s32(and_ints(x, 0xf0), vdupq_n_s32(0x49000000));
-  return vsubq_f32(vreinterpretq_f32_s32(bits), vdupq_n_f32(0x1p19f + 8));
-}
-using Levels = F;
-HEARTH_SIMD Levels levels(F scale) { return scale; }
-HEARTH_SIMD F low_level(I x, Levels of) { return mul(low_code(x), of); }
-HEARTH_SIMD F high_level(I x, Levels of) { return mul(high_code(x), of); }
 
 // Both factors of a product are signed bytes here. Wide weights lose their offset by one xor when
 // loaded, narrow ones when unpacked; those read as stored are below 128, so the byte is the same
@@ -252,6 +251,45 @@ HEARTH_SIMD Sum dot4(Sum sum, int8x16_t w, Four x) {
           vpadalq_s16(sum.high, vmull_high_s8(w, x))};
 }
 #endif
+
+/// The first, and the second, number of each pair.
+struct Pairs {
+  int16x4_t first;
+  int16x4_t second;
+};
+HEARTH_SIMD I load_ints(const int32_t* p) { return vld1q_s32(p); }
+using Halves = int16x8_t;
+HEARTH_SIMD Halves low_halves(I a, I b) { return vcombine_s16(vmovn_s32(a), vmovn_s32(b)); }
+HEARTH_SIMD Halves load_halves(const int16_t* p) { return vld1q_s16(p); }
+HEARTH_SIMD void store_halves(int16_t* p, Halves x) { vst1q_s16(p, x); }
+HEARTH_SIMD Halves multiply(Halves a, Halves b) { return vqrdmulhq_s16(a, b); }
+HEARTH_SIMD Pairs load_pairs(const int16_t* p) { return {vld1_s16(p), vld1_s16(p + 4)}; }
+HEARTH_SIMD void store_pairs(int16_t* p, Pairs x) {
+  vst1_s16(p, x.first);
+  vst1_s16(p + 4, x.second);
+}
+HEARTH_SIMD Pairs divided(int16x8_t x) {
+  return {vget_low_s16(vuzp1q_s16(x, x)), vget_low_s16(vuzp2q_s16(x, x))};
+}
+HEARTH_SIMD Pairs load_pairs_i8(const int8_t* p) { return divided(vmovl_s8(vld1_s8(p))); }
+HEARTH_SIMD Pairs load_low_pairs(const uint8_t* p) {
+  const uint8x8_t codes = vand_u8(vld1_u8(p), vdup_n_u8(15));
+  return divided(vreinterpretq_s16_u16(vsubl_u8(codes, vdup_n_u8(8))));
+}
+HEARTH_SIMD Pairs load_high_pairs(const uint8_t* p) {
+  const uint8x8_t codes = vshr_n_u8(vld1_u8(p), 4);
+  return divided(vreinterpretq_s16_u16(vsubl_u8(codes, vdup_n_u8(8))));
+}
+using Pair = int16x4_t;
+HEARTH_SIMD Pair load_pair(const int16_t* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return vreinterpret_s16_s32(vdup_n_s32(x));
+}
+HEARTH_SIMD I no_sum() { return vdupq_n_s32(0); }
+HEARTH_SIMD I dot2(I sum, Pairs a, Pair b) {
+  return vmlal_lane_s16(vmlal_lane_s16(sum, a.first, b, 0), a.second, b, 1);
+}
 
 }  // namespace
 }  // namespace hearth::kernels

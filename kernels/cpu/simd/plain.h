@@ -72,6 +72,16 @@ HEARTH_SIMD F exp2_of_shifted(F t) {
   typedef uint32_t U __attribute__((vector_size(16)));
   return reinterpret_cast<F>((reinterpret_cast<U>(t) << 23) + 0x3f800000u);
 }
+HEARTH_SIMD F times_exp2_of_shifted(F x, F t) {
+  typedef uint32_t U __attribute__((vector_size(16)));
+  return reinterpret_cast<F>((reinterpret_cast<U>(t) << 23) + reinterpret_cast<U>(x));
+}
+
+template <int kDistance>
+HEARTH_SIMD F swapped(F x) {
+  if constexpr (kDistance == 2) return F{x[2], x[3], x[0], x[1]};
+  return F{x[1], x[0], x[3], x[2]};
+}
 
 HEARTH_SIMD float sum16(const F (&x)[4]) {
   const F four = (x[0] + x[2]) + (x[1] + x[3]);
@@ -142,6 +152,7 @@ HEARTH_SIMD B where_set(I x, char value) {
   return and_bytes(reinterpret_cast<B>(-(x >> kBit & 1)), value);
 }
 HEARTH_SIMD I minus_32(I x) { return x - 32; }
+HEARTH_SIMD I bits_of(F x) { return reinterpret_cast<I>(x); }
 HEARTH_SIMD F to_float(I x) { return __builtin_convertvector(x, F); }
 HEARTH_SIMD F minus_product(F a, F b) { return -(a * b); }
 [[maybe_unused]] __attribute__((noinline)) F load_e8m0(const uint8_t* p) {
@@ -159,14 +170,6 @@ HEARTH_SIMD F load_e4m3(const uint8_t* p) {
   const I x = load_i8(p);
   return reinterpret_cast<F>((x & 127) << 20 | (x & INT32_MIN));
 }
-HEARTH_SIMD F low_code(I x) { return reinterpret_cast<F>((x & 0x0f) | 0x4b000000) - (0x1p23f + 8); }
-HEARTH_SIMD F high_code(I x) {
-  return reinterpret_cast<F>((x & 0xf0) | 0x49000000) - (0x1p19f + 8);
-}
-using Levels = F;
-HEARTH_SIMD Levels levels(F scale) { return scale; }
-HEARTH_SIMD F low_level(I x, Levels of) { return mul(low_code(x), of); }
-HEARTH_SIMD F high_level(I x, Levels of) { return mul(high_code(x), of); }
 
 constexpr int kNarrowOffset = 128;
 template <int kOffset, bool kWide>
@@ -187,6 +190,54 @@ HEARTH_SIMD I dot4(I sum, B w, Four x4) {
     sum[lane] += w[4 * lane] * x4[0] + w[4 * lane + 1] * x4[1] + w[4 * lane + 2] * x4[2] +
                  w[4 * lane + 3] * x4[3];
   }
+  return sum;
+}
+
+typedef int16_t Pairs __attribute__((vector_size(16)));
+HEARTH_SIMD I load_ints(const int32_t* p) { return I{p[0], p[1], p[2], p[3]}; }
+using Halves = Pairs;
+HEARTH_SIMD int16_t low_half(int32_t x) { return static_cast<int16_t>(x); }
+HEARTH_SIMD Halves low_halves(I a, I b) {
+  Halves x;
+  for (int i = 0; i < kLanes; ++i) {
+    x[i] = low_half(a[i]);
+    x[kLanes + i] = low_half(b[i]);
+  }
+  return x;
+}
+HEARTH_SIMD Halves load_halves(const int16_t* p) {
+  Halves x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+HEARTH_SIMD void store_halves(int16_t* p, Halves x) { __builtin_memcpy(p, &x, sizeof x); }
+HEARTH_SIMD Halves multiply(Halves a, Halves b) {
+  Halves x;
+  for (int i = 0; i < 2 * kLanes; ++i) x[i] = low_half((a[i] * b[i] + 16384) >> 15);
+  return x;
+}
+HEARTH_SIMD Pairs load_pairs(const int16_t* p) { return load_halves(p); }
+HEARTH_SIMD void store_pairs(int16_t* p, Pairs x) { store_halves(p, x); }
+HEARTH_SIMD Pairs load_pairs_i8(const int8_t* p) {
+  Pairs x;
+  for (int i = 0; i < 2 * kLanes; ++i) x[i] = p[i];
+  return x;
+}
+HEARTH_SIMD Pairs load_low_pairs(const uint8_t* p) {
+  Pairs x;
+  for (int i = 0; i < 2 * kLanes; ++i) x[i] = (p[i] & 15) - 8;
+  return x;
+}
+HEARTH_SIMD Pairs load_high_pairs(const uint8_t* p) {
+  Pairs x;
+  for (int i = 0; i < 2 * kLanes; ++i) x[i] = (p[i] >> 4) - 8;
+  return x;
+}
+using Pair = const int16_t*;
+HEARTH_SIMD Pair load_pair(const int16_t* p) { return p; }
+HEARTH_SIMD I no_sum() { return I{}; }
+HEARTH_SIMD I dot2(I sum, Pairs a, Pair b) {
+  for (int i = 0; i < kLanes; ++i) sum[i] += a[2 * i] * b[0] + a[2 * i + 1] * b[1];
   return sum;
 }
 

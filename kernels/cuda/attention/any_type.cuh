@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "kernels/cuda/attention/kv.cuh"
-#include "kernels/ops/kv_rotation.h"
 
 namespace hearth::kernels {
 
@@ -32,16 +31,6 @@ __device__ inline uint32_t e4m3_code(float value) {
   return code | (bits >> 24 & 0x80u);
 }
 
-/// A lane's value of 32 that a warp rotates, as rotate_head of kernels/ops/kv_rotation.h.
-__device__ inline float rotated_lane(float value, float factor) {
-  const int lane = thread_x() % kWarp;
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, value, distance);
-    value = (lane & distance) != 0 ? other - value : value + other;
-  }
-  return value * factor;
-}
-
 /// K or V of one head in one block.
 template <typename Byte>
 struct AnyHead {
@@ -50,19 +39,16 @@ struct AnyHead {
   KvIndex at;
   bool of_k;
 
+  /// Of q4_0, the byte that has the code.
   __device__ int64_t value(int d, int offset) const {
-    return of_k ? at.k(d, offset) : at.v(d, offset);
-  }
-  __device__ int64_t pair(int d, int offset) const {
-    return of_k ? at.k_pair(d, offset) : at.v_pair(d, offset);
+    return of_k ? at.k(type, d, offset) : at.v(type, d, offset);
   }
   __device__ bool upper(int d) const {
     return of_k ? KvIndex::k_in_upper(d) : KvIndex::v_in_upper(d);
   }
   /// Bytes from `head` to the scale.
   __device__ int64_t scale(int d, int offset) const {
-    const int64_t codes = at.block_size * kv_value_bytes(type, at.dims);
-    return codes + 2 * (of_k ? at.k_scale(d, offset) : at.v_scale(d, offset));
+    return at.block_size * kv_value_bytes(type, at.dims) + 2 * at.scale(d, offset);
   }
 
   __device__ float load(int d, int offset) const {
@@ -72,12 +58,16 @@ struct AnyHead {
       case KvType::kF16: return to_float(reinterpret_cast<const Half*>(head)[value(d, offset)]);
       case KvType::kBF16:
         return to_float(reinterpret_cast<const BFloat16*>(head)[value(d, offset)]);
-      case KvType::kQ8_0: number = static_cast<int8_t>(head[value(d, offset)]); break;
+      case KvType::kQ8_0: {
+        const std::byte code = head[value(d, offset)];
+        number = of_k ? std::to_integer<int>(code) - kKvKeyBias : static_cast<int8_t>(code);
+        break;
+      }
       case KvType::kFp8:
         number = e4m3_number(std::to_integer<uint32_t>(head[value(d, offset)]));
         break;
       case KvType::kQ4_0: {
-        const int pairs = std::to_integer<int>(head[pair(d, offset)]);
+        const int pairs = std::to_integer<int>(head[value(d, offset)]);
         number = static_cast<float>((upper(d) ? pairs >> 4 : pairs & 15) - 8);
         break;
       }

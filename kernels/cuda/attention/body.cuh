@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_kernel(AttentionP
         i / k_dim < num_heads ? a.q.data[row * a.q.stride + int64_t{first_head} * k_dim + i] : 0.0f;
   }
   __syncthreads();
-  if constexpr (std::is_same_v<T, AnyType>) rotate_queries<kHeads>(a.kv, q);
+  if constexpr (std::is_same_v<T, AnyType> || kScaled<T>) rotate_queries<kHeads>(a.kv, q);
 
   const ValueThreads shape = value_threads(v_dim);
   const int run = thread / shape.width;

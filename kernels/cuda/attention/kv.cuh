@@ -4,6 +4,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/layout.cuh"
 #include "kernels/ops/kv_layout.h"
+#include "kernels/ops/kv_rotation.h"
 
 namespace hearth::kernels {
 
@@ -63,6 +64,16 @@ template <typename Byte>
 __device__ auto scales_of(const KvView& kv, Byte* integers, int dims) {
   using ScaleOf = std::conditional_t<std::is_const_v<Byte>, const Half, Half>;
   return reinterpret_cast<ScaleOf*>(integers + int64_t{kv.num_kv_heads} * kv.block_size * dims);
+}
+
+/// A lane's value of 32 that a warp rotates, as rotate_head of kernels/ops/kv_rotation.h.
+__device__ inline float rotated_lane(float value, float factor) {
+  const int lane = thread_x() % kWarp;
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, distance);
+    value = (lane & distance) != 0 ? other - value : value + other;
+  }
+  return value * factor;
 }
 
 }  // namespace hearth::kernels

@@ -86,14 +86,17 @@ __global__ void __launch_bounds__(kThreads) kv_store_q8_kernel(StoreParams p) {
   const int warps = grid_y() * (kThreads / kWarp);
   auto* key = keys<int8_t>(kv, slot / kv.block_size);
   const int k_scales = kv_scales(kv.k_dim);
+  const bool rotated = kv_rotated(kv.k_type, kv.v_in_k);
   for (int i = warp; i < kv.num_kv_heads * k_scales; i += warps) {
     const int head = i / k_scales;
     const int first = i % k_scales * kKvScaleDims;
     const int d = first + lane;
     const bool there = d < kv.k_dim;
     const int64_t c = int64_t{head} * kv.k_dim + d;
+    float x = there ? p.k.data[row * p.k.stride + c] : 0.0f;
+    if (rotated && first + kKvScaleDims <= kv.k_dim) x = rotated_lane(x, kRotatedKey);
     Half scale;
-    const int8_t k = quantize_lane(there ? p.k.data[row * p.k.stride + c] : 0.0f, &scale);
+    const int8_t k = quantize_lane(x, &scale);
     if (there) {
       key[tiled ? tiled_q8_key(head, position, d, kv.k_dim, kv.block_size)
                 : key_element(head, position, d, kv.k_dim, kv.block_size, share)] = k;
@@ -168,10 +171,11 @@ __device__ void store_any(const AnyHead<std::byte>& to, bool rotated, int offset
   Half scale;
   const uint32_t code = code_of(to.type, value, &scale);
   if (to.type == KvType::kQ4_0) {
-    const uint32_t other = __shfl_xor_sync(kAllLanes, code, to.of_k ? 1 : kKvPairBytes);
-    if (!to.upper(d)) to.head[to.pair(d, offset)] = std::byte(code | other << 4);
+    const uint32_t other = __shfl_xor_sync(kAllLanes, code, to.of_k ? kKvFour : kKvPairBytes);
+    if (!to.upper(d)) to.head[to.value(d, offset)] = std::byte(code | other << 4);
   } else if (there) {
-    to.head[to.value(d, offset)] = std::byte(code);
+    const uint32_t bias = to.of_k && to.type == KvType::kQ8_0 ? kKvKeyBias : 0;
+    to.head[to.value(d, offset)] = std::byte(code + bias);
   }
   if (lane == 0) *reinterpret_cast<Half*>(to.head + to.scale(first, offset)) = scale;
 }

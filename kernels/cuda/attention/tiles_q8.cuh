@@ -1,9 +1,9 @@
 #pragma once
 // Attention on the tensor cores over q8_0 KV. Scores are as precise as f32: each dimension of a
-// query becomes an integer of 23 bits, divided into three bytes, whose products with K's bytes are
-// summed exactly over the 32 dimensions of a scale; these sums, times the scale, form one chain of
-// fma per score. V becomes f16: integer times scale, rounded once. This never underflows, because
-// all scales are multiples of f16's smallest number; from 65520 on the result is infinite.
+// rotated query becomes an integer of 23 bits, divided into three bytes, whose products with K's
+// bytes are summed exactly over the 32 dimensions of a scale; these sums, times the scale, form one
+// chain of fma per score. V becomes f16: integer times scale, rounded once. This never underflows,
+// because all scales are multiples of f16's smallest number; from 65520 on the result is infinite.
 
 #include "kernels/cuda/attention/tiles.cuh"
 
@@ -36,8 +36,12 @@ struct Tiles<int8_t> {
 
   /// [32 dimensions][term: 3][lane][register: 4][4]. A query that is not finite gives no finite
   /// score.
-  static __device__ float store_query(const QueryRow& row, int head_dim, int column,
-                                      uint32_t* words) {
+  static __device__ float store_query(QueryRow row, int head_dim, int column, uint32_t* words) {
+#pragma unroll
+    for (int step = 0; step < kMaxTiledHeadDim / kKvScaleDims; ++step) {
+      if (!whole_step(head_dim, step)) break;
+      row.value[step] = rotated_lane(row.value[step], kRotatedQuery);
+    }
     auto* operand = reinterpret_cast<int8_t*>(words);
     const int lane = thread_x() % kWarp;
     const int steps = kv_scales(head_dim);

@@ -162,7 +162,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.device.memory_free_bytes = free_bytes;
   table.device.notice = std::move(notice);
   // Architectures share source but not machine code: expf and division may differ by a bit.
-  table.numerics_id = fmt::format("cuda-7-sm{}{}", device.compute_major, device.compute_minor);
+  table.numerics_id = fmt::format("cuda-8-sm{}{}", device.compute_major, device.compute_minor);
   if (state->fast.products != nullptr) {  // the bits depend on the library version
     table.numerics_id += fmt::format("-fast-{}", state->fast.products->version());
   }
