@@ -105,6 +105,38 @@ Result<void> check_request(const Request& request, int32_t vocab_size) {
   return check_sampling(request.sampling, vocab_size);
 }
 
+Result<void> check_canvas(const Request& request, const models::CanvasModel& model) {
+  const bool denoises = model.mask_token >= 0;
+  if (request.canvas.has_value() != denoises) {
+    if (!denoises) return Error::unsupported("steps: the model fills no canvas", "steps");
+    return Error::unsupported("the model fills canvases, and nothing else", "model");
+  }
+  if (!denoises) return {};
+  const auto& [steps, block_length, remasking] = *request.canvas;
+  if (steps < 1 || steps > models::kMostCanvasSteps) {
+    return bad("steps", fmt::format("is {}, want 1 to {}", steps, models::kMostCanvasSteps));
+  }
+  if (block_length < 1 || block_length > models::kMostCanvasBlock) {
+    return bad("block_length",
+               fmt::format("is {}, want 1 to {}", block_length, models::kMostCanvasBlock));
+  }
+  const SamplingParams& sampling = request.sampling;
+  const auto refuse = [](bool met, std::string_view field) -> Result<void> {
+    if (!met) return {};
+    return Error::unsupported(
+        fmt::format("{}: a canvas is not filled from left to right, which this needs", field),
+        std::string(field));
+  };
+  HEARTH_TRY(refuse(sampling.top_logprobs >= 0, "logprobs"));
+  HEARTH_TRY(refuse(sampling.prompt_logprobs, "prompt_logprobs"));
+  HEARTH_TRY(refuse(sampling.repetition_penalty != 1, "repetition_penalty"));
+  HEARTH_TRY(refuse(sampling.presence_penalty != 0, "presence_penalty"));
+  HEARTH_TRY(refuse(sampling.frequency_penalty != 0, "frequency_penalty"));
+  HEARTH_TRY(refuse(request.constraint != nullptr, "grammar"));
+  HEARTH_TRY(refuse(request.reasoning != nullptr, "reasoning_budget"));
+  return refuse(!request.prediction.empty(), "prediction");
+}
+
 void SpeculationCounts::add(const DraftSize& drafted, int32_t accepted, DraftedBy by) {
   drafted_by[to_underlying(by)] += drafted.tokens;
   accepted_by[to_underlying(by)] += accepted;

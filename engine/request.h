@@ -14,6 +14,7 @@
 #include "engine/store/store_messages.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/result.h"
+#include "models/canvas.h"
 #include "models/pooling.h"
 
 namespace hearth::models {
@@ -132,6 +133,9 @@ struct Request {
   RequestId fork_of = 0;
   int32_t fork_sample = 0;
   std::vector<UsedAdapter> adapters{};  ///< what each adds is summed
+  /// For a model that denoises, and only for one: max_tokens masked tokens follow the prompt. Where
+  /// a block is whole its tokens are sent; the sample ends with the first of stop_ids.
+  std::optional<models::CanvasParams> canvas{};
 };
 
 struct CancelRequest {
@@ -180,6 +184,9 @@ using EngineCommand = std::variant<Request, CancelRequest, FinishSample, EndReas
 /// loop. The ranges of the protocol are checked where requests enter. kInvalidArgument names the
 /// field.
 Result<void> check_request(const Request& request, int32_t vocab_size);
+/// The same of a canvas, and that the request has one if and only if the model denoises.
+/// kUnsupported names a field that does not fit a canvas.
+Result<void> check_canvas(const Request& request, const models::CanvasModel& model);
 
 // ---- Events ---------------------------------------------------------------------------------
 
@@ -208,7 +215,17 @@ struct StartedEvent {
   int64_t queue_us = 0;
 };
 
-/// At most every 100 ms for a request that waits or prefills.
+/// One sample's canvas after a pass.
+struct CanvasView {
+  int32_t sample = 0;
+  int32_t pass = 0;  ///< passes that were computed or had nothing to fill
+  int32_t passes = 0;
+  std::vector<int32_t> tokens;    ///< all of it; -1: masked
+  std::vector<float> confidence;  ///< of each when it was filled, 0 to 1; 0: masked
+};
+
+/// At most every 100 ms for a request that waits or prefills, and for one with a canvas until it
+/// ends.
 struct ProgressEvent {
   RequestId id = 0;
   int32_t prompt_tokens_done = 0;
@@ -216,6 +233,7 @@ struct ProgressEvent {
   int32_t queue_position = 0;  ///< 0: running
   std::string waiting_for;     ///< "blocks", "slots", "fairness", "restoring", "" while running
   int64_t estimate_us = 0;  ///< until it runs, from the durations of earlier requests; 0: not known
+  std::optional<CanvasView> canvas{};
 };
 
 struct PromptLogprobsEvent {

@@ -67,6 +67,9 @@ constexpr std::array kFamilies = {
     Family{"plamo2", load_plamo2},
     Family{"kimi-linear", load_kimi_linear},
     Family{"minimax-01", load_minimax_01},
+    Family{"llada", load_llada},
+    Family{"llada-moe", load_llada_moe},
+    Family{"dream", load_dream},
     Family{"bert", load_bert},
     Family{"nomic-bert", load_nomic_bert},
 };

@@ -11,6 +11,7 @@
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
+#include "models/canvas.h"
 #include "models/pooling.h"
 
 namespace hearth::models {
@@ -60,6 +61,9 @@ struct ModelInfo {
   /// False: an encoder. It has no logits. Every token attends to the whole text, so a text is
   /// computed in one step, and the contents of the KV blocks are worthless afterwards.
   bool generates = true;
+  /// mask_token of 0 or more: it denoises. Every token attends to the whole sequence, too, so each
+  /// pass computes all of it in one step, and the KV blocks are worthless between two passes.
+  CanvasModel canvas;
   /// It drafts (Model::draft): by a layer whose KV is that of one more layer in `groups`, or by
   /// heads, which store nothing.
   bool drafts = false;
@@ -70,6 +74,8 @@ struct ModelInfo {
   int32_t draft_vocab = 0;            ///< tokens among which it drafts: the first ones, or
   std::vector<int32_t> draft_tokens;  ///< these, if not empty
   Pooling pooling = Pooling::kNone;   ///< from the file
+
+  bool denoises() const { return canvas.mask_token >= 0; }
 };
 
 /// kInvalidArgument, with the field kv_type, if the types differ and the model has a group whose V

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int32_t kMaxContext = 1 << 24;
 constexpr int32_t kMaxSeqs = 4096;
+/// Of a model that denoises, unless the configuration sets another: a step has room for all of it.
+constexpr int32_t kUsualCanvasContext = 4096;
 constexpr int32_t kMaxStepTokens = 1 << 16;
 constexpr double kUsefulContexts = 4;
 constexpr double kUsefulTokens = 32768;
@@ -202,11 +204,15 @@ uint64_t kv_bytes_for(const models::ModelInfo& info, const EngineConfig& config,
 
 EngineConfig config_for(const EngineConfig& given, const models::ModelInfo& info) {
   EngineConfig config = given;
-  if (info.generates) return config;
+  if (info.generates && !info.denoises()) return config;
   config.kv_type = kernels::KvType::kF32;
   config.prefix_cache = false;
   config.speculation.enabled = false;
-  config.scheduler.chunked_prefill = false;
+  config.run_ahead = false;
+  config.scheduler.chunked_prefill = info.denoises();
+  if (info.denoises() && config.context_length == 0) {
+    config.context_length = std::min(info.context_length, kUsualCanvasContext);
+  }
   // Room for the tokens of two full steps, and a partly filled block for each text.
   const int32_t context =
       std::max(1, config.context_length > 0 ? config.context_length
@@ -232,11 +238,11 @@ Result<MemoryPlan> plan_memory(const EngineConfig& given, const models::Model& m
   plan.max_seqs = config.scheduler.max_seqs;
   plan.block_size = config.block_size;
   plan.kv_floor_bytes = config.kv_floor_bytes;
-  // Whole prompts are one step each.
-  plan.max_step_tokens = config.scheduler.chunked_prefill
+  // Whole prompts are one step each, and so are prompts with a canvas.
+  plan.max_step_tokens = config.scheduler.chunked_prefill && !info.denoises()
                              ? config.scheduler.max_step_tokens
                              : std::max(config.scheduler.max_step_tokens, plan.context_length);
-  plan.max_outputs = plan.max_seqs + kExtraOutputs;
+  plan.max_outputs = plan.max_seqs + (info.denoises() ? models::kMostCanvasBlock : kExtraOutputs);
 
   double full_bytes = 0;  // of one sequence with a full context
   std::vector<int32_t> full_blocks;

@@ -70,8 +70,8 @@ struct MemoryPlan {
 };
 
 /// The configuration for this model. An encoder computes a text in one step, keeps K and V in f32
-/// for a few texts, and caches and drafts nothing, regardless of the given configuration. Unchanged
-/// for models that generate.
+/// for a few texts, and caches and drafts nothing, regardless of the given configuration. A model
+/// that denoises does the same in each pass. Unchanged for models that write from left to right.
 EngineConfig config_for(const EngineConfig& config, const models::ModelInfo& info);
 
 /// Bytes of `kv_bytes` for that many blocks of the group; of a recurrent group, for the states of

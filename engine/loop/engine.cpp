@@ -86,7 +86,7 @@ Engine::Impl::Impl(const EngineConfig& engine_config, std::string scope,
       draft_pools(proposer != nullptr ? proposer->pools() : nullptr),
       scheduler(config.scheduler,
                 {runner->memory_plan().context_length, runner->memory_plan().max_step_tokens,
-                 runner->memory_plan().max_outputs},
+                 runner->memory_plan().max_outputs, runner->info().canvas},
                 kv),
       sampler(runner->info().vocab_size),
       speculator(config.speculation, std::move(proposer), make_draft_layer()),
@@ -356,6 +356,9 @@ void Engine::Impl::handle(Request& request) {
   if (!runner->info().generates && request.pooling == models::Pooling::kNone) {
     return refuse(Error::unsupported("the model makes vectors of texts and no text"));
   }
+  if (Result<void> fine = check_canvas(request, runner->info().canvas); !fine.ok()) {
+    return refuse(fine.take_error());
+  }
   Result<std::vector<AppliedAdapter>> applied = adapters.use(request.adapters);
   if (!applied.ok()) return refuse(applied.take_error());
   request.adapters.clear();  // their files are not read again
@@ -369,8 +372,9 @@ void Engine::Impl::handle(Request& request) {
   live.next_progress_us = now_us;
   if (disk != nullptr) disk->restorer.look_up(live, scheduler.cost(), now_us);
   const std::vector<std::vector<int32_t>>& resume = live.request.resume;
-  if (live.forked && !resume.empty() && size32(resume.front()) == live.request.max_tokens) {
-    end_sample(*live.samples.front(), FinishReason::kLength);
+  for (size_t i = 0; live.forked && i < resume.size(); ++i) {
+    if (size32(resume[i]) < live.request.max_tokens) continue;
+    end_sample(*live.samples[i], FinishReason::kLength);
   }
 }
 

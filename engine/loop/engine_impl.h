@@ -88,6 +88,8 @@ struct Engine::Impl {
   void report_started(const StepPlan& plan);
   MissReason miss_of(const LiveRequest& live) const;
   void take_outputs(const StepPlan& plan);
+  void fill_canvas(Sequence& seq, int32_t first_row);
+  bool send_block(Sequence& seq, int32_t first);
   void take_final_rows(const PlannedRows& rows, int32_t first_row);
   bool take_prompt_logprobs(const PlannedRows& rows, int32_t first_row);
   void plan_draws(const StepPlan& plan);
@@ -114,6 +116,7 @@ struct Engine::Impl {
   /// Expected wait of the request at this place in the queue, from measurements; 0: not known.
   int64_t wait_us(int32_t position) const;
   void report_progress();
+  void report_canvases(const LiveRequest& live);
   void publish_watch();
   EngineSnapshot snapshot() const;
 

@@ -6,6 +6,7 @@
 
 #include "engine/grammar/constraint.h"
 #include "engine/loop/engine_impl.h"
+#include "engine/sampling/canvas_draw.h"
 #include "engine/scheduling/prompt_scores.h"
 #include "kernels/base/log.h"
 #include "kernels/base/sizes.h"
@@ -25,7 +26,7 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
     const int32_t end = rows.first + rows.count;
     const int32_t first_token = std::exchange(next_token, next_token + rows.count);
     const int32_t first_row = next_row;
-    next_row += end - rows.first_output;
+    next_row += rows.num_outputs();
     Sequence& seq = *rows.seq;
     LiveRequest& live = *seq.request;
     // Another sample's row may have failed the whole request in this step.
@@ -36,6 +37,10 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
     }
     if (live.embeds()) {
       take_final_rows(rows, first_token);
+      continue;
+    }
+    if (seq.canvas) {
+      fill_canvas(seq, first_row);
       continue;
     }
     if (!take_prompt_logprobs(rows, first_row)) continue;
@@ -59,6 +64,58 @@ void Engine::Impl::take_outputs(const StepPlan& plan) {
       }
     }
   }
+}
+
+// Draws a token for each place of the pass, and sends the tokens of a block that is whole now.
+void Engine::Impl::fill_canvas(Sequence& seq, int32_t first_row) {
+  LiveRequest& live = *seq.request;
+  const Request& request = live.request;
+  Canvas& canvas = *seq.canvas;
+  SamplingParams params = request.sampling;
+  params.seed = canvas.pass_seed();
+  std::vector<CanvasDraw> draws;
+  std::vector<int32_t> banned;
+  for (int32_t i = 0; i < size32(canvas.places()); ++i) {
+    SampleArgs args;
+    args.params = &params;
+    args.sample = seq.sample;
+    args.position = canvas.places()[i];
+    banned = {canvas.model().mask_token};
+    if (args.position - live.prompt_size() < request.min_tokens) {
+      banned.insert(banned.end(), request.stop_ids.begin(), request.stop_ids.end());
+    }
+    args.banned = banned;
+    Result<CanvasDraw> draw = draw_place(sampler, runner->logits(first_row + i), args,
+                                         canvas.model(), request.canvas->remasking);
+    if (!draw.ok()) return fail(live, draw.take_error());
+    draws.push_back(*draw);
+  }
+  const int32_t whole = canvas.num_whole();
+  canvas.take(draws, seq.tokens);
+  if (canvas.num_whole() > whole && send_block(seq, whole)) return;
+  scheduler.begin_pass(seq);
+}
+
+// Sends the canvas's tokens from `first` on, as far as they are whole. True: the sample has ended.
+bool Engine::Impl::send_block(Sequence& seq, int32_t first) {
+  LiveRequest& live = *seq.request;
+  const Request& request = live.request;
+  const auto sent = seq.sample < size32(request.resume) ? size32(request.resume[seq.sample]) : 0;
+  for (int32_t index = first; index < seq.canvas->num_whole(); ++index) {
+    const int32_t token = seq.tokens[live.prompt_size() + index];
+    if (index >= request.min_tokens &&
+        std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) {
+      seq.canvas->cut(index);
+      end_sample(seq, FinishReason::kStop);
+      return true;
+    }
+    if (index < sent) continue;  // an earlier run has sent it
+    live.stats.count_token(seq.sample, now_us);
+    events.emplace_back(TokenEvent{request.id, seq.sample, index, token, {}, {}});
+  }
+  if (seq.canvas->num_whole() < request.max_tokens) return false;
+  end_sample(seq, FinishReason::kLength);
+  return true;
 }
 
 void Engine::Impl::take_final_rows(const PlannedRows& rows, int32_t first_row) {
@@ -192,7 +249,8 @@ void Engine::Impl::plan_draws(const StepPlan& plan) {
     Sequence& seq = *rows.seq;
     const Request& request = seq.request->request;
     const int32_t end = rows.first + rows.count;
-    next_row += end - rows.first_output;
+    next_row += rows.num_outputs();
+    if (seq.canvas) continue;
     const auto num_tokens = size32(seq.tokens);
     const bool drawn_alone = seq.request->forked || request.n == 1;
     if (end < num_tokens || !drawn_alone || request.constraint != nullptr) continue;
@@ -292,8 +350,8 @@ void Engine::Impl::end_sample(Sequence& seq, FinishReason reason) {
   LiveRequest& live = *seq.request;
   if (disk != nullptr) disk->saver.offer(seq);
   scheduler.finish(seq, reason);
-  events.emplace_back(SampleDoneEvent{live.request.id, seq.sample, reason,
-                                      size32(seq.tokens) - live.prompt_size()});
+  events.emplace_back(
+      SampleDoneEvent{live.request.id, seq.sample, reason, seq.num_output(live.prompt_size())});
   if (live.finished()) report_done(live);
 }
 
@@ -303,7 +361,7 @@ void Engine::Impl::end_request(LiveRequest& live, FinishReason reason) {
     // Samples that do not exist yet end too, each with its own event.
     int32_t num_tokens = sample < size32(resume) ? size32(resume[sample]) : 0;
     if (live.forked) {
-      num_tokens = size32(live.samples[sample]->tokens) - live.prompt_size();
+      num_tokens = live.samples[sample]->num_output(live.prompt_size());
     }
     if (sample < size32(live.samples)) {
       Sequence& seq = *live.samples[sample];

@@ -89,13 +89,21 @@ int64_t Engine::Impl::wait_us(int32_t position) const {
 
 void Engine::Impl::report_progress() {
   const auto due = [this](LiveRequest& live) {
-    if (live.stats.first_token_us.has_value() || now_us < live.next_progress_us) return false;
+    const bool shown = !live.stats.first_token_us.has_value() || live.request.canvas.has_value();
+    if (!shown || now_us < live.next_progress_us) return false;
     live.next_progress_us = now_us + kProgressEveryUs;
     return true;
   };
   bool any_waits = false;
   for (const auto& live : scheduler.live()) {
     const Sequence& seq = *live->samples.front();
+    if (live->request.canvas) {
+      const bool runs = std::ranges::any_of(
+          live->samples, [](const auto& each) { return each->state == Sequence::State::kRunning; });
+      any_waits = any_waits || (!runs && now_us >= live->next_progress_us);
+      if (runs && due(*live)) report_canvases(*live);
+      continue;
+    }
     if (seq.state == Sequence::State::kWaiting) {
       any_waits = any_waits || now_us >= live->next_progress_us;
     } else if (due(*live)) {
@@ -109,6 +117,21 @@ void Engine::Impl::report_progress() {
     if (!due(*info.request)) continue;
     events.emplace_back(ProgressEvent{info.request->request.id, 0, info.request->prompt_size(),
                                       info.position, info.reason, wait_us(info.position)});
+  }
+}
+
+void Engine::Impl::report_canvases(const LiveRequest& live) {
+  const int32_t prompt = live.prompt_size();
+  for (const auto& seq : live.samples) {
+    if (seq->state != Sequence::State::kRunning) continue;
+    const Canvas& canvas = *seq->canvas;
+    CanvasView view{.sample = seq->sample,
+                    .pass = canvas.pass(),
+                    .passes = canvas.num_passes(),
+                    .tokens = {seq->tokens.begin() + prompt, seq->tokens.end()},
+                    .confidence = {canvas.confidence().begin(), canvas.confidence().end()}};
+    std::ranges::replace(view.tokens, canvas.model().mask_token, -1);
+    events.emplace_back(ProgressEvent{live.request.id, prompt, prompt, 0, "", 0, std::move(view)});
   }
 }
 

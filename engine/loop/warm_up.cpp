@@ -119,6 +119,7 @@ bool Engine::Impl::run_warm_up(const WarmUpPart& part) {
     request.pooling = models::Pooling::kMean;
     request.max_tokens = 0;
   }
+  if (runner->info().denoises()) request.canvas.emplace();
   const auto prompt_tokens = size32(request.prompt);
   const bool widths = part.widths && speculator.enabled() &&
                       prompt_tokens + part.outputs + kWarmUpMoreOutputs <= context;

@@ -194,4 +194,24 @@ HEARTH_EACH_WIDTH double sum_weights(std::span<const float> logits, float max,
   return sum;
 }
 
+HEARTH_EACH_WIDTH double sum_weighted(std::span<const float> logits, float max,
+                                      double inverse_temperature) {
+  const double top = max;
+  double lanes[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const double x = (logits[i + lane] - top) * inverse_temperature;
+      lanes[lane] += exp_of(x) * x;
+    }
+  }
+  double sum = 0;
+  for (; i < logits.size(); ++i) {
+    const double x = (logits[i] - top) * inverse_temperature;
+    sum += exp_of(x) * x;
+  }
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
 }  // namespace hearth::engine

@@ -43,5 +43,7 @@ RoughMass rough_mass(std::span<const float> logits, float max, float inverse_tem
 /// The sum of exp_negative((logits[i] - max) * inverse_temperature), in the same order in every
 /// build.
 double sum_weights(std::span<const float> logits, float max, double inverse_temperature);
+/// The same of exp_negative(x) * x.
+double sum_weighted(std::span<const float> logits, float max, double inverse_temperature);
 
 }  // namespace hearth::engine

@@ -87,23 +87,43 @@ Result<LiveRequest*> Scheduler::add(Request request, std::string scope,
   live->owner = owners_.enter(request.owner);
   live->scope = std::move(scope);
   live->adapters = std::move(adapters);
-  live->forked = request.n == 1;
+  // Canvases share nothing.
+  live->forked = request.n == 1 || request.canvas.has_value();
   live->request = std::move(request);
-
-  auto seq = std::make_unique<Sequence>();
-  seq->request = live.get();
-  seq->tokens = live->request.prompt;
-  if (live->forked && !live->request.resume.empty()) {
-    const std::vector<int32_t>& resumed = live->request.resume.front();
-    seq->tokens.insert(seq->tokens.end(), resumed.begin(), resumed.end());
+  const int32_t samples = live->request.canvas ? live->request.n : 1;
+  for (int32_t sample = 0; sample < samples; ++sample) {
+    live->samples.push_back(make_sequence(*live, sample));
+    waiting_.push_back(live->samples.back().get());
   }
-  waiting_.push_back(seq.get());
   settled_ = false;
-  live->samples.push_back(std::move(seq));
 
   by_id_.emplace(live->request.id, live.get());
   live_.push_back(std::move(live));
   return live_.back().get();
+}
+
+std::unique_ptr<Sequence> Scheduler::make_sequence(LiveRequest& live, int32_t sample) const {
+  const Request& request = live.request;
+  auto seq = std::make_unique<Sequence>();
+  seq->request = &live;
+  seq->sample = sample;
+  seq->tokens = request.prompt;
+  std::span<const int32_t> resumed;
+  if (live.forked && sample < size32(request.resume)) resumed = request.resume[sample];
+  if (!request.canvas) {
+    seq->tokens.insert(seq->tokens.end(), resumed.begin(), resumed.end());
+    return seq;
+  }
+  seq->canvas.emplace(limits_.canvas, *request.canvas,
+                      Canvas::Place{.prompt = live.prompt_size(),
+                                    .length = request.max_tokens,
+                                    .known = size32(resumed),
+                                    .sample = sample,
+                                    .seed = request.sampling.seed});
+  resumed = resumed.first(seq->canvas->num_whole());
+  seq->tokens.insert(seq->tokens.end(), resumed.begin(), resumed.end());
+  seq->tokens.resize(live.prompt_size() + request.max_tokens, limits_.canvas.mask_token);
+  return seq;
 }
 
 LiveRequest* Scheduler::find(RequestId id) const {
@@ -144,6 +164,11 @@ void Scheduler::fork(LiveRequest& request) {
     tokens.insert(tokens.end(), resume[sample].begin(), resume[sample].end());
   }
   request.forked = true;  // n slots, one per sample from now on
+}
+
+void Scheduler::begin_pass(Sequence& seq) {
+  kv_.release(seq.blocks);
+  kv_.begin_private(seq.blocks);
 }
 
 void Scheduler::append(Sequence& seq, int32_t token) {
@@ -316,7 +341,9 @@ void Scheduler::plan_prefill() {
         continue;
       }
       const int32_t within = cost_.tokens_within(room_us, seq->blocks.num_tokens);
-      max_tokens = std::min(max_tokens, std::max(within, first ? 1 : 0));
+      // A canvas that comes first is computed whatever it costs: half of one is worth nothing.
+      if (!seq->canvas || !first)
+        max_tokens = std::min(max_tokens, std::max(within, first ? 1 : 0));
       if (max_tokens == 0) return;
     }
     const int32_t taken = plan_chunk(*seq, max_tokens);
@@ -327,7 +354,7 @@ void Scheduler::plan_prefill() {
     }
     room_us -= cost_.prefill_us({plan_.rows.back().first, taken});
     first = false;
-    if (seq->num_pending() == taken && plan_.num_decode_rows == 0) {
+    if (seq->num_pending() == taken && plan_.num_decode_rows == 0 && !seq->canvas) {
       // Its first token comes with this step, which others' prompts shall not make longer.
       room_us = std::min(room_us, (config_.decode_step_stretch - 1) * cost_.decode_us(1));
     }
@@ -416,7 +443,14 @@ int32_t Scheduler::plan_chunk(Sequence& seq, int32_t max_tokens) {
   int32_t count = std::min(seq.num_pending(), max_tokens);
   const int32_t until = request.restore.compute_until;
   if (until > first) count = std::min(count, until - first);
-  if (!config_.chunked_prefill && count < seq.num_pending()) return 0;
+  if ((!config_.chunked_prefill || seq.canvas) && count < seq.num_pending()) return 0;
+  if (seq.canvas) {
+    const int32_t outputs = size32(seq.canvas->rows());
+    const bool fits = plan_.num_outputs + outputs <= limits_.max_outputs;
+    if (!fits || !reserve_or_preempt(seq, first + count)) return 0;
+    plan_rows(seq, count);
+    return count;
+  }
   if (config_.chunked_prefill) count = kv_.step_end(seq.blocks, first, first + count) - first;
   if (request.scores_left(seq) > 0) {
     // Every row from the first unknown one on is an output row, and those are few.
@@ -435,12 +469,14 @@ void Scheduler::plan_rows(Sequence& seq, int32_t count) {
   rows.first = seq.blocks.num_tokens;
   rows.count = count;
   const int32_t end = rows.first + count;
-  rows.first_output = end == size32(seq.tokens) && !request.embeds() ? end - 1 : end;
+  const bool last_alone = end == size32(seq.tokens) && !request.embeds() && !seq.canvas;
+  rows.first_output = last_alone ? end - 1 : end;
+  if (seq.canvas) rows.outputs = seq.canvas->rows();
   const int32_t first_unknown = std::max(rows.first, size32(request.prompt_logprobs));
   if (request.scores_left(seq) > 0 && first_unknown < std::min(end, request.prompt_size() - 1)) {
     rows.first_output = std::min(rows.first_output, first_unknown);
   }
-  const int32_t outputs = end - rows.first_output;
+  const int32_t outputs = rows.num_outputs();
   extra_outputs_left_ -= std::max(0, outputs - 1);
   rows.adapters = request.adapters;
   rows.starts_request = !request.started;

@@ -60,6 +60,10 @@ struct PlannedRows {
   int32_t num_drafted = 0;      ///< the last rows are of Sequence::drafted
   /// Of the request; none for rows of a draft model or a draft layer.
   std::span<const AppliedAdapter> adapters = {};
+  /// Of a canvas: further positions whose logits are needed, ascending, before first_output.
+  std::span<const int32_t> outputs = {};
+
+  int32_t num_outputs() const { return first + count - first_output + size32(outputs); }
 };
 
 struct StepPlan {
@@ -90,8 +94,9 @@ class Scheduler {
  public:
   struct Limits {
     int32_t context_length = 0;
-    int32_t max_step_tokens = 0;  ///< rows of a step, limited by the buffers
-    int32_t max_outputs = 0;      ///< output rows of a step; more than max_seqs
+    int32_t max_step_tokens = 0;      ///< rows of a step, limited by the buffers
+    int32_t max_outputs = 0;          ///< output rows of a step; more than max_seqs
+    models::CanvasModel canvas = {};  ///< of a model that denoises
   };
   Scheduler(const SchedulerConfig& config, const Limits& limits, KvCache& kv);
   ~Scheduler();
@@ -135,6 +140,8 @@ class Scheduler {
   /// The prompt is computed: makes the other samples, which share its blocks. Each sample has its
   /// resumed tokens after the prompt.
   void fork(LiveRequest& request);
+  /// The sequence's canvas was drawn in this step: its next pass computes all rows again.
+  void begin_pass(Sequence& seq);
   /// Adds a drawn token.
   void append(Sequence& seq, int32_t token);
   /// The last token was drafted, so its KV is stored already.
@@ -181,6 +188,7 @@ class Scheduler {
   };
 
   Result<void> check_fits(const Request& request) const;
+  std::unique_ptr<Sequence> make_sequence(LiveRequest& live, int32_t sample) const;
   int32_t rank(const Sequence& seq) const;
   Seniority seniority(const Sequence& seq) const;
   bool goes_before(const Sequence& a, const Sequence& b) const;

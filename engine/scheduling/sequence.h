@@ -10,6 +10,7 @@
 
 #include "engine/kv/kv_cache.h"
 #include "engine/request.h"
+#include "engine/sampling/canvas.h"
 #include "engine/sampling/pooling.h"
 #include "engine/sampling/reasoning_progress.h"
 #include "engine/scheduling/applied_adapter.h"
@@ -59,6 +60,7 @@ struct Sequence {
   int32_t constraint_state = 0;
   int32_t constraint_tokens = 0;  ///< see Constraint; 0 without one
   ReasoningProgress reasoning;
+  std::optional<Canvas> canvas;  ///< of a request with one; its tokens are in `tokens`
 
   uint64_t last_step = 0;     ///< number of the last step it had rows in
   uint64_t last_turn = 0;     ///< place of its last rows among all rows ever planned
@@ -86,6 +88,10 @@ struct Sequence {
       return branch.after == after && branch.tokens.front() == token;
     });
     return found == branches.end() ? nullptr : &*found;
+  }
+  /// Output tokens so far: of a canvas, those of whole blocks.
+  int32_t num_output(int32_t prompt_size) const {
+    return canvas ? canvas->num_whole() : size32(tokens) - prompt_size;
   }
   int32_t num_pending() const { return size32(tokens) - blocks.num_tokens; }
 };

@@ -72,7 +72,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
   batch.groups = runner->group_index_;
   runner->place_branch_stores();
   runner->traffic_ = BlockTraffic(table, plan.groups);
-  if (runner->info().generates) {
+  if (runner->info().generates && !runner->info().denoises()) {
     runner->captured_ = CapturedSteps(
         table, batch, std::min(plan.max_outputs, plan.max_step_tokens),
         [r = runner.get()](const kernels::BatchIndex& bounds) { r->forward(bounds); });
@@ -396,6 +396,7 @@ struct ModelRunner::RowSet {
   int32_t first_output = 0;
   std::span<const int32_t> tokens;
   std::span<const AppliedAdapter> adapters;
+  std::span<const int32_t> outputs = {};  ///< as PlannedRows::outputs
 };
 
 struct ModelRunner::LaidOut {
@@ -425,7 +426,7 @@ void ModelRunner::lay_out(const StepPlan& plan, int32_t shift) {
     const bool states = plan_.groups.back().max_blocks == 0 && !plan.by_draft_layer;
     if (states) lay_out_state(to.sets, rows, shift);
     lay_out_set({stores_nothing(plan) ? none : seq.blocks.tables, rows.first + shift,
-                 rows.first_output + shift, row_tokens_, rows.adapters},
+                 rows.first_output + shift, row_tokens_, rows.adapters, rows.outputs},
                 to);
   }
   if (plan.num_decode_rows == size32(plan.rows)) lay_out_branches(plan, to);
@@ -445,6 +446,9 @@ void ModelRunner::lay_out_set(const RowSet& set, LaidOut& to) {
   const int32_t index = to.sets++;
   host(at.query_start)[index] = to.rows;
   host(at.context_len)[index] = set.first + size32(set.tokens);
+  for (const int32_t position : set.outputs) {
+    host(at.output_rows)[to.outputs++] = to.rows + position - set.first;
+  }
   for (int32_t i = 0; i < size32(set.tokens); ++i, ++to.rows) {
     const int32_t position = set.first + i;
     host(at.token_ids)[to.rows] = set.tokens[i];

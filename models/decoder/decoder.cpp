@@ -63,9 +63,10 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
   HEARTH_TRY(want(interleaved, copies || ops.embed == nullptr, "rows with the parts of each head"));
   // A table without `embed` only measures.
   const bool more = c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.gate_in_q ||
-                    c.position_scale > 0 || kind == Kind::kKimiDelta || kind == Kind::kLightning;
+                    c.canvas.mask_token >= 0 || c.position_scale > 0 || kind == Kind::kKimiDelta ||
+                    kind == Kind::kLightning;
   HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
-                  "layer norms, gelu, or factors of rows"));
+                  "layer norms, gelu, factors of rows, or attention to all tokens"));
   const bool scales = c.logit_scale != 1 || c.logit_soft_cap > 0 || c.altup.streams > 0 ||
                       c.layer_scale || c.experts.logit_scale != 1 || c.normed_stream > 0;
   return want(scales, ops.soft_cap != nullptr, "soft caps");
@@ -90,6 +91,11 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
   info.draft_vocab =
       weights.draft.head ? narrow<int32_t>(weights.draft.head->rows) : info.vocab_size;
   info.groups = config.groups;
+  info.canvas = config.canvas;
+  if (info.canvas.mask_token >= info.vocab_size) {
+    return Error::corrupt(fmt::format("tokenizer.ggml.mask_token_id: {}, the model has {} tokens",
+                                      info.canvas.mask_token, info.vocab_size));
+  }
   HEARTH_ASSIGN_OR_RETURN(info.pooling, load_pooling(file, config.architecture));
   return Parts{std::move(config), std::move(weights), std::move(info), ops};
 }
@@ -267,17 +273,18 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
   norm_heads(s, q, s.weights.q_norm, {}, Moment::kAfterRope);
   scale_by_position(s, q);
   const bool gated = c.gate_in_q || s.weights.attn_gate != nullptr;
-  ops_.attention(state(), {.batch = &s.batch,
-                           .group = s.spec.group,
-                           .q = q,
-                           .kv = s.kv,
-                           .num_heads = s.spec.num_heads,
-                           .scale = c.attention_scale,
-                           .window = s.spec.window,
-                           .soft_cap = c.attention_soft_cap,
-                           .sinks = s.weights.sinks.get(),
-                           .out = s.attn,
-                           .reader = gated ? nullptr : s.weights.attn_out.get()});
+  const auto attend = c.canvas.mask_token >= 0 ? ops_.encoder->attention_to_all : ops_.attention;
+  attend(state(), {.batch = &s.batch,
+                   .group = s.spec.group,
+                   .q = q,
+                   .kv = s.kv,
+                   .num_heads = s.spec.num_heads,
+                   .scale = c.attention_scale,
+                   .window = s.spec.window,
+                   .soft_cap = c.attention_soft_cap,
+                   .sinks = s.weights.sinks.get(),
+                   .out = s.attn,
+                   .reader = gated ? nullptr : s.weights.attn_out.get()});
   if (c.gate_in_q) {
     ops_.encoder->sigmoid_gate(
         state(), {.batch = &s.batch, .x = s.attn, .gate = act_.gate.columns(0, q_width)});

@@ -174,6 +174,9 @@ struct DecoderConfig {
   float logit_scale = 1;        ///< of the logits
   float logit_soft_cap = 0;     ///< 0: none
 
+  /// Of a model that denoises: see attend_to_all.
+  CanvasModel canvas;
+
   /// The largest value of a layer, of which `get` returns one.
   template <typename Get>
   auto most(const Get& get) const {
@@ -207,6 +210,11 @@ struct DecoderConfig {
   /// attention.shared_kv_layers: so many last layers attend to the KV of the last layer before them
   /// that slides as they do. To be called after all sizes and windows are set.
   Result<void> share_kv(Metadata& metadata, const std::function<bool(int32_t layer)>& slides);
+  /// Reads the keys of a model that denoises (tokenizer.ggml.mask_token_id, diffusion.*) into
+  /// `usual`, which has the family's rules and defaults. Every token attends to the whole sequence,
+  /// which is computed in one step, so all layers store K and V in the same place. To be called
+  /// after group_layers.
+  Result<void> attend_to_all(Metadata& metadata, const CanvasModel& usual);
   bool is_sliding(int32_t layer) const { return layers[layer].window > 0; }
   /// Reads expert_count and the keys of experts, and gives all layers but the leading dense ones
   /// (leading_dense_block_count) experts in place of their feed-forward. `normalize`: the default

@@ -64,6 +64,9 @@ FamilyLoader load_nemotron_h;
 FamilyLoader load_nemotron_h_moe;
 FamilyLoader load_plamo2;
 FamilyLoader load_kimi_linear;
+FamilyLoader load_llada;
+FamilyLoader load_llada_moe;
+FamilyLoader load_dream;
 FamilyLoader load_bert;
 FamilyLoader load_nomic_bert;
 
