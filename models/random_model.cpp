@@ -73,6 +73,18 @@ constexpr ModelShape kQwen35{.name = "qwen3.5-2b",
                              .state_dim = 128,
                              .attention_every = 4};
 
+constexpr ModelShape kLlada{.name = "llada-8b",
+                            .layers = 32,
+                            .width = 4096,
+                            .ffn = 12288,
+                            .heads = 32,
+                            .kv_heads = 32,
+                            .head_dim = 128,
+                            .vocab = 126464,
+                            .context = 4096,
+                            .tied = false,
+                            .architecture = "llada"};
+
 constexpr ModelShape with_q_rank(ModelShape shape, int32_t rank) {
   shape.q_rank = rank;
   return shape;
@@ -123,6 +135,9 @@ constexpr ModelShape kShapes[] = {
     shrunk(kDeepSeek, "deepseek-tiny"),
     kQwen35,
     shrunk(kQwen35, "qwen3.5-tiny"),
+    kLlada,
+    cut(kLlada, "llada-8b-8", 8),
+    shrunk(kLlada, "llada-tiny"),
 };
 
 /// SplitMix64.
@@ -233,6 +248,11 @@ void set_shape(GgufWriter* writer, const ModelShape& shape) {
   writer->set_f32(key("rope.freq_base"), 500000.0f);
   writer->set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
   if (shape.window > 0) set("attention.sliding_window", shape.window);
+  if (shape.architecture == "llada") {
+    writer->set_bool(key("attention.causal"), false);
+    writer->set_u32("tokenizer.ggml.mask_token_id", shape.vocab - 1);
+    writer->set_bool("diffusion.shift_logits", false);
+  }
   if (shape.experts == 0) return;
   set("expert_count", shape.experts);
   set("expert_used_count", shape.experts_used);

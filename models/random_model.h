@@ -1,7 +1,7 @@
 #pragma once
 // Models with seeded random weights, for measuring the speed of a shape without published weights:
-// of family llama, of gpt-oss or deepseek2 if they have experts, or of qwen35. Their text is
-// meaningless; their speed is that of a real model. The file includes a vocabulary of bytes and
+// of family llama, of gpt-oss or deepseek2 if they have experts, of qwen35, or of llada. Their text
+// is meaningless; their speed is that of a real model. The file includes a vocabulary of bytes and
 // short words, so that any engine can load it.
 
 #include <cstdint>
@@ -54,7 +54,8 @@ struct ModelShape {
 /// deepseek-v2-lite, eight layers of each (gpt-oss-20b-8, deepseek-v2-lite-8; deepseek-v2-lite-q-8
 /// with DeepSeek V2's rank of queries, without which llama.cpp refuses eight layers), and two small
 /// layers (gpt-oss-tiny, deepseek-tiny); with states qwen3.5-2b, and four small layers
-/// (qwen3.5-tiny).
+/// (qwen3.5-tiny); llada-8b (LLaDA), eight layers of it (llada-8b-8), and two small ones
+/// (llada-tiny).
 std::span<const ModelShape> named_shapes();
 /// "tiny, 0.1B, ..."
 std::string shape_names();

@@ -88,8 +88,8 @@ int64_t Engine::Impl::wait_us(int32_t position) const {
 }
 
 void Engine::Impl::report_progress() {
-  const auto due = [this](LiveRequest& live) {
-    const bool shown = !live.stats.first_token_us.has_value() || live.request.canvas.has_value();
+  const auto due = [this](LiveRequest& live, bool fills = false) {
+    const bool shown = fills || !live.stats.first_token_us.has_value();
     if (!shown || now_us < live.next_progress_us) return false;
     live.next_progress_us = now_us + kProgressEveryUs;
     return true;
@@ -101,7 +101,7 @@ void Engine::Impl::report_progress() {
       const bool runs = std::ranges::any_of(
           live->samples, [](const auto& each) { return each->state == Sequence::State::kRunning; });
       any_waits = any_waits || (!runs && now_us >= live->next_progress_us);
-      if (runs && due(*live)) report_canvases(*live);
+      if (runs && due(*live, true)) report_canvases(*live);
       continue;
     }
     if (seq.state == Sequence::State::kWaiting) {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/sampling/sampler.h"
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
+#include "kernels/ops/draw.h"
 
 namespace hearth::engine {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 /// The time at the end, as in the published code (eps).
 constexpr double kLastTime = 1e-3;
 
-int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+int32_t divided_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
@@ -26,12 +26,12 @@ Canvas::Canvas(const models::CanvasModel& model, const models::CanvasParams& par
                "a canvas of {} in blocks of {}, {} steps", place.length, params.block_length,
                params.steps);
   params_.block_length = std::min(params.block_length, place.length);
-  steps_ = ceil_div(params.steps, num_blocks());
+  steps_ = divided_up(params.steps, num_blocks());
   block_ = place.known / params_.block_length;
   begin_block();
 }
 
-int32_t Canvas::num_blocks() const { return ceil_div(place_.length, params_.block_length); }
+int32_t Canvas::num_blocks() const { return divided_up(place_.length, params_.block_length); }
 
 int32_t Canvas::block_end() const {
   return std::min(place_.length, block_begin() + params_.block_length);
@@ -53,8 +53,10 @@ void Canvas::begin_block() {
   next_pass();
 }
 
-uint64_t Canvas::pass_seed() const {
-  return noise_bits(place_.seed, place_.sample, pass_, model_.mask_token);
+uint64_t Canvas::pass_seed() const { return noise(place_.seed, pass_); }
+
+uint64_t Canvas::noise(uint64_t seed, int32_t position) const {
+  return kernels::noise_bits(kernels::noise_key(seed, place_.sample, position), model_.mask_token);
 }
 
 bool Canvas::ranks() const {
@@ -77,8 +79,7 @@ int32_t Canvas::count() const {
 
 // A number in (0, 1) that belongs to this pass and place.
 double Canvas::chance(int32_t position) const {
-  return kernels::noise_uniform(
-      noise_bits(pass_seed(), place_.sample, position, model_.mask_token));
+  return kernels::noise_uniform(noise(pass_seed(), position));
 }
 
 void Canvas::choose_at_random() {

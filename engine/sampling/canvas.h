@@ -81,6 +81,7 @@ class Canvas {
   int32_t count() const;
   void choose_at_random();
   double chance(int32_t position) const;
+  uint64_t noise(uint64_t seed, int32_t position) const;
 
   models::CanvasModel model_;
   models::CanvasParams params_;

@@ -46,6 +46,22 @@ std::vector<BlockCell> cells_of(const Scheduler& scheduler, const KvCache& kv, i
   return cells;
 }
 
+void add_canvas(const Canvas& canvas, RequestWatch& row) {
+  const std::vector<double>& confidence = canvas.confidence();
+  const int32_t length = size32(confidence);
+  const int32_t shown = std::min(length, RequestWatch::kShownCanvas);
+  row.canvas_first = std::min(canvas.num_whole(), length - shown);
+  row.pass = canvas.pass();
+  row.passes = canvas.num_passes();
+  for (int32_t i = row.canvas_first; i < row.canvas_first + shown; ++i) {
+    char shown_as = confidence[i] == 0 ? '.' : '0';
+    while (shown_as >= '0' && shown_as < '9' && 10 * confidence[i] >= shown_as - '0' + 1) {
+      ++shown_as;
+    }
+    row.canvas += shown_as;
+  }
+}
+
 RequestWatch row_of(const LiveRequest& live, int64_t now_us) {
   RequestWatch row;
   row.id = live.request.id;
@@ -59,6 +75,7 @@ RequestWatch row_of(const LiveRequest& live, int64_t now_us) {
   row.preemptions = live.preemptions;
   row.queue_us = stats.started_us.value_or(now_us) - live.request.received_us;
   if (stats.first_token_us) row.ttft_us = *stats.first_token_us - live.request.received_us;
+  if (live.samples.front()->canvas) add_canvas(*live.samples.front()->canvas, row);
   return row;
 }
 

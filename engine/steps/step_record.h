@@ -84,6 +84,12 @@ struct RequestWatch {
   int32_t preemptions = 0;
   int64_t queue_us = 0;  ///< waited before its first rows, so far
   int64_t ttft_us = -1;  ///< -1: no token yet
+  /// Of sample 0's canvas, a character per token: '.' masked, '0' to '9' how sure it was. At most
+  /// kShownCanvas of them, the block being filled included.
+  std::string canvas;
+  int32_t canvas_first = 0;  ///< token of the first character
+  int32_t pass = 0, passes = 0;
+  static constexpr int32_t kShownCanvas = 256;
 };
 
 struct EngineWatch {

@@ -134,10 +134,19 @@ void bind(V& v, R& r) {
   v("position", r.position);
   v("estimate_ms", r.estimate_ms);
 }
+template <class V, Of<CanvasState> R>
+void bind(V& v, R& r) {
+  v("sample", r.sample);
+  v("pass", r.pass);
+  v("passes", r.passes);
+  v("texts", r.texts);
+  v("confidence", r.confidence);
+}
 template <class V, Of<ProgressEvent> R>
 void bind(V& v, R& r) {
   v("prompt_done", r.prompt_done);
   v("prompt_total", r.prompt_total);
+  v("canvas", r.canvas);
 }
 template <class V, Of<StartedEvent> R>
 void bind(V& v, R& r) {

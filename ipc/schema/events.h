@@ -25,10 +25,21 @@ struct QueuedEvent {
   bool operator==(const QueuedEvent&) const = default;
 };
 
-/// Sent at most every 100 ms while the prompt is computed.
+/// One sample's canvas, of a model that denoises.
+struct CanvasState {
+  int32_t sample = 0;
+  int32_t pass = 0;                 ///< passes done
+  int32_t passes = 0;               ///< all of them
+  std::vector<std::string> texts;   ///< of each token of the canvas; "" while it is masked
+  std::vector<float> confidence{};  ///< of each when it was filled, 0 to 1; 0 while it is masked
+  bool operator==(const CanvasState&) const = default;
+};
+
+/// Sent at most every 100 ms while the prompt is computed, or a canvas is filled.
 struct ProgressEvent {
-  int32_t prompt_done = 0;   ///< prompt tokens computed
-  int32_t prompt_total = 0;  ///< prompt tokens
+  int32_t prompt_done = 0;              ///< prompt tokens computed
+  int32_t prompt_total = 0;             ///< prompt tokens
+  std::optional<CanvasState> canvas{};  ///< of a model that denoises
   bool operator==(const ProgressEvent&) const = default;
 };
 

@@ -11,6 +11,9 @@ GenerateRequest shape_of(const GenerateRequest& request) {
   shape.max_tokens = request.max_tokens;
   shape.clip_max_tokens = request.clip_max_tokens;
   shape.min_tokens = request.min_tokens;
+  shape.steps = request.steps;
+  shape.block_length = request.block_length;
+  shape.remasking = request.remasking;
   shape.temperature = request.temperature;
   shape.top_k = request.top_k;
   shape.top_p = request.top_p;

@@ -36,6 +36,9 @@ inline constexpr double kLastId = kMaxTokenId;
 
 inline constexpr std::array<std::string_view, 3> kReasonings = {"auto", "off", "on"};
 inline constexpr std::array<std::string_view, 3> kToolForms = {"auto", "template", "hermes"};
+inline constexpr std::array<std::string_view, 6> kRemaskings = {"auto",   "confidence", "entropy",
+                                                                "margin", "random",     "origin"};
+inline constexpr double kCanvasSteps = 4096, kCanvasBlock = 512;
 inline constexpr std::array<std::string_view, 3> kPriorities = {"interactive", "normal", "batch"};
 inline constexpr std::array<std::string_view, 3> kCacheTiers = {"off", "memory", "disk"};
 inline constexpr std::array<std::string_view, 8> kCacheOps = {"ls",    "stats",  "rm",      "pin",
@@ -213,6 +216,28 @@ inline constexpr auto kRowsOf<GenerateRequest> = std::tuple{
          .unit = "tokens",
          .meaning = "No sample ends by itself before this many tokens; at most `max_tokens`.",
          .max = kTokens}),
+    row(&GenerateRequest::steps,
+        {.name = "steps",
+         .type = FieldType::kInteger,
+         .unit = "passes",
+         .meaning = "For a model that denoises: passes over the canvas of `max_tokens`; its blocks "
+                    "share them. 0: the model's, else one for each token.",
+         .max = kCanvasSteps}),
+    row(&GenerateRequest::block_length,
+        {.name = "block_length",
+         .type = FieldType::kInteger,
+         .unit = "tokens",
+         .meaning = "For a model that denoises: the canvas is filled in blocks of this many "
+                    "tokens, one after another. 0: the model's, else as large as possible.",
+         .max = kCanvasBlock}),
+    row(&GenerateRequest::remasking,
+        {.name = "remasking",
+         .type = FieldType::kChoice,
+         .meaning =
+             "For a model that denoises: a pass fills the places with the most `confidence`, the "
+             "least `entropy` or the widest `margin` over the second token, as many at `random`, "
+             "or each with the same chance (`origin`); `auto`: the model's.",
+         .choices = kRemaskings}),
     row(&GenerateRequest::temperature,
         {.name = "temperature",
          .type = FieldType::kNumber,

@@ -59,6 +59,9 @@ struct GenerateRequest {
   int32_t max_tokens = 256;        ///< 0: as many as the context has room for
   bool clip_max_tokens = false;    ///< lower it to the context's room; false: refuse
   int32_t min_tokens = 0;
+  int32_t steps = 0;         ///< passes of a model that denoises; 0: the model's
+  int32_t block_length = 0;  ///< tokens of its canvas that are filled together; 0: the model's
+  std::string remasking = "auto";  ///< auto (the model's), or a rule: see the field table
   // Absent: the model's SamplingDefaults apply.
   std::optional<float> temperature;
   std::optional<int32_t> top_k;

@@ -14,7 +14,7 @@
 namespace hearth::ipc {
 namespace {
 
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 
 class Writer {
  public:
@@ -195,7 +195,7 @@ void visit(Codec& codec, T& item) {
               item.state, item.waiting_for, item.queue_position, item.estimate_ms, item.age_ms,
               item.prompt_tokens, item.prompt_done, item.cached_tokens, item.output_tokens,
               item.drafted_tokens, item.accepted_tokens, item.preemptions, item.queue_us,
-              item.ttft_us);
+              item.ttft_us, item.canvas, item.canvas_first, item.pass, item.passes);
   } else {
     static_assert(std::is_same_v<Plain, WatchUpdate>);
     visit_all(codec, "update", item.sequence, item.now_us, item.steps_dropped, item.block_size,

@@ -2,7 +2,7 @@
 // The data that dashboards draw, as plain structs, and its encoding. A worker sends it to the
 // broker, which publishes it on events.sock (ipc/client/event_stream.h).
 //
-// Layout: a version byte (2), then the fields of WatchUpdate in the order below. Numbers are
+// Layout: a version byte (3), then the fields of WatchUpdate in the order below. Numbers are
 // LEB128, signed ones zigzag; a list is its length and its elements; a text is its length and its
 // bytes. Bounds are in WatchLimits; a message that exceeds one, ends early or has bytes left over
 // is refused as a whole.
@@ -104,6 +104,11 @@ struct WatchedProgress {
   int32_t preemptions = 0;
   int64_t queue_us = 0;
   int64_t ttft_us = -1;  ///< -1: no token yet
+  /// Of the first sample's canvas, a character per token: '.' masked, '0' to '9' how sure it was
+  /// when it was filled. No canvas, or a part of one, from token `canvas_first` on.
+  std::string canvas{};
+  int32_t canvas_first = 0;
+  int32_t pass = 0, passes = 0;
   bool operator==(const WatchedProgress&) const = default;
 };
 

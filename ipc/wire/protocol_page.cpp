@@ -67,6 +67,9 @@ model that wait ahead, and an estimate of the time until the request starts. Whi
 is the time that its last load took; in the worker's queue it follows from the durations of recent
 requests. It is 0 if it is unknown, as it is for `busy`.
 
+`progress` with a `canvas` (of a model that denoises) also comes between the deltas, at most every 100 ms:
+the texts of the canvas's tokens, empty where they are masked, and how sure each was when it was filled.
+
 A request is refused with an `error` if it has more than 32 MiB or more than 32 levels, or if a field
 is unknown, given twice or out of range; the error names the field. Where the table has integer, a
 number must not have a fraction or an exponent. Integers go up to 2^64 - 1: keep all their digits when
@@ -311,7 +314,7 @@ std::vector<Event> example_events() {
   const DoneEvent done = example_done();
   return {
       QueuedEvent{"slots", 2, 1500},
-      ProgressEvent{128, 4000},
+      ProgressEvent{128, 4000, CanvasState{0, 12, 64, {" Once", "", " a"}, {0.5f, 0, 0.25f}}},
       StartedEvent{"stories", 12, 8, 0.4, 200},
       PromptLogprobsEvent{{-0.25f}, {1, 403}, {"<s>", " Once"}, {{{403, -0.25f, " Once"}}}},
       SampleDoneEvent{0, "stop", 180},

@@ -208,6 +208,43 @@ void gantt(View& view, const RequestView& request) {
   ImGui::PopFont();
 }
 
+/// A cell per token: masked ones empty, the others the fuller the surer they were.
+void canvas(View& view, const ipc::WatchedRequest& row) {
+  const Theme& theme = view.theme;
+  const auto masked = std::ranges::count(row.canvas, '.');
+  put_small(view, "requests/canvas/what",
+            fmt::format("pass {} of {}; {} of {} tokens shown are masked, from token {} on",
+                        row.pass, row.passes, masked, row.canvas.size(), row.canvas_first),
+            theme.muted);
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float side = 14 * view.scale, gap = 2 * view.scale;
+  const float room = ImGui::GetContentRegionAvail().x;
+  ImDrawList* draw = ImGui::GetWindowDrawList();
+  float x = at.x, y = at.y;
+  for (const char c : row.canvas) {
+    if (x + side > at.x + room) {
+      x = at.x;
+      y += side + gap;
+    }
+    if (c >= '0' && c <= '9') {
+      const float sure = pixels(c - '0' + 1) / 10;
+      draw->AddRectFilled({x, y}, {x + side, y + side}, with_alpha(theme.good, sure), gap);
+    } else {
+      draw->AddRect({x, y}, {x + side, y + side}, theme.line, gap);
+    }
+    x += side + gap;
+  }
+  ImGui::Dummy({room, y + side - at.y});
+}
+
+/// The selected request, else the first in the table; null: there is none.
+const RequestView* chosen(const Snapshot& snapshot, const View& view) {
+  const auto found = snapshot.requests().find(view.selected);
+  if (found != snapshot.requests().end()) return &found->second;
+  const std::vector<const RequestView*> rows = listed(snapshot, view);
+  return rows.empty() ? nullptr : rows.front();
+}
+
 /// Up and Down move through the table; Delete asks for confirmation to cancel the selected request.
 void keys(const Snapshot& snapshot, View& view) {
   if (ImGui::GetIO().WantTextInput || view.confirm) return;
@@ -234,7 +271,11 @@ void keys(const Snapshot& snapshot, View& view) {
 
 void draw_requests(const Snapshot& snapshot, View& view) {
   keys(snapshot, view);
-  const float lower = 142 * view.scale;
+  const RequestView* const request = chosen(snapshot, view);
+  const bool shows_canvas = request != nullptr && !request->row.canvas.empty();
+  const float canvas_height = 150 * view.scale;
+  const float lower =
+      142 * view.scale + (shows_canvas ? canvas_height + ImGui::GetStyle().ItemSpacing.y : 0);
   if (begin_card(
           view, "Requests", {0, ImGui::GetContentRegionAvail().y - lower},
           "yours, or those of all users for an administrator; prompt, cached, output in tokens")) {
@@ -249,24 +290,24 @@ void draw_requests(const Snapshot& snapshot, View& view) {
     table(snapshot, view, ImGui::GetContentRegionAvail());
   }
   end_card();
-  if (begin_card(view, "One request's life", {0, 0})) {
-    const auto& requests = snapshot.requests();
-    auto found = requests.find(view.selected);
-    if (found == requests.end() && !requests.empty()) {
-      const std::vector<const RequestView*> rows = listed(snapshot, view);
-      if (!rows.empty()) found = requests.find(rows.front()->row.number);
+  if (shows_canvas) {
+    if (begin_card(view, "Its canvas", {0, canvas_height},
+                   "empty: masked; the fuller, the surer the token was")) {
+      canvas(view, request->row);
     }
-    if (found == requests.end()) {
+    end_card();
+  }
+  if (begin_card(view, "One request's life", {0, 0})) {
+    if (request == nullptr) {
       put_small(view, "requests/none", "no request yet", view.theme.muted);
     } else {
-      const RequestView& request = found->second;
-      if (!request.ended && !request.raw_id.empty() && view.ask) {
+      if (!request->ended && !request->raw_id.empty() && view.ask) {
         ImGui::SameLine(0, 16 * view.scale);
         if (small_button(view, "requests/cancel", "Cancel ... (Del)")) {
-          view.confirm = Command{Command::Kind::kCancel, request.raw_id, ""};
+          view.confirm = Command{Command::Kind::kCancel, request->raw_id, ""};
         }
       }
-      gantt(view, request);
+      gantt(view, *request);
     }
   }
   end_card();

@@ -405,7 +405,8 @@ void Snapshot::on_requests(const ipc::WatchUpdate& update) {
     make_shown(row.waiting_for);
     for (int32_t* count :
          {&row.queue_position, &row.prompt_tokens, &row.prompt_done, &row.cached_tokens,
-          &row.output_tokens, &row.drafted_tokens, &row.accepted_tokens, &row.preemptions}) {
+          &row.output_tokens, &row.drafted_tokens, &row.accepted_tokens, &row.preemptions,
+          &row.canvas_first, &row.pass, &row.passes}) {
       *count = not_negative(*count);
     }
     row.age_ms = std::clamp<int64_t>(row.age_ms, 0, now_us_ / 1000);

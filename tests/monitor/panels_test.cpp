@@ -99,6 +99,19 @@ TEST_CASE("requests: the table shows what the recording holds") {
   check_places(drawn, {"requests/life/what", "requests/119/Owner"});
 }
 
+TEST_CASE("requests: the canvas of the selected one is drawn, a cell per token") {
+  HEARTH_SCREEN(offscreen);
+  Drawn drawn(*offscreen, recording());
+  drawn.app.view().selected = 102;
+  drawn.show(Panel::kRequests);
+  check_places(drawn, {"requests/canvas/what", "requests/life/what"});
+  CHECK(drawn.text("requests/canvas/what") ==
+        "pass 3 of 8; 3 of 10 tokens shown are masked, from token 0 on");
+  drawn.app.view().selected = 101;
+  drawn.show(Panel::kRequests);
+  CHECK(drawn.text("requests/canvas/what").empty());
+}
+
 TEST_CASE("every panel: headlines, axes and legends are drawn, dark and light") {
   HEARTH_SCREEN(offscreen);
   for (const bool dark : {true, false}) {

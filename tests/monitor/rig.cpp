@@ -129,6 +129,11 @@ std::vector<ipc::WatchedRequest> requests_at(int tick, int running) {
       row.accepted_tokens = row.output_tokens * 6 / 10;
     }
     row.queue_us = 40'000;
+    if (i == 2) {
+      row.canvas = "99753..9.1";
+      row.pass = 3;
+      row.passes = 8;
+    }
     rows.push_back(row);
   }
   return rows;

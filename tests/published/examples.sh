@@ -36,6 +36,7 @@ name=$(basename "$model" .gguf)
 left_out() {
   case $1 in
     "hearth pull "*) echo "needs the internet" ;;
+    "hearth run llada "*) echo "needs a model that denoises; tests/e2e has one" ;;
     "hearth run MODEL:NAME "* | *" --adapter "*) echo "needs an adapter of the model; tests/e2e has one" ;;
     "hearth convert "* | "hearth run ./FOLDER/"*) echo "needs a checkpoint; tests/golden and tests/e2e have some" ;;
     "curl "*) command -v curl >/dev/null || echo "curl is not installed" ;;

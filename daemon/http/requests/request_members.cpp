@@ -92,9 +92,10 @@ void take_sampling(Members& in, Json& request) {
   }
   take_stop(in, "stop", request);
   take_logit_bias(in, request);
-  for (const char* ours : {"top_k", "min_p", "typical_p", "repetition_penalty", "penalty_window",
-                           "min_tokens", "stop_ids", "ignore_eos", "priority", "deadline_ms",
-                           "speculate", "cache", "grammar", "regex", "remote", "adapter"}) {
+  for (const char* ours :
+       {"top_k", "min_p", "typical_p", "repetition_penalty", "penalty_window", "min_tokens",
+        "stop_ids", "ignore_eos", "priority", "deadline_ms", "speculate", "cache", "grammar",
+        "regex", "remote", "adapter", "steps", "block_length", "remasking"}) {
     in.pass(ours, request);
   }
   take_guides(in, request);

@@ -35,8 +35,15 @@ ipc::SamplingSettings sampling_of_file(const models::GgufFile& file) {
 }
 
 ipc::SamplingDefaults sampling_defaults(const models::GgufFile& file,
-                                        const ipc::SamplingSettings& configured) {
-  return with(with({}, configured), sampling_of_file(file));
+                                        const ipc::SamplingSettings& configured,
+                                        const models::CanvasModel& canvas) {
+  ipc::SamplingDefaults usual;
+  if (canvas.mask_token >= 0) {
+    usual.temperature = canvas.temperature;
+    usual.top_p = canvas.top_p;
+    usual.top_k = 0;
+  }
+  return with(with(usual, configured), sampling_of_file(file));
 }
 
 }  // namespace hearth::worker

@@ -3,6 +3,7 @@
 // (general.sampling.*), else from the configuration, else hearth's.
 
 #include "ipc/schema/sampling.h"
+#include "models/canvas.h"
 #include "models/gguf/gguf_file.h"
 
 namespace hearth::worker {
@@ -11,8 +12,10 @@ namespace hearth::worker {
 /// value of the wrong type or out of range is skipped with a warning in the log.
 ipc::SamplingSettings sampling_of_file(const models::GgufFile& file);
 
-/// The file's values, else the configured ones, else hearth's own.
+/// The file's values, else the configured ones, else those of a model that denoises, else hearth's
+/// own.
 ipc::SamplingDefaults sampling_defaults(const models::GgufFile& file,
-                                        const ipc::SamplingSettings& configured);
+                                        const ipc::SamplingSettings& configured,
+                                        const models::CanvasModel& canvas = {});
 
 }  // namespace hearth::worker

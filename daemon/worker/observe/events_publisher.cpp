@@ -61,7 +61,11 @@ ipc::WatchedRequest to_wire(const engine::RequestWatch& from) {
                                              .accepted_tokens = from.accepted_tokens,
                                              .preemptions = from.preemptions,
                                              .queue_us = from.queue_us,
-                                             .ttft_us = from.ttft_us};
+                                             .ttft_us = from.ttft_us,
+                                             .canvas = from.canvas,
+                                             .canvas_first = from.canvas_first,
+                                             .pass = from.pass,
+                                             .passes = from.passes};
   out.number = from.id;
   out.waiting_for = from.waiting_for;
   out.queue_position = from.queue_position;

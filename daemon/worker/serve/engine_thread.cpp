@@ -155,7 +155,7 @@ Result<EngineLoaded> EngineThread::load() {
   out.experts = {.unused_parameters = static_cast<uint64_t>(work.unused_parameters),
                  .bytes = static_cast<uint64_t>(work.expert_bytes),
                  .share = work.experts_used};
-  out.sampling = sampling_defaults(file, options_.sampling);
+  out.sampling = sampling_defaults(file, options_.sampling, out.info.canvas);
   HEARTH_TRY(read_forms(file, *tokenizer_, &out));
   out.device = ops.device;
   out.can_sleep = ops.put_off != nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/worker/serve/canvas_request.h"
 #include "daemon/worker/text/chat_prompt.h"
 #include "daemon/worker/text/kept_marks.h"
 #include "daemon/worker/text/reasoning_of.h"
@@ -227,7 +228,8 @@ Result<int32_t> check_context(const PrepModel& model, size_t prompt,
   int32_t max_tokens = request.max_tokens;
   if (std::cmp_less(prompt, model.context_length)) {
     const int32_t room = model.context_length - narrow<int32_t>(prompt);
-    if (max_tokens == 0) return room;
+    const bool denoises = model.canvas.mask_token >= 0;
+    if (max_tokens == 0) return denoises ? std::min(room, models::kUsualCanvas) : room;
     if (request.clip_max_tokens) return std::min(max_tokens, room);
   }
   max_tokens = std::max(max_tokens, 1);
@@ -347,7 +349,11 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
                           "min_tokens");
   }
 
+  HEARTH_ASSIGN_OR_RETURN(const auto canvas, canvas_of(model, generate, max_tokens));
+  if (prompt.calls && canvas) return no_canvas(model, "tool_choice");
+
   PreparedRequest out;
+  out.request.canvas = canvas;
   const bool adds_space = model.tokenizer->adds_space_prefix();
   out.strip_first_space = adds_space && all_control(model, prompt.ids);
   engine::Request& to = out.request;
@@ -372,11 +378,12 @@ Result<PreparedRequest> prepare_generate(const PrepModel& model, const ipc::Work
       to.stop_ids.insert(to.stop_ids.end(), marks.begin(), marks.end());
     }
   }
-  if (prompt.reading) {
+  if (prompt.reading && !canvas) {
     to.reasoning = model.chat->reasoning_bound(*prompt.reading, generate.reasoning_budget);
     to.end_reasoning = request.end_reasoning;
   }
   to.sampling = sampling_of(generate, model.sampling);
+  if (canvas) to.sampling.repetition_penalty = 1;
   if (prompt.banned) to.sampling.logit_bias.emplace_back(*prompt.banned, kBan);
   to.speculate = generate.speculate;
   if (generate.speculate && !generate.prediction.empty()) {

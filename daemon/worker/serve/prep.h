@@ -37,6 +37,7 @@ struct PrepModel {
   std::string architecture{};
   std::string fingerprint{};  ///< of its file
   bool generates = true;
+  models::CanvasModel canvas{};                      ///< of a model that denoises
   models::Pooling pooling = models::Pooling::kNone;  ///< as given in the model's file
   std::optional<int32_t> text_end{};                 ///< appended to a text to embed
   std::optional<models::FillMarks> fill_marks{};     ///< for requests with `suffix`

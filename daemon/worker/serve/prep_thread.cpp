@@ -45,6 +45,7 @@ PrepModel prep_model(const EngineLoaded& loaded, const std::string& tool_form) {
   model.architecture = loaded.info.architecture;
   model.fingerprint = loaded.info.fingerprint;
   model.generates = loaded.info.generates;
+  model.canvas = loaded.info.canvas;
   model.pooling = loaded.info.pooling;
   model.text_end = loaded.text_end;
   model.fill_marks = loaded.fill_marks;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/worker/text/prompt_logprobs.h"
 #include "kernels/base/numbers.h"
 
 namespace hearth::worker {
@@ -138,14 +139,32 @@ ipc::WorkerReady to_wire(const EngineLoaded& loaded) {
           .can_sleep = loaded.can_sleep};
 }
 
-ipc::Event to_wire(const engine::ProgressEvent& from) {
+namespace {
+
+ipc::CanvasState to_wire(const engine::CanvasView& from, const models::Tokenizer& tokenizer) {
+  ipc::CanvasState out{.sample = from.sample,
+                       .pass = from.pass,
+                       .passes = from.passes,
+                       .texts = {},
+                       .confidence = from.confidence};
+  for (const int32_t token : from.tokens) {
+    out.texts.push_back(token < 0 ? "" : shown_token(tokenizer, token));
+  }
+  return out;
+}
+
+}  // namespace
+
+ipc::Event to_wire(const engine::ProgressEvent& from, const models::Tokenizer& tokenizer) {
   if (from.queue_position > 0) {
     return ipc::QueuedEvent{.reason = from.waiting_for,
                             .position = from.queue_position - 1,
                             .estimate_ms = from.estimate_us / 1000};
   }
-  return ipc::ProgressEvent{.prompt_done = from.prompt_tokens_done,
-                            .prompt_total = from.prompt_tokens};
+  ipc::ProgressEvent out{.prompt_done = from.prompt_tokens_done,
+                         .prompt_total = from.prompt_tokens};
+  if (from.canvas) out.canvas = to_wire(*from.canvas, tokenizer);
+  return out;
 }
 
 }  // namespace hearth::worker

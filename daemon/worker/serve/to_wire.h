@@ -11,6 +11,6 @@ ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from);
 ipc::WorkerSnapshot to_wire(const engine::EngineSnapshot& from);
 ipc::WorkerReady to_wire(const EngineLoaded& loaded);
 /// QueuedEvent while the request waits in the engine's queue, else ProgressEvent.
-ipc::Event to_wire(const engine::ProgressEvent& from);
+ipc::Event to_wire(const engine::ProgressEvent& from, const models::Tokenizer& tokenizer);
 
 }  // namespace hearth::worker

@@ -11,6 +11,7 @@
 #include "engine/grammar/call_grammar.h"
 #include "engine/grammar/token_trie.h"
 #include "engine/request.h"
+#include "ipc/schema/requests.h"
 #include "kernels/base/result.h"
 #include "models/tokenizer/tokenizer.h"
 

@@ -27,6 +27,9 @@ std::string ids_as_text(const std::vector<int32_t>& ids) {
 }
 
 std::string describe(const ipc::ProgressEvent& progress) {
+  if (progress.canvas) {
+    return fmt::format("pass {} of {}", progress.canvas->pass, progress.canvas->passes);
+  }
   return fmt::format("prompt {} of {} tokens", progress.prompt_done, progress.prompt_total);
 }
 
@@ -62,7 +65,12 @@ void StreamPrinter::take(const ipc::Delta& delta) {
   if (thinks && delta.text.empty()) status_.show("thinking");
   if (options_.json) return line(ipc::delta_as_json(delta));
   const std::string text = options_.ids ? ids_as_text(delta.ids) : delta.text;
-  if (delta.header.sample == 0) return put(text);
+  if (delta.header.sample == 0) {
+    if (draws_) write_stdout(canvas_.clear());
+    put(text);
+    if (draws_) canvas_.note(terminal_safe(text), delta.ids.size());
+    return;
+  }
   if (others_.size() < delta.header.sample) others_.resize(delta.header.sample);
   others_[delta.header.sample - 1] += text;
 }
@@ -72,13 +80,19 @@ void StreamPrinter::take(const ipc::Event& event) {
   if (const auto* queued = std::get_if<ipc::QueuedEvent>(&event)) {
     status_.show(waiting_text(*queued));
   } else if (const auto* progress = std::get_if<ipc::ProgressEvent>(&event)) {
-    status_.show(describe(*progress));
+    const bool drawn = draws_ && progress->canvas && progress->canvas->sample == 0;
+    // A status line would take the place of text that shares its line.
+    if (!drawn && !wrote_) status_.show(describe(*progress));
+    if (!drawn) return;
+    status_.clear();
+    write_stdout(canvas_.draw(*progress->canvas));
   }
 }
 
 void StreamPrinter::end(const ipc::DoneEvent* done) {
   status_.clear();
   if (options_.json) return;
+  if (draws_) write_stdout(canvas_.clear());
   for (const std::string& text : others_) {
     put(terminal_ ? "\n\n" : "\n");
     put(text);

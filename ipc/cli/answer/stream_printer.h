@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ipc/cli/answer/canvas_screen.h"
 #include "ipc/cli/terminal/terminal.h"
 #include "ipc/client/client.h"
 
@@ -20,11 +21,15 @@ struct StreamOptions {
 };
 
 /// Prints text (or ids, or JSON lines) to stdout and everything else to stderr. With several
-/// samples the first one streams, and the others follow when all have ended.
+/// samples the first one streams, and the others follow when all have ended. A canvas of the first
+/// one is drawn on a terminal while it is filled.
 class StreamPrinter {
  public:
   explicit StreamPrinter(const StreamOptions& options)
-      : options_(options), terminal_(stdout_is_terminal()) {}
+      : options_(options),
+        terminal_(stdout_is_terminal()),
+        draws_(terminal_ && !options.json && !options.ids),
+        canvas_(terminal_columns()) {}
 
   void take(const ipc::Delta& delta);
   void take(const ipc::Event& event);
@@ -39,6 +44,8 @@ class StreamPrinter {
 
   const StreamOptions options_;
   const bool terminal_;
+  const bool draws_;
+  CanvasScreen canvas_;
   StatusLine status_;
   std::vector<std::string> others_;
   bool wrote_ = false;

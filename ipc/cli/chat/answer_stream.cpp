@@ -30,8 +30,11 @@ class Screen {
     if (const auto* queued = std::get_if<ipc::QueuedEvent>(&event)) {
       status_.show(waiting_text(*queued));
     } else if (const auto* progress = std::get_if<ipc::ProgressEvent>(&event)) {
-      status_.show(
-          fmt::format("reading {} of {} tokens", progress->prompt_done, progress->prompt_total));
+      if (wrote_) return;  // a status line would take the place of text that shares its line
+      status_.show(progress->canvas ? fmt::format("pass {} of {}", progress->canvas->pass,
+                                                  progress->canvas->passes)
+                                    : fmt::format("reading {} of {} tokens", progress->prompt_done,
+                                                  progress->prompt_total));
     }
   }
   void end() {

@@ -151,7 +151,7 @@ const std::vector<Room> kRooms = {
     {"daemon/worker/load",
      {"daemon/worker/observe", "engine/cost", "engine/engine.h", "engine/kv", "ipc/files",
       "ipc/schema", "ipc/wire", "kernels", "kernels/base", "kernels/cuda", "kernels/host",
-      "models/gguf", "models/model.h", "models/tokenizer/tokenizer.h"}},
+      "models/canvas.h", "models/gguf", "models/model.h", "models/tokenizer/tokenizer.h"}},
     {"daemon/worker/text",
      {"engine", "engine/grammar", "ipc/files", "ipc/schema", "ipc/text", "ipc/wire", "kernels/base",
       "models/answer", "models/gguf", "models/template", "models/tokenizer/tokenizer.h"}},

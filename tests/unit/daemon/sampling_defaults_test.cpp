@@ -34,6 +34,14 @@ TEST_CASE("a file's own sampling overrides the configuration's, which overrides 
   CHECK(own.temperature == 0.8f);
   CHECK(own.top_p == 0.95f);
   CHECK(own.top_k == 40);
+  // A model that denoises has its own, which both go before.
+  const models::CanvasModel canvas{.mask_token = 7, .temperature = 0.25f, .top_p = 0.75f};
+  const ipc::SamplingDefaults denoising = sampling_defaults(plain.file, {}, canvas);
+  CHECK(denoising.temperature == 0.25f);
+  CHECK(denoising.top_p == 0.75f);
+  CHECK(denoising.top_k == 0);
+  CHECK(sampling_defaults(plain.file, configured, canvas).temperature == 1.5f);
+  CHECK(sampling_defaults(parsed.file, configured, canvas).top_k == 64);
 }
 
 TEST_CASE("a file's value outside the range of a request is ignored") {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/cli/answer/canvas_screen.h"
 #include "ipc/cli/answer/loading_status.h"
 #include "ipc/cli/answer/run_fields.h"
 #include "ipc/cli/answer/timing_line.h"
@@ -50,6 +51,28 @@ TEST_CASE("control characters are shown on a terminal and have no effect") {
     CHECK((byte >= 0x20 || byte == '\n' || byte == '\t'));
     CHECK(byte != 0x7F);
   }
+}
+
+TEST_CASE("a canvas is drawn over its last drawing, after the whole text's last line") {
+  CanvasScreen screen(10);
+  CHECK(screen.clear().empty());
+  ipc::CanvasState canvas{0, 1, 4, {"a", "", "b\n", ""}, {0.75f, 0, 0.25f, 0}};
+  CHECK(screen.draw(canvas) ==
+        "\ra\x1b[2m\xE2\x96\x91"
+        "b \xE2\x96\x91\x1b[0m");
+  CHECK(screen.clear() == "\r\x1b[J");
+  CHECK(screen.clear().empty());
+  // Two tokens are text now, on a second line.
+  screen.note("one\nline two", 2);
+  canvas.confidence = {1, 1, 1, 1};
+  canvas.texts = {"x", "x", "cccc", "\x1b[m"};
+  CHECK(screen.draw(canvas) == "\rline twocccc␛[m");
+  // 15 columns are two rows of ten: one up, to the beginning, everything after it away.
+  CHECK(screen.draw(canvas) == "\x1b[1A\r\x1b[Jline two\rline twocccc␛[m");
+  // What would leave the terminal is left out.
+  canvas.texts.assign(300, "1234567890");
+  canvas.confidence.assign(300, 1);
+  CHECK(screen.draw(canvas).size() < 200);
 }
 
 TEST_CASE("ps, stats and top have a line for each GPU that reports values, and none for others") {

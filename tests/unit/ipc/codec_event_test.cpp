@@ -93,6 +93,7 @@ ModelEntry model() {
 TEST_CASE("events read back from the wire are unchanged") {
   check_round_trip(QueuedEvent{"loading", 3, 1500});
   check_round_trip(ProgressEvent{128, 4000});
+  check_round_trip(ProgressEvent{12, 12, CanvasState{1, 3, 8, {" Once", ""}, {0.75f, 0}}});
   check_round_trip(StartedEvent{"stories", 12, 8, 1.5, 200, {"the format 'x'"}});
   check_round_trip(PromptLogprobsEvent{{-0.5f, -12.25f}});
   check_round_trip(PromptLogprobsEvent{{-0.5f}, {1, 2}, {"a", "b"}, {{{2, -0.5f, "b"}}}});

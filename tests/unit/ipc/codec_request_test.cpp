@@ -32,6 +32,9 @@ GenerateRequest every_field_set() {
   r.max_tokens = 77;
   r.clip_max_tokens = true;
   r.min_tokens = 5;
+  r.steps = 64;
+  r.block_length = 32;
+  r.remasking = "entropy";
   r.temperature = 0.7f;
   r.top_k = 0;
   r.top_p = 0.9f;

@@ -68,6 +68,10 @@ WatchUpdate example() {
   row.preemptions = 1;
   row.queue_us = 3000;
   row.ttft_us = 90'000;
+  row.canvas = "97.0";
+  row.canvas_first = 4;
+  row.pass = 3;
+  row.passes = 64;
   update.has_prefixes = true;
   update.prefixes.push_back({~uint64_t{0}, 1, 2, ~uint64_t{0}, 40, 8, 3, true});
   update.resident_bytes = ~uint64_t{0};

@@ -60,6 +60,16 @@ Result<void> check_mapping(const BenchOptions& options) {
       "mapping");
 }
 
+Result<void> check_decodes(const models::ModelInfo& info, const std::string& name) {
+  if (!info.generates) {
+    return Error::unsupported(
+        fmt::format("{} makes vectors of texts and no text: bench measures decoding", name));
+  }
+  if (!info.denoises()) return {};
+  return Error::unsupported(
+      fmt::format("{} fills canvases: bench measures decoding from left to right", name));
+}
+
 Result<BenchReport> run(const BenchOptions& options) {
   ProgressLine progress;
   HEARTH_ASSIGN_OR_RETURN(const kernels::KvTypes kv_type, parse_kv_type(options.kv_type));
@@ -67,10 +77,7 @@ Result<BenchReport> run(const BenchOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const BenchModel source, BenchModel::find(options.file, options.shape,
                                                                     options.type, options.seed));
   const models::ModelInfo& info = source.measured().info();
-  if (!info.generates) {
-    return Error::unsupported(fmt::format(
-        "{} makes vectors of texts and no text: bench measures decoding", source.name()));
-  }
+  HEARTH_TRY(check_decodes(info, source.name()));
   BenchReport report;
   report.kv_type = kv_type;
   HEARTH_ASSIGN_OR_RETURN(const kernels::OpTable ops, open_device(options.device));

@@ -95,12 +95,17 @@ void model(Table& out, const models::ModelInfo& info) {
                                                   kv_bytes_per_token(group, kernels::DType::kF32)));
   }
   const models::Pooling pooling = models::pooling_in_use(info.pooling);
-  if (pooling == models::Pooling::kRank) out.line("scores", "of pairs of texts (embed with query)");
-  if (pooling != models::Pooling::kRank)
+  if (info.denoises()) {
+    out.line("canvas", fmt::format("mask token {}; K and V as f32, for one pass at a time",
+                                   info.canvas.mask_token));
+  } else if (pooling == models::Pooling::kRank) {
+    out.line("scores", "of pairs of texts (embed with query)");
+  } else {
     out.line("embeddings",
              fmt::format("{} of the rows, {}", name(pooling),
                          info.pooling == pooling ? "as the file has it"
                                                  : "because the file gives no pooling"));
+  }
   out.line("KV in all", fmt::format("{} bytes per token as f16", total));
 }
 

@@ -25,6 +25,10 @@ Result<std::unique_ptr<LogitsRunner>> LogitsRunner::create(std::unique_ptr<model
   if (!model->info().generates) {
     return Error::unsupported("the model is an encoder, which has no logits; want one of text");
   }
+  if (model->info().denoises()) {
+    return Error::unsupported(
+        "the model fills canvases: it predicts no token from those before it alone");
+  }
   std::unique_ptr<LogitsRunner> out(new LogitsRunner(std::move(model), std::move(ops), context));
   HEARTH_TRY(models::check_kv_types(out->info(), kv_type));
   HEARTH_TRY(kernels::check_kv_types(out->ops_, kv_type));
