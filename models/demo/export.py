@@ -51,6 +51,30 @@ def export(model: Llama, sp, name: str, description: str, weight_type: str, path
     gguf.write(path, metadata, tensors, weight_type)
 
 
+def export_canvas(model: Llama, like: Path, mask: int, path: Path) -> None:
+    """As arch `llada`, with the vocabulary and the shape of the file `like`, of arch `llama`; Q8_0."""
+    kinds = {bool: gguf.BOOL, int: gguf.UINT32, float: gguf.FLOAT32, str: gguf.STRING}
+    metadata = {}
+    for key, value in gguf.Reader(like).metadata.items():
+        key = key.replace("llama.", "llada.", 1)
+        if isinstance(value, list):
+            item = gguf.INT32 if key.endswith("token_type") else kinds[type(value[0])]
+            metadata[key] = (gguf.ARRAY, (item, value))
+        else:
+            metadata[key] = (kinds[type(value)], value)
+    metadata.update({
+        "general.architecture": (gguf.STRING, "llada"),
+        "general.name": (gguf.STRING, "tales-canvas"),
+        "general.description": (gguf.STRING, "Denoises a canvas of a tale; trained by models/demo/canvas.py."),
+        "llada.attention.causal": (gguf.BOOL, False),
+        "tokenizer.ggml.mask_token_id": (gguf.UINT32, mask),
+        "diffusion.shift_logits": (gguf.BOOL, True),
+        "diffusion.block_length": (gguf.UINT32, 16),
+    })
+    tensors = {name: p.float().cpu().numpy() for name, p in model.gguf_tensors().items()}
+    gguf.write(path, metadata, tensors, "q8_0")
+
+
 def load(path: Path) -> Llama:
     """The model as the file has it, its weights rounded as there."""
     file = gguf.Reader(path)

@@ -23,6 +23,7 @@ class Shape:
     context: int = 2048
     rope_base: float = 10000.0
     norm_eps: float = 1e-5
+    causal: bool = True  # no: every token attends to all
 
     def as_dict(self) -> dict:
         return asdict(self)
@@ -62,7 +63,7 @@ class Attention(nn.Module):
         if group > 1:
             k = k.repeat_interleave(group, dim=1)
             v = v.repeat_interleave(group, dim=1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=s.causal)
         return self.output(y.transpose(1, 2).reshape(b, t, -1))
 
 
