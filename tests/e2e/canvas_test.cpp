@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -163,6 +166,26 @@ TEST_CASE("canvas: over HTTP and from the command line") {
   const CommandOutcome measured = run_hearth(sandbox, "bench --quick canvas");
   CHECK(measured.status != 0);
   CHECK_MESSAGE(measured.err.find("fills canvases") != std::string::npos, measured.err);
+}
+
+TEST_CASE("canvas: the bundled model fills one with words") {
+  const Sandbox sandbox;
+  std::filesystem::copy(hearth::tests::source_path("models/demo/tales-canvas.gguf"),
+                        sandbox.models() / "canvas.gguf");
+  const Daemon daemon(sandbox);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = canvas(11, 64);
+  request.block_length = 32;
+  request.prompt = "Once upon a time there was";
+  const Answer answer = run(client, request);
+  REQUIRE_MESSAGE(answer.done, why(answer));
+  const std::string& text = answer.texts[0];
+  const auto is_plain = [](unsigned char c) { return std::isalpha(c) != 0 || c == ' '; };
+  CHECK_MESSAGE(std::ranges::count_if(text, is_plain) * 10 > std::ssize(text) * 8, text);
+  const bool has_words = text.find(" the ") != text.npos || text.find(" and ") != text.npos ||
+                         text.find(" he ") != text.npos || text.find(" a ") != text.npos;
+  CHECK_MESSAGE(has_words, text);
+  CHECK(run(client, request).texts[0] == text);
 }
 
 }  // namespace

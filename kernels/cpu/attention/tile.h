@@ -46,7 +46,7 @@ struct TileData {
 /// Addresses of the next tile's K and V. Blocks are scattered over the pool, where no hardware
 /// prefetcher predicts them, so the sums over one tile prefetch the lines of the next into L2, a
 /// few at a time: prefetches issued all at once wait for each other. Integers, which take half the
-/// time, go past L2 (kLocality 0): 5 to 20 percent faster from memory on Zen 5.
+/// time, go past L2 (kLocality 0): 3 to 18 percent faster from memory on Zen 5.
 struct Next {
   const char* k[kSubTiles];
   const char* v[kSubTiles];
