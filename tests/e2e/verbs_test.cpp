@@ -177,6 +177,10 @@ TEST_CASE("plan shows sizes and rates of a model and of a shape before anything 
   CHECK(text.out.find(" 8.02 ") != std::string::npos);
   CHECK(text.out.find("2689.4") != std::string::npos);
   CHECK(hearth(sandbox, "plan tales --read-mib 8").out.find("ridge") != std::string::npos);
+  const Outcome canvas =
+      hearth(sandbox, "plan tales-canvas --bandwidth 10GB/s --memory 1GiB --context 64");
+  CHECK_MESSAGE(canvas.out.find("A pass over 64 tokens") != std::string::npos, canvas.out);
+  CHECK(canvas.out.find("tokens/s") == std::string::npos);
   CHECK(hearth(sandbox, "plan").status == 2);
   CHECK(hearth(sandbox, "plan tales --memory lots").status == 1);
   CHECK(hearth(sandbox, "plan tales --context 1000000").status == 1);

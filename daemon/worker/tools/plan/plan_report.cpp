@@ -91,26 +91,9 @@ Json as_json(const StepTime& step) {
   return out;
 }
 
-}  // namespace
-
-std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanModel& target,
-                    const PlanQuestion& question) {
-  const models::ModelInfo& info = target.model->info();
-  const engine::EngineConfig& engine = question.engine;
-  const kernels::Ceilings& rates = question.ceilings;
-  std::string out = fmt::format("{}, {}, {} parameters, context {}\n{}\n\nMemory\n",
-                                ipc::one_line(title.model, 100), info.file_type,
-                                ipc::human_count(info.num_parameters), info.context_length,
-                                ipc::one_line(title.device, 200));
-  out += kv_lines(info) + memory_lines(plan);
-  out += fmt::format(
-      "\nContexts that fit in addition to the weights, KV as {}\n  {:>8} {:>20} {:>10} {:>14}\n",
-      kernels::kv_type_name(engine.kv_type), "tokens", "bytes of one", "sequences", "KV as q8_0");
-  for (const ContextFit& each : plan.contexts) {
-    out += fmt::format("  {:>8} {:>20} {:>10} {:>14}\n", each.context, each.sequence_bytes,
-                       each.sequences, each.sequences_q8);
-  }
-  out += fmt::format(
+/// What a model that writes from left to right takes.
+std::string step_lines(const ServingPlan& plan, const PlanQuestion& question) {
+  std::string out = fmt::format(
       "\nDecode at {} tokens of context\n  {:>9} {:>10} {:>10} {:>10} {:>9}  {:<6} {:>13}\n",
       question.context, "sequences", "GB read", "ms", "tokens/s", "op/byte", "bound", "KV as q8_0");
   for (const DecodeForecast& each : plan.decode) {
@@ -132,6 +115,35 @@ std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanM
       question.draft_width, question.acceptance * 100, drafts.tokens_per_step,
       rate_of(drafts.lookup));
   if (drafts.draft) out += fmt::format(", {} by the draft model", rate_of(*drafts.draft));
+  return out;
+}
+
+/// What a model that fills canvases takes.
+std::string pass_lines(const ServingPlan& plan, const PlanQuestion& question) {
+  return fmt::format("\nA pass over {} tokens of prompt and canvas: {} ms, {:.1f} op/byte",
+                     question.context, ms_of(plan.prefill), plan.prefill.intensity());
+}
+
+}  // namespace
+
+std::string as_text(const ServingPlan& plan, const PlanTitle& title, const PlanModel& target,
+                    const PlanQuestion& question) {
+  const models::ModelInfo& info = target.model->info();
+  const engine::EngineConfig& engine = question.engine;
+  const kernels::Ceilings& rates = question.ceilings;
+  std::string out = fmt::format("{}, {}, {} parameters, context {}\n{}\n\nMemory\n",
+                                ipc::one_line(title.model, 100), info.file_type,
+                                ipc::human_count(info.num_parameters), info.context_length,
+                                ipc::one_line(title.device, 200));
+  out += kv_lines(info) + memory_lines(plan);
+  out += fmt::format(
+      "\nContexts that fit in addition to the weights, KV as {}\n  {:>8} {:>20} {:>10} {:>14}\n",
+      kernels::kv_type_name(engine.kv_type), "tokens", "bytes of one", "sequences", "KV as q8_0");
+  for (const ContextFit& each : plan.contexts) {
+    out += fmt::format("  {:>8} {:>20} {:>10} {:>14}\n", each.context, each.sequence_bytes,
+                       each.sequences, each.sequences_q8);
+  }
+  out += info.denoises() ? pass_lines(plan, question) : step_lines(plan, question);
   out += fmt::format(
       "\n\nLeast times: every weight read once a step, the KV of each sequence, and the "
       "arithmetic, "
@@ -198,6 +210,10 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
                 {"sequences_q8_0", fit.sequences_q8}};
   });
   out["context"] = question.context;
+  if (info.denoises()) {
+    out["pass"] = as_json(plan.prefill);
+    return ipc::dump_json(out) + "\n";
+  }
   out["decode"] = json_rows(plan.decode, [](const DecodeForecast& forecast) {
     Json each = as_json(forecast.step);
     each["sequences"] = forecast.sequences;
