@@ -342,8 +342,9 @@ void Scheduler::plan_prefill() {
       }
       const int32_t within = cost_.tokens_within(room_us, seq->blocks.num_tokens);
       // A canvas that comes first is computed whatever it costs: half of one is worth nothing.
-      if (!seq->canvas || !first)
+      if (!seq->canvas || !first) {
         max_tokens = std::min(max_tokens, std::max(within, first ? 1 : 0));
+      }
       if (max_tokens == 0) return;
     }
     const int32_t taken = plan_chunk(*seq, max_tokens);

@@ -109,8 +109,7 @@ class PackedWeight final : public Weight {
     int64_t all_groups;  ///< of all experts, concatenated
     std::byte* data;     ///< memory of all groups
     int64_t packed;      ///< number of groups packed so far
-    HostTensor source;   ///< the tensor that the groups are read from; kept if it has an owner
-    std::vector<float> scales;  ///< HostTensor
+    HostTensor source;  ///< the tensor that the groups are read from; its bytes: if it has an owner
 
     bool whole() const { return packed == all_groups; }
     /// Groups [first, first + count) over all experts: in place, or packed into `scratch`, which

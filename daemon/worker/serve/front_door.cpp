@@ -427,8 +427,8 @@ void FrontDoor::on_engine(engine::EngineEvent& event) {
       },
       [this](const engine::StartedEvent& started) { on_started(started); },
       [this](const engine::ProgressEvent& progress) {
-        if (!EmbedJobs::owns(progress.id))
-          link_.send(progress.id, to_wire(progress, *engine_->tokenizer));
+        if (EmbedJobs::owns(progress.id)) return;
+        link_.send(progress.id, to_wire(progress, *engine_->tokenizer));
       },
       [this](engine::PromptLogprobsEvent& prompt) { encode(std::move(prompt)); },
       [&](const engine::SampleDoneEvent& done) {

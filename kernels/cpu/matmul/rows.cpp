@@ -30,17 +30,18 @@ struct SplitRows {
   std::vector<float> kept;  ///< (rows, cols)
   std::vector<std::vector<Outlier>> outliers;
 
-  SplitRows(const Product& product, const RowSet& set) : outliers(set.tiles.rows) {
+  SplitRows(CpuState& state, const Product& product, const RowSet& set)
+      : kept(static_cast<size_t>(set.tiles.rows * product.x->cols)), outliers(set.tiles.rows) {
     const TensorView& x = *product.x;
-    kept.reserve(outliers.size() * static_cast<size_t>(x.cols));
-    for (int32_t r = 0; r < set.tiles.rows; ++r) {
+    state.for_each(set.tiles.rows, set.tiles.rows * x.cols, [&](int64_t r, int32_t) {
       const float* row = x.row<float>(set.x_rows != nullptr ? set.x_rows[r] : r);
+      float* out = kept.data() + r * x.cols;
       for (int64_t k = 0; k < x.cols; ++k) {
         const bool outlier = std::fabs(row[k]) >= product.weight->outliers_from;
         if (outlier) outliers[r].push_back({k, row[k]});
-        kept.push_back(outlier ? 0.0f : row[k]);
+        out[k] = outlier ? 0.0f : row[k];
       }
-    }
+    });
   }
 };
 
@@ -136,7 +137,7 @@ class Multiplication {
     for (const RowSet& set : product.sets) {
       const int64_t tile = tile_bytes(set.tiles.full_width, product.x->cols, quantized);
       const bool splits = quantized && product.weight->outliers_from > 0;
-      const SplitRows* split = splits ? &split_rows_.emplace_back(product, set) : nullptr;
+      const SplitRows* split = splits ? &split_rows_.emplace_back(state_, product, set) : nullptr;
       rows_.push_back({&product, &set, quantized, tile, bytes, split});
       first_chunk_.push_back(num_chunks_);
       num_chunks_ += set.tiles.count * rows_.back().chunks();
@@ -251,7 +252,8 @@ class Multiplication {
       }
     }
     const int64_t outputs = std::min(groups * kGroup, segment.rows - first_group * kGroup);
-    const float scale = segment.scales.empty() ? 1.0f : segment.scales[rows.set->expert];
+    const std::vector<float>& scales = segment.source.scales;
+    const float scale = scales.empty() ? 1.0f : scales[rows.set->expert];
     for (int32_t tile = first_tile; tile < last_tile; ++tile) {
       if (rows.split != nullptr) {
         add_outliers(rows, tile, {item_weights, segment.group_bytes, groups},

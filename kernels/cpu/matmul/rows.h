@@ -45,11 +45,11 @@ struct RowSet {
 /// out[out_rows[i]] = x[x_rows[i]] times the set's matrix, plus residual if given, for all sets.
 /// Every set has at least one row.
 struct Product {
-  const TensorView* x;
+  const TensorView* x;  ///< (rows, weight->cols)
   const PackedWeight* weight;
   std::span<const RowSet> sets;
-  const TensorView* residual;
-  const TensorView* out;
+  const TensorView* residual;  ///< like out, may be it; null: none
+  const TensorView* out;       ///< (rows, weight->rows)
 };
 
 /// Computes products, all in the same loops of the pool. None reads what another writes.

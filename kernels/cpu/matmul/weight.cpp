@@ -121,7 +121,8 @@ void pack_next(CpuState& cpu, PackedWeight::Segment& segment, int64_t count) {
   segment.packed += count;
   if (!segment.whole()) return;
   if (segment.source.owner == nullptr) {
-    segment.source = {};
+    segment.source.bytes = {};
+    segment.source.name = {};
   } else {
     segment.source.owner->drop_pages(segment.source.bytes);
   }
@@ -189,8 +190,7 @@ Result<std::unique_ptr<Weight>> pack_weights(void* state, std::span<const HostTe
                                 .all_groups = groups * tensor.num_experts,
                                 .data = nullptr,
                                 .packed = 0,
-                                .source = tensor,
-                                .scales = tensor.scales});
+                                .source = tensor});
     weight->outliers_from = std::max(weight->outliers_from, tensor.outliers_from);
     weight->rows += rows;
     offset += groups * group_bytes * tensor.num_experts;
