@@ -9,7 +9,7 @@ namespace hearth::engine {
 Owner* OwnerShares::enter(const std::string& name) {
   std::unique_ptr<Owner>& owner = owners_[name];
   if (owner == nullptr) owner = std::make_unique<Owner>();
-  ++owner->num_live;
+  if (owner->num_live++ == 0) ++num_live_;
   return owner.get();
 }
 
@@ -17,6 +17,7 @@ void OwnerShares::leave(const std::string& name) {
   const auto found = owners_.find(name);
   HEARTH_CHECK(found != owners_.end() && found->second->num_live > 0);
   if (--found->second->num_live > 0) return;
+  --num_live_;
   std::erase_if(owners_, [this](const auto& entry) {
     return entry.second->num_live == 0 && position(*entry.second) == 0;
   });

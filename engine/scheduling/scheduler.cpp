@@ -353,7 +353,12 @@ void Scheduler::plan_prefill() {
       if (!config_.chunked_prefill) return;  // the step is full
       continue;
     }
-    room_us -= cost_.prefill_us({plan_.rows.back().first, taken});
+    const double us = cost_.prefill_us({plan_.rows.back().first, taken});
+    room_us -= us;
+    if (first && seq->canvas && owners_.num_live() > 1) {
+      // It waits for the whole step in each of its passes: every other owner adds as much again.
+      room_us = std::min(room_us, (owners_.num_live() - 1) * us);
+    }
     first = false;
     if (seq->num_pending() == taken && plan_.num_decode_rows == 0 && !seq->canvas) {
       // Its first token comes with this step, which others' prompts shall not make longer.

@@ -10,8 +10,11 @@
 #include <set>
 #include <string>
 
+#include "engine/sampling/canvas.h"
+#include "engine/sampling/canvas_draw.h"
 #include "engine/sampling/sampler.h"
 #include "kernels/base/check.h"
+#include "kernels/base/sizes.h"
 #include "kernels/host/host_memory.h"
 #include "kernels/ops/elastic_memory.h"
 #include "kernels/ops/recurrent_ops.h"
@@ -143,6 +146,7 @@ FakeModel::FakeModel(const FakeModelConfig& config, std::shared_ptr<FakeDevice> 
   info_.context_length = config.context_length;
   info_.vocab_size = info_.draft_vocab = config.vocab_size;
   info_.drafts = config.drafts;
+  info_.canvas = config.canvas;
   for (const int32_t window : config.windows) {
     models::LayerGroup group;
     if (window == kRecurrent) {
@@ -293,6 +297,32 @@ void FakeModel::store_tokens(const models::StepArgs& args, size_t g) {
   }
 }
 
+uint64_t FakeModel::hash_of_row(const models::StepArgs& args, int32_t row) const {
+  const kernels::BatchIndex& batch = *args.batch;
+  const int32_t seq = batch.seq_idx[row];
+  const int32_t position = batch.positions[row];
+  const int32_t last = info_.denoises() ? batch.context_len[seq] - 1 : position;
+  uint64_t h = 0;
+  for (size_t g = 0; g < info_.groups.size(); ++g) {
+    const models::KvPool& pool = args.pools[g];
+    if (info_.groups[g].recurrent()) {
+      h = mix(h, row_states_[static_cast<size_t>(row)].hash);
+      continue;
+    }
+    const kernels::GroupIndex& index = batch.groups[g];
+    const int32_t* table = index.block_table + seq * index.max_blocks;
+    for (int32_t p = first_visible(config_.windows[g], position); p <= last; ++p) {
+      const int32_t block = table[p / pool.block_size];
+      HEARTH_CHECK(block >= 0, "position {} of row {} has no block", p, row);
+      for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+        const Entry& e = *entry(pool, block * pool.block_size + p % pool.block_size, layer);
+        h = mix_entry(h, e.position, e.token, e.layer + (e.written == kWritten ? 0 : 1000));
+      }
+    }
+  }
+  return info_.denoises() ? mix(h, static_cast<uint64_t>(position)) : h;
+}
+
 void FakeModel::forward(const models::StepArgs& args) {
   if (before_step) before_step(args);
   const kernels::BatchIndex& batch = *args.batch;
@@ -306,6 +336,7 @@ void FakeModel::forward(const models::StepArgs& args) {
     const int32_t begin = batch.query_start[s];
     const int32_t end = batch.query_start[s + 1];
     HEARTH_CHECK(begin < end && batch.positions[end - 1] + 1 == batch.context_len[s]);
+    HEARTH_CHECK(!info_.denoises() || batch.positions[begin] == 0, "half of a canvas");
     for (int32_t row = begin; row < end; ++row) {
       HEARTH_CHECK(batch.seq_idx[row] == s);
       HEARTH_CHECK(row == begin || batch.positions[row] == batch.positions[row - 1] + 1);
@@ -321,54 +352,47 @@ void FakeModel::forward(const models::StepArgs& args) {
     store_tokens(args, g);
   }
   for (int32_t i = 0; i < batch.num_outputs; ++i) {
-    const int32_t row = batch.output_rows[i];
-    const int32_t position = batch.positions[row];
-    uint64_t h = 0;
-    for (size_t g = 0; g < info_.groups.size(); ++g) {
-      const models::KvPool& pool = args.pools[g];
-      if (info_.groups[g].recurrent()) {
-        h = mix(h, row_states_[static_cast<size_t>(row)].hash);
-        continue;
-      }
-      const kernels::GroupIndex& index = batch.groups[g];
-      const int32_t* table = index.block_table + batch.seq_idx[row] * index.max_blocks;
-      for (int32_t p = first_visible(config_.windows[g], position); p <= position; ++p) {
-        const int32_t block = table[p / pool.block_size];
-        HEARTH_CHECK(block >= 0, "position {} of row {} has no block", p, row);
-        for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-          const Entry& e = *entry(pool, block * pool.block_size + p % pool.block_size, layer);
-          h = mix_entry(h, e.position, e.token, e.layer + (e.written == kWritten ? 0 : 1000));
-        }
-      }
-    }
-    logits_of(h, {args.logits.row<float>(i), static_cast<size_t>(info_.vocab_size)});
+    logits_of(hash_of_row(args, batch.output_rows[i]),
+              {args.logits.row<float>(i), static_cast<size_t>(info_.vocab_size)});
   }
   clock_.advance_us(std::llround(cost));
   if (after_step) after_step(args);
 }
 
-std::vector<float> expected_logits(const FakeModelConfig& config,
-                                   std::span<const int32_t> history) {
+namespace {
+/// The hash of what the row at `position` sees of `tokens`, up to `last`.
+uint64_t expected_hash(const FakeModelConfig& config, std::span<const int32_t> tokens,
+                       int32_t position, int32_t last) {
   uint64_t h = 0;
-  const auto last = static_cast<int32_t>(history.size()) - 1;
   for (const int32_t window : config.windows) {
     if (window == kRecurrent) {
       uint64_t state = 0;
       for (int32_t p = 0; p <= last; ++p) {
-        state = mix_entry(state, p, history[static_cast<size_t>(p)], kStateLayer);
+        state = mix_entry(state, p, tokens[static_cast<size_t>(p)], kStateLayer);
       }
       h = mix(h, state);
       continue;
     }
-    for (int32_t p = first_visible(window, last); p <= last; ++p) {
+    for (int32_t p = first_visible(window, position); p <= last; ++p) {
       for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-        h = mix_entry(h, p, history[static_cast<size_t>(p)], layer);
+        h = mix_entry(h, p, tokens[static_cast<size_t>(p)], layer);
       }
     }
   }
+  return h;
+}
+
+std::vector<float> logits_after(const FakeModelConfig& config, uint64_t hash) {
   std::vector<float> out(static_cast<size_t>(config.vocab_size));
-  logits_of(h, out);
+  logits_of(hash, out);
   return out;
+}
+}  // namespace
+
+std::vector<float> expected_logits(const FakeModelConfig& config,
+                                   std::span<const int32_t> history) {
+  const int32_t last = size32(history) - 1;
+  return logits_after(config, expected_hash(config, history, last, last));
 }
 
 namespace {
@@ -393,10 +417,66 @@ std::optional<int32_t> expected_closing(const engine::ReasoningBound& bound,
   }
   return std::nullopt;
 }
+
+/// The tokens that a pass draws for the canvas's places.
+std::vector<engine::CanvasDraw> expected_draws(const FakeModelConfig& config,
+                                               const engine::Request& request, int32_t sample,
+                                               const engine::Canvas& canvas,
+                                               std::span<const int32_t> tokens) {
+  engine::Sampler sampler(config.vocab_size);
+  engine::SamplingParams params = request.sampling;
+  params.seed = canvas.pass_seed();
+  std::vector<engine::CanvasDraw> draws;
+  for (int32_t i = 0; i < size32(canvas.places()); ++i) {
+    const int32_t row = canvas.rows()[static_cast<size_t>(i)];
+    std::vector<float> logits = logits_after(
+        config,
+        mix(expected_hash(config, tokens, row, size32(tokens) - 1), static_cast<uint64_t>(row)));
+    engine::SampleArgs args;
+    args.params = &params;
+    args.sample = sample;
+    args.position = canvas.places()[static_cast<size_t>(i)];
+    std::vector<int32_t> banned = {config.canvas.mask_token};
+    if (args.position - size32(request.prompt) < request.min_tokens) {
+      banned.insert(banned.end(), request.stop_ids.begin(), request.stop_ids.end());
+    }
+    args.banned = banned;
+    draws.push_back(
+        engine::draw_place(sampler, logits, args, config.canvas, request.canvas->remasking)
+            .value());
+  }
+  return draws;
+}
+
+Expected expected_canvas(const FakeModelConfig& config, const engine::Request& request,
+                         int32_t sample) {
+  engine::Canvas canvas(config.canvas, *request.canvas,
+                        {.prompt = size32(request.prompt),
+                         .length = request.max_tokens,
+                         .sample = sample,
+                         .seed = request.sampling.seed});
+  std::vector<int32_t> tokens = request.prompt;
+  tokens.resize(request.prompt.size() + static_cast<size_t>(request.max_tokens),
+                config.canvas.mask_token);
+  while (!canvas.places().empty()) {
+    canvas.take(expected_draws(config, request, sample, canvas, tokens), tokens);
+  }
+  Expected out;
+  for (size_t i = request.prompt.size(); i < tokens.size(); ++i) {
+    if (size32(out.tokens) >= request.min_tokens &&
+        std::ranges::count(request.stop_ids, tokens[i]) > 0) {
+      out.reason = engine::FinishReason::kStop;
+      break;
+    }
+    out.tokens.push_back(tokens[i]);
+  }
+  return out;
+}
 }  // namespace
 
 Expected expected_tokens(const FakeModelConfig& config, const engine::Request& request,
                          int32_t sample) {
+  if (request.canvas) return expected_canvas(config, request, sample);
   engine::Sampler sampler(config.vocab_size);
   std::vector<int32_t> history = request.prompt;
   Expected out;

@@ -8,8 +8,9 @@
 // pure function of the request (`expected_tokens`). A recurrent group's state is a hash of all
 // tokens, which checks at each token that it is the next one. With `drafts`, the last layer of the
 // first group drafts: from what it reads back of the tokens it computes the model's own logits, and
-// it checks that the final row it continues is that of the token before. Time is a fake clock that
-// each step advances by a formula.
+// it checks that the final row it continues is that of the token before. With a `canvas` a row's
+// hash is over all tokens of its sequence. Time is a fake clock that each step advances by a
+// formula.
 
 #include <cstdint>
 #include <functional>
@@ -53,6 +54,7 @@ struct FakeModelConfig {
   int32_t num_layers = 2;  ///< of each group
   bool drafts = false;
   int32_t wrong_every = 3;  ///< drafts of the tokens at such positions are wrong
+  models::CanvasModel canvas;
   FakeCost cost;
 };
 
@@ -85,6 +87,8 @@ class FakeModel final : public models::Model {
   /// Computes the state of each row; see StateStep.
   void compute_states(const kernels::BatchIndex& batch, const models::KvPool& pool);
   void store_tokens(const models::StepArgs& args, size_t g);
+  /// The hash of what an output row sees of its sequence.
+  uint64_t hash_of_row(const models::StepArgs& args, int32_t row) const;
 
   FakeModelConfig config_;
   models::ModelInfo info_;
@@ -100,7 +104,8 @@ class FakeModel final : public models::Model {
 
 /// The logits that follow `history`.
 std::vector<float> expected_logits(const FakeModelConfig& config, std::span<const int32_t> history);
-/// The expected tokens of a sample of the request, from its first generated token, and how it ends.
+/// The expected tokens of a sample of the request, which may have a canvas, from its first
+/// generated token, and how it ends.
 struct Expected {
   std::vector<int32_t> tokens;
   engine::FinishReason reason = engine::FinishReason::kLength;

@@ -45,8 +45,10 @@ TEST_CASE("leaving and returning gains nothing, and old service is forgotten") {
   shares.leave("a");
   a = shares.enter("a");
   CHECK(shares.position(*a) == before);
+  CHECK(shares.num_live() == 2);
   shares.leave("a");
   CHECK(shares.num_known() == 2);
+  CHECK(shares.num_live() == 1);
   Owner* c = shares.enter("c");
   for (int i = 0; i < 100; ++i) shares.serve(*c, 100);
   shares.leave("c");
