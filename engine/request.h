@@ -275,10 +275,11 @@ enum class DraftedBy {
   kDraftLayer,
   kDraftHeads,
   kEagle3,
+  kDFlash,
   kPrediction,  ///< Request::prediction
   kScript,      ///< measurements and tests
 };
-inline constexpr size_t kDraftedByCount = 7;
+inline constexpr size_t kDraftedByCount = 8;
 
 /// What one sequence drafted for one step.
 struct DraftSize {

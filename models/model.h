@@ -67,11 +67,13 @@ struct ModelInfo {
   /// It drafts (Model::draft): by a layer whose KV is that of one more layer in `groups`, or by
   /// heads, which store nothing.
   bool drafts = false;
-  int32_t draft_heads = 0;            ///< tokens that heads draft at most; 0: no heads
-  bool eagle3 = false;                ///< that layer is an EAGLE-3 head, from a file of its own
-  std::string draft_fingerprint;      ///< of that file, as `fingerprint`
-  uint64_t draft_weight_bytes = 0;    ///< of weight_bytes, that of the draft layer or the heads
-  int32_t draft_vocab = 0;            ///< tokens among which it drafts: the first ones, or
+  int32_t draft_heads = 0;          ///< tokens that heads draft at most; 0: no heads
+  bool eagle3 = false;              ///< that layer is an EAGLE-3 head, from a file of its own
+  int32_t draft_block = 0;          ///< of a DFlash drafter, likewise: tokens of one draft at most
+  int32_t draft_mask = -1;          ///< the token that stands for each of them
+  std::string draft_fingerprint;    ///< of that file, as `fingerprint`
+  uint64_t draft_weight_bytes = 0;  ///< of weight_bytes, that of the draft layer or the heads
+  int32_t draft_vocab = 0;          ///< tokens among which it drafts: the first ones, or
   std::vector<int32_t> draft_tokens;  ///< these, if not empty
   Pooling pooling = Pooling::kNone;   ///< from the file
 
@@ -139,12 +141,12 @@ class Model {
   /// Frees a loaded adapter. Numbers of others stay as they are; its own may be used again.
   virtual void remove_adapter(int32_t adapter);
 
-  // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp, draft_heads.cpp, eagle3.cpp)
-  // --
-  /// Loads heads that draft (Medusa, EAGLE-3) from a file of their own, into the same device. Call
-  /// before `reserve`, at most once. The file and its bytes may go afterwards. Errors name the key
-  /// or tensor: kUnsupported (this model cannot have heads, tensor type), kCorrupt (malformed, or
-  /// made for a model of other sizes or of another name), kOutOfMemory.
+  // ---- Drafting, if info().drafts (models/decoder/draft_layer.cpp, draft_heads.cpp,
+  // eagle3.cpp, dflash.cpp) --
+  /// Loads heads that draft (Medusa, EAGLE-3, DFlash) from a file of their own, into the same
+  /// device. Call before `reserve`, at most once. The file and its bytes may go afterwards. Errors
+  /// name the key or tensor: kUnsupported (this model cannot have heads, tensor type), kCorrupt
+  /// (malformed, or made for a model of other sizes or of another name), kOutOfMemory.
   virtual Result<void> add_heads(const GgufFile& file);
   /// Chooses the hidden rows that the next `draft` continues: of the last `forward`, its final rows
   /// by token row; or `own`, those that the last `draft` made. At most max_outputs of `reserve`.
@@ -153,6 +155,8 @@ class Model {
   /// hidden row was chosen: logits of the token that follows, of the first draft_vocab tokens or of
   /// draft_tokens. `place`: drafts before it since the last `forward`. A layer stores its K and V;
   /// no state and no final row changes.
+  /// With info().draft_block, one call drafts a sequence's tokens: its rows are the last token and
+  /// draft_mask for each token to be drafted, whose rows have the logits; no row is chosen.
   virtual void draft(const StepArgs& args, int32_t place) { (void)args, (void)place; }
 };
 

@@ -90,7 +90,7 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::string_view setting)
 }
 
 std::string canonical_address(std::string_view text) {
-  const std::string address(text);
+  std::string address(text);
   char out[INET6_ADDRSTRLEN] = {};
   in_addr v4{};
   in6_addr v6{};

@@ -253,7 +253,7 @@ Result<PiecePtr> compile_token_pattern(std::string_view pattern) {
 }
 
 Result<Grammar> compile_regex(std::string_view regex) {
-  const Result<Grammar> compiled = [&]() -> Result<Grammar> {
+  Result<Grammar> compiled = [&]() -> Result<Grammar> {
     const auto as_text = [](const CharRanges& chars) { return chars_piece(chars); };
     HEARTH_ASSIGN_OR_RETURN(PiecePtr body, PatternReader(regex, as_text).run_whole());
     RuleSet rules;

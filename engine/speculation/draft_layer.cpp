@@ -42,18 +42,25 @@ DraftLayer::DraftLayer(ModelRunner& runner, KvCache& kv, const Clock& clock)
 
 std::optional<double> DraftLayer::propose_us(int32_t sequences, int32_t tokens) const {
   if (!cost_.measured_any()) return std::nullopt;
-  return overhead_us_ + tokens * cost_.rows_us(sequences);
+  return overhead_us_ + rounds_us(sequences, tokens);
+}
+
+double DraftLayer::rounds_us(int32_t sequences, int32_t tokens) const {
+  if (block() > 0) return cost_.rows_us(sequences * (tokens + 1));
+  return tokens * cost_.rows_us(sequences);
 }
 
 // Makes the positions writable that are computed for `wanted` draft tokens: that of the last token,
-// and of all drafts but the last. Returns how many draft tokens there is room for.
+// and of all drafts, the last one only in a block. Returns how many draft tokens there is room for.
 int32_t DraftLayer::reserve(Sequence& seq, int32_t wanted, bool more_blocks) {
   const auto size = size32(seq.tokens);
   wanted = std::min(wanted, runner_.memory_plan().context_length - size);
   if (heads()) return wanted;  // which store nothing
   if (!more_blocks) wanted = std::min(wanted, kv_.reserved_tokens(seq.blocks) - size);
+  const int32_t unstored = block() > 0 ? 0 : 1;
   for (; wanted > 0; --wanted) {
-    if (kv_.reserve(seq.blocks, size + wanted - 1, plan_.copies, wanted - 1)) return wanted;
+    const int32_t ahead = wanted - unstored;
+    if (kv_.reserve(seq.blocks, size + ahead, plan_.copies, ahead)) return wanted;
   }
   return 0;
 }
@@ -63,13 +70,17 @@ void DraftLayer::begin(std::span<Draft* const> drafts, bool more_blocks) {
   plan_.copies.clear();
   const MemoryPlan& memory = runner_.memory_plan();
   const size_t most = std::min(memory.max_seqs, memory.max_step_tokens);
+  int32_t outputs = std::min(memory.max_outputs, memory.max_step_tokens / 2);  // of blocks
   for (Draft* draft : drafts) {
     draft->clear();
     Sequence& seq = *draft->seq;
     seq.drafted.clear();
     if (seq.hidden_step != runner_.num_steps() || active_.size() == most) continue;
-    const int32_t wanted = reserve(seq, std::min(draft->max_tokens, max_tokens()), more_blocks);
+    int32_t tokens = std::min(draft->max_tokens, max_tokens());
+    if (block() > 0) tokens = std::min(tokens, outputs);
+    const int32_t wanted = tokens > 0 ? reserve(seq, tokens, more_blocks) : 0;
     if (wanted > 0) active_.push_back({draft, wanted, seq.hidden_row});
+    outputs -= wanted;
   }
   runner_.make_copies(plan_.copies);
   plan_.copies.clear();
@@ -81,10 +92,13 @@ void DraftLayer::propose(std::span<Draft* const> drafts, double catch_up_us) {
   double rounds_us = 0;
   for (int32_t round = 0; !active_.empty(); ++round) {
     const int64_t begin_us = clock_.now_us();
-    const auto rows = size32(active_);
-    run_round(round);
-    cost_.measured(rows, {}, clock_.now_us() - begin_us);
-    rounds_us += cost_.rows_us(rows);
+    if (block() > 0) {
+      run_block();
+    } else {
+      run_round(round);
+    }
+    cost_.measured(plan_.num_tokens, {}, clock_.now_us() - begin_us);
+    rounds_us += cost_.rows_us(plan_.num_tokens);
   }
   if (rounds_us > 0) {
     const double beyond = as_double(clock_.now_us() - call_us) - rounds_us;
@@ -106,13 +120,7 @@ void DraftLayer::run_round(int32_t round) {
     rows.count = 1;
     plan_.rows.push_back(rows);
     rows_.push_back(each.row);
-    if (!runner_.picks_tokens() || !all_logits_.empty()) continue;
-    const auto wish = device_wish(sampling_of(seq), runner_.info().draft_vocab);
-    const int32_t index = rows.first + 1 - seq.request->prompt_size();
-    const bool free = index >= seq.request->request.min_tokens;
-    wishes_.push_back(wish.has_value() && free ? *wish : RowWish{});
-    wishes_.back().draw.sample = seq.sample;
-    wishes_.back().draw.position = rows.first + 1;
+    wish(seq, rows.first + 1);
   }
   plan_.num_tokens = plan_.num_outputs = size32(active_);
   runner_.draft(plan_, rows_, round, wishes_);
@@ -127,6 +135,49 @@ void DraftLayer::run_round(int32_t round) {
     if (size32(seq.drafted) < each.wanted) active_[kept++] = each;
   }
   active_.resize(kept);
+}
+
+// All tokens of each sequence, from one row for each and one for the text's last token.
+void DraftLayer::run_block() {
+  plan_.rows.clear();
+  wishes_.clear();
+  plan_.num_tokens = plan_.num_outputs = 0;
+  for (const Active& each : active_) {
+    Sequence& seq = *each.draft->seq;
+    seq.drafted.assign(each.wanted, runner_.info().draft_mask);
+    PlannedRows rows;
+    rows.seq = &seq;
+    rows.first = size32(seq.tokens) - 1;
+    rows.count = each.wanted + 1;
+    rows.first_output = rows.first + 1;
+    plan_.rows.push_back(rows);
+    plan_.num_tokens += rows.count;
+    plan_.num_outputs += each.wanted;
+    for (int32_t i = 0; i < each.wanted; ++i) wish(seq, rows.first_output + i);
+  }
+  runner_.draft(plan_, {}, 0, wishes_);
+  int32_t output_row = 0;
+  for (const Active& each : active_) {
+    Sequence& seq = *each.draft->seq;
+    seq.drafted.clear();
+    for (int32_t i = 0; i < each.wanted; ++i) {
+      const std::optional<int32_t> token = draw(*each.draft, output_row + i);
+      if (!token.has_value()) break;
+      seq.drafted.push_back(*token);
+    }
+    output_row += each.wanted;
+  }
+  active_.clear();
+}
+
+// The token at `position` is drawn on the device, where it can be.
+void DraftLayer::wish(const Sequence& seq, int32_t position) {
+  if (!runner_.picks_tokens() || !all_logits_.empty()) return;
+  const auto wish = device_wish(sampling_of(seq), runner_.info().draft_vocab);
+  const bool free = position - seq.request->prompt_size() >= seq.request->request.min_tokens;
+  wishes_.push_back(wish.has_value() && free ? *wish : RowWish{});
+  wishes_.back().draw.sample = seq.sample;
+  wishes_.back().draw.position = position;
 }
 
 // Those of the tokens that can be drafted, each at its id.

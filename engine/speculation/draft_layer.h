@@ -1,9 +1,11 @@
 #pragma once
-// The model's own layer for drafting (models/decoder/draft_layer.cpp), or an EAGLE-3 head or heads
-// that were added to it (eagle3.cpp, draft_heads.cpp), as a proposer. It continues the final row
-// that a sequence's last token was drawn from, and then its own rows. A layer's K and V are in the
-// sequence's blocks, and the target's steps have stored them for all tokens but the last; heads
-// have none: it never has to catch up. It draws with the request's own sampling and noise.
+// The model's own layer for drafting (models/decoder/draft_layer.cpp), or an EAGLE-3 head, a DFlash
+// drafter or heads that were added to it (eagle3.cpp, dflash.cpp, draft_heads.cpp), as a proposer.
+// It continues the final row that a sequence's last token was drawn from, and then its own rows. A
+// layer's K and V are in the sequence's blocks, and the target's steps have stored them for all
+// tokens but the last; heads have none: it never has to catch up. A DFlash drafter drafts all
+// tokens of a sequence in one round, the others one in each. It draws with the request's own
+// sampling and noise.
 //
 // A sequence that had no row in the last step gets no draft: its final row is gone.
 //
@@ -27,8 +29,8 @@ namespace hearth::engine {
 
 class DraftLayer final : public Proposer {
  public:
-  /// Draft tokens of a sequence at most: each takes a round.
-  static constexpr int32_t kMaxTokens = 4, kMaxTokensOfEagle3 = 8;
+  /// Draft tokens of a sequence at most.
+  static constexpr int32_t kMaxTokens = 4, kMaxTokensOfEagle3 = 8, kMaxTokensOfBlock = 16;
 
   /// All three outlive this. `runner`: of a model that drafts.
   DraftLayer(ModelRunner& runner, KvCache& kv, const Clock& clock);
@@ -39,11 +41,13 @@ class DraftLayer final : public Proposer {
 
   DraftedBy kind() const override {
     if (runner_.info().eagle3) return DraftedBy::kEagle3;
+    if (block() > 0) return DraftedBy::kDFlash;
     return heads() ? DraftedBy::kDraftHeads : DraftedBy::kDraftLayer;
   }
   bool free() const override { return false; }
   int32_t max_tokens() const override {
     if (runner_.info().eagle3) return kMaxTokensOfEagle3;
+    if (block() > 0) return std::min(kMaxTokensOfBlock, block());
     return heads() ? std::min(kMaxTokens, runner_.info().draft_heads) : kMaxTokens;
   }
   /// `catch_up_us` of 0: other sequences need blocks, so a draft gets none beyond those held.
@@ -58,9 +62,13 @@ class DraftLayer final : public Proposer {
   };
 
   bool heads() const { return runner_.info().draft_heads > 0; }
+  int32_t block() const { return runner_.info().draft_block; }
   int32_t reserve(Sequence& seq, int32_t wanted, bool more_blocks);
   void begin(std::span<Draft* const> drafts, bool more_blocks);
+  double rounds_us(int32_t sequences, int32_t tokens) const;
+  void wish(const Sequence& seq, int32_t position);
   void run_round(int32_t round);
+  void run_block();
   std::optional<int32_t> draw(Draft& draft, int32_t output_row);
   std::span<float> logits(int32_t output_row);
 

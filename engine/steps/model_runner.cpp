@@ -77,7 +77,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
         table, batch, std::min(plan.max_outputs, plan.max_step_tokens),
         [r = runner.get()](const kernels::BatchIndex& bounds) { r->forward(bounds); });
   }
-  const int32_t places = runner->info().drafts ? std::max(1, runner->info().draft_heads) : 0;
+  const bool captures = runner->info().drafts && runner->info().draft_block == 0;
+  const int32_t places = captures ? std::max(1, runner->info().draft_heads) : 0;
   for (int32_t place = 0; place < places; ++place) {
     runner->captured_drafts_.emplace_back(
         table, batch, std::min(plan.max_seqs, plan.max_step_tokens),
@@ -289,9 +290,11 @@ void ModelRunner::launch(const StepPlan& plan, int32_t shift) {
 }
 
 void ModelRunner::launch_draft() {
-  const int32_t last = size32(captured_drafts_) - 1;
-  CapturedSteps& captured = captured_drafts_[std::min(draft_place_, last)];
-  if (!captured.run(filled_->batch)) model_->draft(step_args(filled_->batch), draft_place_);
+  if (!captured_drafts_.empty()) {
+    const int32_t last = size32(captured_drafts_) - 1;
+    if (captured_drafts_[std::min(draft_place_, last)].run(filled_->batch)) return;
+  }
+  model_->draft(step_args(filled_->batch), draft_place_);
 }
 
 void ModelRunner::feed_drawn(const StepBuffers& from) {

@@ -35,8 +35,8 @@ struct EngineSettings {
   double waiting_served_ratio = 0.3;
   bool prefix_cache = true;
   std::string speculation = "lookup";  ///< or off
-  std::string draft = "auto";          ///< MODEL-eagle3, -medusa or -draft; none; a file, or a name
-  bool prefix_store = true;            ///< keep prefixes on disk too
+  std::string draft = "auto";  ///< MODEL-dflash, -eagle3, -medusa, -draft; none; a file, or a name
+  bool prefix_store = true;    ///< keep prefixes on disk too
   int64_t prefix_store_bytes = int64_t{8} << 30;   ///< of one model's database
   int64_t prefix_owner_bytes = 0;                  ///< of one owner in it; 0: no bound
   int64_t prefix_pinned_bytes = int64_t{2} << 30;  ///< pinned in it

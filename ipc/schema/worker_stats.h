@@ -13,6 +13,7 @@ inline constexpr const char* kDraftLayerName = "mtp";
 /// Heads that draft, from a file of their own, in reports.
 inline constexpr const char* kDraftHeadsName = "medusa";
 inline constexpr const char* kEagle3Name = "eagle3";
+inline constexpr const char* kDFlashName = "dflash";
 
 /// A request's own prediction of its text, in reports.
 inline constexpr const char* kPredictionName = "prediction";
@@ -20,7 +21,7 @@ inline constexpr const char* kPredictionName = "prediction";
 /// The drafted tokens of one proposer.
 struct ProposerStats {
   std::string name;  ///< lookup, draft (a draft model), mtp (its own layer), medusa (heads),
-                     ///< eagle3, prediction, script
+                     ///< eagle3, dflash, prediction, script
   uint64_t drafted_tokens = 0;
   uint64_t accepted_tokens = 0;
   bool operator==(const ProposerStats&) const = default;

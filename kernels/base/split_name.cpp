@@ -40,9 +40,9 @@ std::optional<SplitName> parse_split_name(std::string_view stem) {
   if (stem.size() <= kTail) return std::nullopt;
   const std::string_view tail = stem.substr(stem.size() - kTail);
   if (tail.front() != '-' || tail.substr(1 + kPartDigits, kOf.size()) != kOf) return std::nullopt;
-  const SplitName out{.base = std::string(stem.substr(0, stem.size() - kTail)),
-                      .part = part_number(tail.substr(1, kPartDigits)),
-                      .parts = part_number(tail.substr(1 + kPartDigits + kOf.size()))};
+  SplitName out{.base = std::string(stem.substr(0, stem.size() - kTail)),
+                .part = part_number(tail.substr(1, kPartDigits)),
+                .parts = part_number(tail.substr(1 + kPartDigits + kOf.size()))};
   if (out.part < 1 || out.part > out.parts || out.parts > kMaxModelParts) return std::nullopt;
   return out;
 }

@@ -113,7 +113,8 @@ void multiply_row(const StoredWeight& w, int64_t row, int32_t expert,
     for (size_t i = 0; i < inputs.size(); ++i) {
       double sum = dot(subs, inputs[i].quantized(tensor.dtype));
       for (const int64_t k : inputs[i].outliers) {
-        sum += double{inputs[i].x[k]} * subs[k / 16].scale * subs[k / 16].q[k % 16];
+        const SubBlock& sub = subs[k / 16];
+        sum += double{inputs[i].x[k]} * sub.scale * sub.q[k % 16];
       }
       done(i, sum * scale);
     }

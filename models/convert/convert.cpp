@@ -16,6 +16,7 @@
 #include "kernels/ops/half.h"
 #include "kernels/quant/blocks.h"
 #include "models/convert/checkpoint.h"
+#include "models/convert/dflash.h"
 #include "models/convert/eagle3.h"
 #include "models/convert/family_keys.h"
 #include "models/convert/heads.h"
@@ -340,20 +341,25 @@ Result<ConvertReport> convert_heads(const Checkpoint& checkpoint, const std::fil
   return report;
 }
 
-Result<ConvertReport> convert_eagle3(const Checkpoint& checkpoint, const std::filesystem::path& out,
-                                     const ConvertOptions& options,
-                                     const WriteProgressFn& progress) {
-  HEARTH_ASSIGN_OR_RETURN(const Eagle3Plan plan, plan_eagle3(checkpoint, options.target));
+/// A decoder that drafts for another model.
+Result<ConvertReport> convert_drafter(const Checkpoint& checkpoint, const HeadPlan& plan,
+                                      const std::filesystem::path& out,
+                                      const ConvertOptions& options,
+                                      const WriteProgressFn& progress) {
+  const std::string& architecture = plan.keys.architecture;
   HEARTH_ASSIGN_OR_RETURN(const DType main, main_type(checkpoint, plan.tensors, options));
   GgufWriter writer;
-  writer.set_string("general.architecture", kEagle3Architecture);
+  writer.set_string("general.architecture", architecture);
   writer.set_string("general.name", title_of(checkpoint.folder()));
   writer.set_u32("general.file_type", file_type(main));
-  writer.set_u32("eagle3.block_count", 1);
+  writer.set_u32(architecture + ".block_count", narrow<uint32_t>(plan.keys.num_layers));
+  if (architecture == kDFlashArchitecture) {
+    writer.set_u32("tokenizer.ggml.mask_token_id", dflash_mask_token(checkpoint.config()));
+  }
   for (const auto& [key, value] : plan.keys.entries) set(writer, key, value);
   HEARTH_ASSIGN_OR_RETURN(ConvertReport report,
                           write_file(checkpoint, plan.tensors, options, writer, out, progress));
-  report.architecture = kEagle3Architecture;
+  report.architecture = architecture;
   report.num_left_out = checkpoint.num_left_out();
   return report;
 }
@@ -366,7 +372,11 @@ Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const WriteProgressFn& progress) {
   HEARTH_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
   if (has_heads(checkpoint.config())) return convert_heads(checkpoint, out, options, progress);
-  if (has_eagle3(checkpoint.config())) return convert_eagle3(checkpoint, out, options, progress);
+  if (has_eagle3(checkpoint.config()) || has_dflash(checkpoint.config())) {
+    const auto plan_of = has_eagle3(checkpoint.config()) ? plan_eagle3 : plan_dflash;
+    HEARTH_ASSIGN_OR_RETURN(const HeadPlan drafter, plan_of(checkpoint, options.target));
+    return convert_drafter(checkpoint, drafter, out, options, progress);
+  }
   HEARTH_ASSIGN_OR_RETURN(const FamilyKeys keys, family_keys(checkpoint.config()));
   HEARTH_ASSIGN_OR_RETURN(const TensorPlan plan, plan_tensors(checkpoint, keys));
   const std::vector<PlannedTensor>& tensors = plan.tensors;

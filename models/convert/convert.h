@@ -1,6 +1,6 @@
 #pragma once
 // Converts a folder of published weights (safetensors, config.json, tokenizer.json), or of heads
-// that draft for another model (heads.h, eagle3.h), to one GGUF file.
+// that draft for another model (heads.h, eagle3.h, dflash.h), to one GGUF file.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,7 +17,8 @@ struct ConvertOptions {
   /// experts are always F32, and what is stored in MXFP4 stays so. Packed numbers (packed_matrix.h)
   /// are rounded to this type; absent: kept without loss, or in BF16 if they are 8-bit floats.
   std::optional<kernels::DType> type;
-  /// The GGUF file of the model that an EAGLE-3 head drafts for (eagle3.h); empty: not given.
+  /// The GGUF file of the model that an EAGLE-3 head or a DFlash drafter drafts for; empty: not
+  /// given.
   std::filesystem::path target = {};
   /// Leave the tokenizer out, if the folder has none: the model then accepts only token ids.
   bool without_tokenizer = false;
@@ -35,10 +36,10 @@ struct ConvertReport {
 };
 
 /// Writes `out` (PartFile: complete or not at all). Takes a few MiB of memory in addition to the
-/// files' pages. Errors of Checkpoint::open, family_keys, plan_tensors, plan_heads, plan_eagle3 and
-/// add_tokenizer; kInvalidArgument names the tensor with a value that F16 cannot hold, or whose
-/// packed numbers no type holds while no type was asked for; kCorrupt one with a scale that is NaN;
-/// kCancelled if `progress` returned false.
+/// files' pages. Errors of Checkpoint::open, family_keys, plan_tensors, plan_heads, plan_eagle3,
+/// plan_dflash and add_tokenizer; kInvalidArgument names the tensor with a value that F16 cannot
+/// hold, or whose packed numbers no type holds while no type was asked for; kCorrupt one with a
+/// scale that is NaN; kCancelled if `progress` returned false.
 Result<ConvertReport> convert_folder(const std::filesystem::path& folder,
                                      const std::filesystem::path& out,
                                      const ConvertOptions& options,

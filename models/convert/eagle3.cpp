@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "kernels/base/numbers.h"
@@ -51,16 +50,6 @@ Result<TargetSizes> sizes_of(const std::filesystem::path& path) {
   return out;
 }
 
-/// Some files keep the keys of the layer in an object of their own.
-Json flat_config(const Json& config) {
-  Json out = config;
-  for (const char* part : {"transformer_layer_config", "eagle_config"}) {
-    const Json* found = find(config, part);
-    if (found != nullptr && found->is_object()) out.update(*found);
-  }
-  return out;
-}
-
 Result<std::vector<int32_t>> target_layers(const Json& config,
                                            const std::optional<TargetSizes>& target) {
   std::vector<int32_t> out;
@@ -85,12 +74,14 @@ Result<std::vector<int32_t>> target_layers(const Json& config,
   return out;
 }
 
-class Eagle3Planner {
+class Eagle3Planner : private HeadPlanner {
  public:
   Eagle3Planner(const Checkpoint& checkpoint, std::optional<TargetSizes> target)
-      : in_(checkpoint), config_(flat_config(in_.config())), target_(std::move(target)) {}
+      : HeadPlanner(checkpoint),
+        config_(with_keys_of(in_.config(), {"transformer_layer_config", "eagle_config"})),
+        target_(std::move(target)) {}
 
-  Result<Eagle3Plan> plan() {
+  Result<HeadPlan> plan() {
     ConfigReader reader(config_, kEagle3Family);
     HEARTH_ASSIGN_OR_RETURN(out_.keys, reader.read());
     const FamilyKeys& k = out_.keys;
@@ -98,27 +89,11 @@ class Eagle3Planner {
     HEARTH_TRY(plan_keys());
     HEARTH_TRY(plan_tokens());
     HEARTH_TRY(plan_layer());
-    for (const auto& [name, values] : k.vectors) {
-      PlannedTensor& tensor = out_.tensors.emplace_back();
-      tensor.name = name;
-      tensor.dims = {values.size()};
-      tensor.values = values;
-    }
-    used_.insert(in_.tensor("t2d"));
-    for (const auto& [name, tensor] : in_.tensors()) {
-      if (used_.contains(tensor)) continue;
-      return Error::unsupported(
-          fmt::format("{}: not a tensor of an EAGLE-3 head", printable(name)));
-    }
-    return std::move(out_);
+    use(in_.tensor("t2d"));
+    return finish("an EAGLE-3 head");
   }
 
  private:
-  void set(std::string_view key, FamilyKeys::Value value) {
-    out_.keys.entries.emplace_back(fmt::format("{}.{}", kEagle3Architecture, key),
-                                   std::move(value));
-  }
-
   Result<void> plan_keys() {
     HEARTH_ASSIGN_OR_RETURN(std::vector<int32_t> layers, target_layers(config_, target_));
     HEARTH_ASSIGN_OR_RETURN(const auto given, count_at(config_, "target_hidden_size"));
@@ -144,7 +119,7 @@ class Eagle3Planner {
   Result<void> plan_tokens() {
     const SafeTensor* offsets = in_.tensor("d2t");
     if (offsets == nullptr) return {};
-    used_.insert(offsets);
+    use(offsets);
     if (offsets->type != "I64" || offsets->shape.size() != 1) {
       return Error::corrupt(fmt::format("d2t: {} of shape [{}], want I64 of one dimension",
                                         printable(offsets->type), fmt::join(offsets->shape, ",")));
@@ -203,29 +178,8 @@ class Eagle3Planner {
     return add("lm_head.weight", "output.weight", {rows, width});
   }
 
-  Result<void> add(const std::string& from, const std::string& to, std::vector<uint64_t> shape,
-                   Edit edit = {}) {
-    const SafeTensor* tensor = in_.tensor(from);
-    if (tensor == nullptr) return Error::corrupt(fmt::format("{}: missing", from));
-    if (tensor->shape != shape) {
-      return Error::corrupt(fmt::format("{}: shape [{}], want [{}]", from,
-                                        fmt::join(tensor->shape, ","), fmt::join(shape, ",")));
-    }
-    HEARTH_TRY(tensor->dtype());
-    used_.insert(tensor);
-    PlannedTensor& planned = out_.tensors.emplace_back();
-    planned.name = to;
-    planned.dims.assign(shape.rbegin(), shape.rend());
-    planned.edit = std::move(edit);
-    planned.parts.push_back({tensor, 0, tensor->num_elements()});
-    return {};
-  }
-
-  const Checkpoint& in_;
   const Json config_;
   const std::optional<TargetSizes> target_;
-  Eagle3Plan out_;
-  std::set<const SafeTensor*> used_;
   uint64_t target_width_ = 0;
   uint64_t vocab_size_ = 0;
   uint64_t draft_tokens_ = 0;  ///< of d2t; 0: it drafts all tokens
@@ -234,15 +188,9 @@ class Eagle3Planner {
 
 }  // namespace
 
-bool has_eagle3(const Json& config) {
-  const Json* names = find(config, "architectures");
-  const auto is_head = [](const Json& name) {
-    return name.is_string() && name.get<std::string>().find("Eagle3") != std::string::npos;
-  };
-  return names != nullptr && names->is_array() && std::ranges::any_of(*names, is_head);
-}
+bool has_eagle3(const Json& config) { return has_architecture_with(config, "Eagle3"); }
 
-Result<Eagle3Plan> plan_eagle3(const Checkpoint& checkpoint, const std::filesystem::path& target) {
+Result<HeadPlan> plan_eagle3(const Checkpoint& checkpoint, const std::filesystem::path& target) {
   std::optional<TargetSizes> sizes;
   if (!target.empty()) {
     HEARTH_ASSIGN_OR_RETURN(sizes, sizes_of(target));

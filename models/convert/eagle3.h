@@ -9,29 +9,19 @@
 //
 // The new file is that of models/decoder/eagle3.h.
 
-#include <cstdint>
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "kernels/base/result.h"
-#include "models/convert/checkpoint.h"
-#include "models/convert/family_keys.h"
-#include "models/convert/tensor_plan.h"
+#include "models/convert/head_planner.h"
 
 namespace hearth::models {
 
 /// Whether config.json is of such a head.
 bool has_eagle3(const Json& config);
 
-struct Eagle3Plan {
-  FamilyKeys keys;
-  std::vector<PlannedTensor> tensors;
-};
-
 /// `target`: the GGUF file of the model that the head drafts for; empty: not given. Then
 /// config.json has to name the layers (eagle_aux_hidden_state_layer_ids). kCorrupt: a key or tensor
 /// that is missing or out of range, which it names. kUnsupported: a tensor that is not of the head.
-Result<Eagle3Plan> plan_eagle3(const Checkpoint& checkpoint, const std::filesystem::path& target);
+Result<HeadPlan> plan_eagle3(const Checkpoint& checkpoint, const std::filesystem::path& target);
 
 }  // namespace hearth::models

@@ -83,8 +83,8 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     draft.hidden = place(tokens + 2 * int64_t{outputs}, c.width);
     draft.pair = place(tokens, 2 * int64_t{c.width});
     draft.kept = place(2 * kernels::kKeptRows, c.width);
-    if (c.feature_width > 0) draft.features = place(tokens, c.feature_width);
   }
+  if (c.feature_width > 0) draft.features = place(tokens, c.feature_width);
   if (by_heads) {
     for (kernels::TensorView& rows : draft.rows) rows = place(outputs, c.width);
     if (c.draft_heads == HeadKind::kChained) draft.pair = place(outputs, 2 * int64_t{c.width});

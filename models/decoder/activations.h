@@ -64,7 +64,8 @@ struct Activations {
                                    ///< embedding, and hidden row before
     kernels::TensorView kept;      ///< (2 kKeptRows, width): of the row before
     kernels::TensorView rows[2];   ///< (outputs, width), of heads: results of their blocks
-    kernels::TensorView features;  ///< (tokens, feature_width): rows of the target's layers
+    kernels::TensorView features;  ///< (tokens, feature_width): rows of the target's layers, if
+                                   ///< feature_width > 0
   } draft;                         ///< if config.draft_layer, or config.draft_heads
   kernels::TensorView q, gate;     ///< (tokens, q_width) of the widest layer, if gate_in_q
   std::vector<kernels::TensorView> cos_sin;  ///< per config.ropes: (tokens, rope.dim)

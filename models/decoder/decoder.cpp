@@ -8,7 +8,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/ops/encoder_ops.h"
-#include "models/decoder/eagle3.h"
+#include "models/decoder/feature_head.h"
 #include "models/weights/file_info.h"
 
 namespace hearth::models {
@@ -116,14 +116,14 @@ void Decoder::set_context_length(int32_t context_length) {
 
 uint64_t Decoder::activation_bytes(int32_t max_tokens, int32_t max_outputs) const {
   return Activations().lay_out(config_, max_tokens, max_outputs, nullptr) +
-         (eagle3_ == nullptr ? 0 : eagle3_->activation_bytes(max_tokens, max_outputs));
+         (feature_head_ == nullptr ? 0 : feature_head_->activation_bytes(max_tokens, max_outputs));
 }
 
 Result<void> Decoder::reserve(int32_t max_tokens, int32_t max_outputs) {
   const uint64_t bytes = act_.lay_out(config_, max_tokens, max_outputs, nullptr);
   HEARTH_ASSIGN_OR_RETURN(memory_, kernels::DeviceBuffer::allocate(ops_, bytes, "activations"));
   act_.lay_out(config_, max_tokens, max_outputs, memory_.data());
-  if (eagle3_ != nullptr) HEARTH_TRY(eagle3_->reserve(max_tokens, max_outputs));
+  if (feature_head_ != nullptr) HEARTH_TRY(feature_head_->reserve(max_tokens, max_outputs));
   if (config_.latent.kv_rank == 0) return {};
   const TensorView& heads = act_.latent.heads;
   std::vector<int32_t> numbers;
@@ -146,14 +146,14 @@ void Decoder::forward(const StepArgs& args) {
   embed(batch);
   begin(batch);
   for (int32_t i = 0; i < config_.num_layers; ++i) {
-    if (eagle3_ != nullptr) eagle3_->take(batch, i, act_.x);
+    if (feature_head_ != nullptr) feature_head_->take(batch, i, act_.x);
     layer(step_of(args, i));
   }
-  if (eagle3_ != nullptr) eagle3_->take(batch, config_.num_layers, act_.x);
+  if (feature_head_ != nullptr) feature_head_->take(batch, config_.num_layers, act_.x);
   finish(batch);
-  if (batch.num_outputs > 0) head(batch, args.logits);
+  if (batch.num_outputs > 0) head(batch, weights_.head(), args.logits);
   if (config_.draft_layer) store_draft_kv(args);
-  if (eagle3_ != nullptr) eagle3_->store(args);
+  if (feature_head_ != nullptr) feature_head_->store(args);
   adapted_ = {};
 }
 
@@ -208,11 +208,11 @@ void Decoder::rotations(const BatchIndex& batch) {
 
 /// Computes only the requested rows: a prefill needs one of hundreds, and the head is the largest
 /// matrix.
-void Decoder::head(const BatchIndex& batch, const TensorView& logits) {
+void Decoder::head(const BatchIndex& batch, const Weight* weight, const TensorView& logits) {
   ops_.gather_rows(state(), {.batch = &batch, .x = act_.x, .out = act_.out_x});
   norm_rows(batch, Rows::kOutputs, act_.out_x, weights_.output_norm, weights_.output_norm_bias,
-            act_.out_norm, weights_.head());
-  head_product(batch, act_.out_norm, weights_.head(), logits);
+            act_.out_norm, weight);
+  head_product(batch, act_.out_norm, weight, logits);
 }
 
 void Decoder::head_product(const BatchIndex& batch, const TensorView& rows, const Weight* weight,

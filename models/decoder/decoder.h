@@ -23,7 +23,7 @@
 
 namespace hearth::models {
 
-class Eagle3;
+class FeatureHead;
 
 class Decoder : public Model {
  public:
@@ -127,6 +127,9 @@ class Decoder : public Model {
                           const WeightHandle& bias, const WeightHandle& norm_weight);
   LayerStep step_of(const StepArgs& args, int32_t layer) const;
   void rotations(const kernels::BatchIndex& batch);
+  /// logits = norm(act().x) W of the output rows, in the model's scale.
+  void head(const kernels::BatchIndex& batch, const kernels::Weight* weight,
+            const kernels::TensorView& logits);
   /// logits = rows W, in the model's scale.
   void head_product(const kernels::BatchIndex& batch, const kernels::TensorView& rows,
                     const kernels::Weight* weight, const kernels::TensorView& logits);
@@ -184,7 +187,6 @@ class Decoder : public Model {
   void norm_heads(const LayerStep& s, const kernels::TensorView& heads, const WeightHandle& weight,
                   std::span<const WeightHandle> each_head, Moment moment);
   void rotate(const LayerStep& s, const kernels::TensorView& heads);
-  void head(const kernels::BatchIndex& batch, const kernels::TensorView& logits);
   // Of the draft layer (draft_layer.cpp).
   void store_draft_kv(const StepArgs& args);
   /// act().x = what the draft layer takes, of each token and the hidden row in act().draft.pair.
@@ -196,7 +198,7 @@ class Decoder : public Model {
   /// The residual rows of the last block of a head, of which `chosen` are the input.
   kernels::TensorView head_rows(const kernels::BatchIndex& batch, const DraftHeads::Head& head,
                                 const kernels::TensorView& chosen);
-  Result<void> add_eagle3(const GgufFile& file);
+  Result<void> add_feature_head(const GgufFile& file);
   void write_kv(const LayerStep& s, const kernels::TensorView& k, const kernels::TensorView& v);
   void store_latent(const LayerStep& s, const kernels::TensorView& in);
   /// Rotates the values from `first` on of each head.
@@ -211,7 +213,7 @@ class Decoder : public Model {
   kernels::OpTable ops_;
   DecoderWeights weights_;
   DraftHeads heads_;
-  std::unique_ptr<Eagle3> eagle3_;  ///< null: none
+  std::unique_ptr<FeatureHead> feature_head_;  ///< null: none
   Adapters adapters_;
   std::span<const AdaptedRows> adapted_;  ///< of the step being computed
   bool long_context_ = false;

@@ -122,7 +122,7 @@ struct DecoderConfig {
   int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn)
   bool draft_layer = false;      ///< the first of those is loaded: layers[num_layers]
   HeadKind draft_heads = HeadKind::kNone;
-  int32_t feature_width = 0;  ///< of EAGLE-3: the rows of the target's layers (eagle3.cpp)
+  int32_t feature_width = 0;  ///< of the rows of a target's layers (feature_head.h)
   Norm norm = Norm::kRms;
   float eps = 0;
   float post_eps = 0;  ///< of the norms after a branch; load_common sets eps

@@ -22,6 +22,7 @@
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "kernels/ops/encoder_ops.h"
+#include "models/decoder/dflash.h"
 #include "models/decoder/eagle3.h"
 #include "models/gguf/heads_keys.h"
 #include "models/weights/tensor_set.h"
@@ -144,6 +145,7 @@ Result<DraftHeads> DraftHeads::load(const GgufFile& file, const ModelInfo& model
 
 Result<void> check_heads(const GgufFile& file, const kernels::OpTable& ops) {
   if (is_eagle3(file)) return check_eagle3(file, ops);
+  if (is_dflash(file)) return check_dflash(file, ops);
   ModelInfo sizes;
   HEARTH_ASSIGN_OR_RETURN(sizes.width, count_of(file, "medusa.embedding_length", 1, INT32_MAX));
   HEARTH_ASSIGN_OR_RETURN(sizes.vocab_size, count_of(file, "medusa.vocab_size", 1, INT32_MAX));
@@ -154,7 +156,7 @@ Result<void> check_heads(const GgufFile& file, const kernels::OpTable& ops) {
 Result<void> Decoder::add_heads(const GgufFile& file) {
   const bool computes = ops_.embed != nullptr;  // a table without it only measures
   if (config_.draft_layer || !info_.generates) return Model::add_heads(file);
-  if (is_eagle3(file)) return add_eagle3(file);
+  if (is_eagle3(file) || is_dflash(file)) return add_feature_head(file);
   if (computes && (ops_.encoder == nullptr || ops_.add_scaled == nullptr)) {
     return Error::unsupported(fmt::format("{}: this build does not do heads for drafting on {}",
                                           printable(file.name()), ops_.device.kind));
@@ -167,6 +169,36 @@ Result<void> Decoder::add_heads(const GgufFile& file) {
   info_.weight_bytes += heads_.bytes;
   info_.draft_tokens = heads_.tokens;
   info_.draft_vocab = heads_.tokens.empty() ? info_.vocab_size : size32(heads_.tokens);
+  return {};
+}
+
+Result<void> Decoder::add_feature_head(const GgufFile& file) {
+  const bool eagle3 = is_eagle3(file);
+  const bool computes = ops_.embed != nullptr;  // a table without it only measures
+  const bool can =
+      ops_.copy_heads != nullptr && (eagle3 ? ops_.recurrent != nullptr : ops_.encoder != nullptr);
+  if (config_.altup.streams > 0 || (computes && !can)) {
+    return Error::unsupported(
+        fmt::format("{}: {} takes no {} on {}", printable(file.name()), info_.architecture,
+                    eagle3 ? "EAGLE-3 head" : "DFlash drafter", ops_.device.kind));
+  }
+  const FeatureHead::Target target{info_, weights_.embedding.get(), weights_.head()};
+  if (eagle3) {
+    HEARTH_ASSIGN_OR_RETURN(feature_head_, Eagle3::load(file, target, ops_));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(feature_head_, DFlash::load(file, target, ops_));
+  }
+  const ModelInfo& head = feature_head_->info();
+  config_.groups = info_.groups = head.groups;
+  info_.drafts = true;
+  info_.eagle3 = eagle3;
+  info_.draft_block = head.draft_block;
+  info_.draft_mask = head.draft_mask;
+  info_.draft_weight_bytes = head.weight_bytes;
+  info_.weight_bytes += head.weight_bytes;
+  info_.draft_tokens = head.draft_tokens;
+  info_.draft_vocab = head.draft_vocab;
+  info_.draft_fingerprint = file.fingerprint();
   return {};
 }
 

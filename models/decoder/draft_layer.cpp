@@ -18,7 +18,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
-#include "models/decoder/eagle3.h"
+#include "models/decoder/feature_head.h"
 
 namespace hearth::models {
 
@@ -104,7 +104,7 @@ void Decoder::store_rows(const LayerStep& s, const TensorView& in) {
 }
 
 void Decoder::choose_draft_rows(std::span<const int32_t> rows, bool own) {
-  if (eagle3_ != nullptr) return eagle3_->choose_draft_rows(rows, own);
+  if (feature_head_ != nullptr) return feature_head_->choose_draft_rows(rows, own);
   const int64_t tokens = act_.x.rows, outputs = act_.out_x.rows;
   HEARTH_CHECK(std::ssize(rows) <= outputs, "{} rows, reserved {}", rows.size(), outputs);
   copy_src_.clear();
@@ -120,10 +120,11 @@ void Decoder::choose_draft_rows(std::span<const int32_t> rows, bool own) {
 
 void Decoder::draft(const StepArgs& args, int32_t place) {
   const BatchIndex& batch = *args.batch;
+  const bool fits = batch.num_tokens <= act_.x.rows && batch.num_outputs <= act_.out_x.rows;
   HEARTH_CHECK(
-      info_.drafts && batch.num_tokens <= act_.out_x.rows && batch.num_tokens == batch.num_outputs,
+      info_.drafts && fits && (info_.draft_block > 0 || batch.num_tokens == batch.num_outputs),
       "{} tokens, {} outputs", batch.num_tokens, batch.num_outputs);
-  if (eagle3_ != nullptr) return eagle3_->draft(args, place);
+  if (feature_head_ != nullptr) return feature_head_->draft(args, place);
   if (info_.draft_heads > 0) return draft_by_head(args, place);
   draft_by_layer(args);
 }

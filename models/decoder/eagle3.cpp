@@ -77,8 +77,7 @@ std::vector<LayerGroup> joined_groups(std::vector<LayerGroup> groups, const Deco
     groups.emplace_back().kind = LayerGroup::Kind::kRecurrent;
   }
   groups.back().hidden_bytes = int64_t{head.width} * 4;
-  groups.insert(groups.end() - 1, head.groups.front());
-  return groups;
+  return with_group(std::move(groups), head.groups.front());
 }
 
 Result<DecoderConfig> eagle3_config(Metadata& m, const ModelInfo& target) {
@@ -94,79 +93,27 @@ Result<DecoderConfig> eagle3_config(Metadata& m, const ModelInfo& target) {
   c.draft_layer = true;
   c.feature_width = Eagle3::kFeatures * target.width;
   c.groups = joined_groups(target.groups, c);
-  c.layers.front().group = size32(c.groups) - 2;
+  c.layers.front().group = added_group(c.groups);
   return c;
 }
 
 }  // namespace
 
-/// Finds the tensors of a file, checks their shapes, and packs them.
-class Eagle3::Loader {
- public:
-  Loader(const GgufFile& file, const DecoderConfig& config, const kernels::OpTable& ops)
-      : set_(file), packer_(file, ops, no_progress_), c_(config), width_(config.width) {}
-
-  TensorSet& set() { return set_; }
-  uint64_t device_bytes() const { return packer_.device_bytes(); }
-
-  Result<WeightHandle> pack(WeightRole role, const char* name,
-                            std::initializer_list<int64_t> dims) {
-    HEARTH_ASSIGN_OR_RETURN(const GgufTensor* tensor, set_.want(name, dims));
-    return packer_.pack({tensor}, role);
+Result<Eagle3::Weights> Eagle3::load_inputs(FeatureHeadLoader& from, const DecoderConfig& c,
+                                            bool normed_features) {
+  constexpr WeightRole kMatmul = WeightRole::kMatmul, kVector = WeightRole::kVector;
+  Weights w;
+  HEARTH_ASSIGN_OR_RETURN(w.fc, from.pack(kMatmul, "fc.weight", {c.feature_width, c.width}));
+  if (normed_features) {
+    HEARTH_ASSIGN_OR_RETURN(w.features_norm,
+                            from.pack(kVector, "enc.output_norm.weight", {c.feature_width}));
   }
-
-  Result<Weights> inputs(bool normed_features) {
-    Weights w;
-    HEARTH_ASSIGN_OR_RETURN(w.fc, pack(kMatmul, "fc.weight", {c_.feature_width, width_}));
-    if (normed_features) {
-      HEARTH_ASSIGN_OR_RETURN(w.features_norm,
-                              pack(kVector, "enc.output_norm.weight", {c_.feature_width}));
-    }
-    HEARTH_ASSIGN_OR_RETURN(w.embedding_norm, pack(kVector, "blk.0.attn_norm.weight", {width_}));
-    HEARTH_ASSIGN_OR_RETURN(w.hidden_norm, pack(kVector, "blk.0.attn_norm_2.weight", {width_}));
-    HEARTH_ASSIGN_OR_RETURN(w.before, pack_row_before(packer_, c_.width));
-    return w;
-  }
-
-  Result<DecoderWeights::Layer> layer() {
-    const LayerSpec& spec = c_.layers.front();
-    const int64_t ffn = spec.ffn_width;
-    DecoderWeights::Layer w;
-    HEARTH_ASSIGN_OR_RETURN(w.qkv,
-                            pack(kMatmul, "blk.0.attn_q.weight", {2 * width_, spec.q_width()}));
-    HEARTH_ASSIGN_OR_RETURN(const GgufTensor* k,
-                            set_.want("blk.0.attn_k.weight", {2 * width_, spec.kv.k_width()}));
-    HEARTH_ASSIGN_OR_RETURN(const GgufTensor* v,
-                            set_.want("blk.0.attn_v.weight", {2 * width_, spec.kv.v_width()}));
-    HEARTH_ASSIGN_OR_RETURN(w.kv, packer_.pack({k, v}, kMatmul));
-    HEARTH_ASSIGN_OR_RETURN(w.attn_out,
-                            pack(kMatmul, "blk.0.attn_output.weight", {spec.out_width(), width_}));
-    HEARTH_ASSIGN_OR_RETURN(w.ffn_norm, pack(kVector, "blk.0.ffn_norm.weight", {width_}));
-    HEARTH_ASSIGN_OR_RETURN(const GgufTensor* gate,
-                            set_.want("blk.0.ffn_gate.weight", {width_, ffn}));
-    HEARTH_ASSIGN_OR_RETURN(const GgufTensor* up, set_.want("blk.0.ffn_up.weight", {width_, ffn}));
-    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer_.pack({gate, up}, kMatmul));
-    HEARTH_ASSIGN_OR_RETURN(w.down, pack(kMatmul, "blk.0.ffn_down.weight", {ffn, width_}));
-    return w;
-  }
-
-  Result<WeightHandle> frequencies() {
-    const RopeConfig& rope = c_.ropes.front();
-    HEARTH_ASSIGN_OR_RETURN(const GgufTensor* divisors,
-                            set_.want_if_present("rope_freqs.weight", {rope.dim / 2}));
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<float> values, positive_values(divisors));
-    return packer_.pack_values("rope frequencies", rope_frequencies(rope, values));
-  }
-
- private:
-  static constexpr WeightRole kMatmul = WeightRole::kMatmul, kVector = WeightRole::kVector;
-
-  const LoadProgressFn no_progress_;
-  TensorSet set_;
-  WeightPacker packer_;
-  const DecoderConfig& c_;
-  const int64_t width_;
-};
+  HEARTH_ASSIGN_OR_RETURN(w.embedding_norm,
+                          from.pack(kVector, "blk.0.attn_norm.weight", {c.width}));
+  HEARTH_ASSIGN_OR_RETURN(w.hidden_norm, from.pack(kVector, "blk.0.attn_norm_2.weight", {c.width}));
+  HEARTH_ASSIGN_OR_RETURN(w.before, pack_row_before(from.packer(), c.width));
+  return w;
+}
 
 Result<std::unique_ptr<Eagle3>> Eagle3::load(const GgufFile& file, const Target& target,
                                              const kernels::OpTable& ops) {
@@ -179,47 +126,27 @@ Result<std::unique_ptr<Eagle3>> Eagle3::load(const GgufFile& file, const Target&
   HEARTH_ASSIGN_OR_RETURN(const bool normed_features, m.flag_or("norm_before_fc", false));
   HEARTH_TRY(m.refuse_others());
 
-  Loader from(file, c, ops);
-  const int64_t width = c.width, vocab_size = target.info.vocab_size;
+  FeatureHeadLoader from(file, c, ops);
   ModelInfo info;
   HEARTH_ASSIGN_OR_RETURN(info.draft_tokens,
                           eagle3_tokens(file, from.set(), target.info.vocab_size));
   info.draft_vocab = info.draft_tokens.empty() ? target.info.vocab_size : size32(info.draft_tokens);
-  HEARTH_ASSIGN_OR_RETURN(Weights own, from.inputs(normed_features));
+  HEARTH_ASSIGN_OR_RETURN(Weights own, load_inputs(from, c, normed_features));
   DecoderWeights w;
-  HEARTH_ASSIGN_OR_RETURN(DecoderWeights::Layer layer, from.layer());
+  HEARTH_ASSIGN_OR_RETURN(DecoderWeights::Layer layer, from.layer(0, 2 * int64_t{c.width}));
   w.layers.push_back(std::move(layer));
-  HEARTH_ASSIGN_OR_RETURN(WeightHandle frequencies, from.frequencies());
-  w.rope_frequencies.push_back(std::move(frequencies));
-  HEARTH_ASSIGN_OR_RETURN(w.output_norm,
-                          from.pack(WeightRole::kVector, "output_norm.weight", {width}));
-  // A head of the target's width may use the target's embedding and, without a vocabulary of its
-  // own, its output.
-  const bool same_width = c.width == target.info.width;
-  if (!same_width || from.set().has("token_embd.weight")) {
-    HEARTH_ASSIGN_OR_RETURN(
-        w.embedding, from.pack(WeightRole::kEmbedding, "token_embd.weight", {width, vocab_size}));
-  }
-  if (!same_width || !info.draft_tokens.empty() || from.set().has("output.weight")) {
-    HEARTH_ASSIGN_OR_RETURN(
-        w.output, from.pack(WeightRole::kMatmul, "output.weight", {width, info.draft_vocab}));
-  }
-  HEARTH_TRY(from.set().check_all_used());
+  HEARTH_TRY(from.ends(target.info, info, &w));
 
   info.groups = c.groups;
   info.weight_bytes = from.device_bytes();
-  std::unique_ptr<Eagle3> out(
-      new Eagle3({std::move(c), std::move(w), std::move(info), ops}, std::move(own), target));
-  std::ranges::copy(layers, out->layers_.begin());
+  std::unique_ptr<Eagle3> out(new Eagle3({std::move(c), std::move(w), std::move(info), ops},
+                                         std::move(own), target, layers));
   out->normed_residual_ = normed_residual;
   return out;
 }
 
-Eagle3::Eagle3(Parts parts, Weights own, const Target& target)
-    : Decoder(std::move(parts)),
-      own_(std::move(own)),
-      embedding_(weights().embedding ? weights().embedding.get() : target.embedding),
-      head_(weights().output ? weights().output.get() : target.head) {}
+Eagle3::Eagle3(Parts parts, Weights own, const Target& target, std::vector<int32_t> layers)
+    : FeatureHead(std::move(parts), target, std::move(layers)), own_(std::move(own)) {}
 
 Result<void> check_eagle3(const GgufFile& file, const kernels::OpTable& ops) {
   Metadata m(file, kEagle3Architecture);
@@ -229,34 +156,6 @@ Result<void> check_eagle3(const GgufFile& file, const kernels::OpTable& ops) {
   sizes.num_layers = kMaxLayers;
   HEARTH_TRY(Eagle3::load(file, {sizes, nullptr, nullptr}, ops));
   return {};
-}
-
-Result<void> Decoder::add_eagle3(const GgufFile& file) {
-  const bool computes = ops_.embed != nullptr;  // a table without it only measures
-  const bool can = ops_.recurrent != nullptr && ops_.copy_heads != nullptr;
-  if (config_.altup.streams > 0 || (computes && !can)) {
-    return Error::unsupported(fmt::format("{}: {} takes no EAGLE-3 head on {}",
-                                          printable(file.name()), info_.architecture,
-                                          ops_.device.kind));
-  }
-  HEARTH_ASSIGN_OR_RETURN(
-      eagle3_, Eagle3::load(file, {info_, weights_.embedding.get(), weights_.head()}, ops_));
-  const ModelInfo& head = eagle3_->info();
-  config_.groups = info_.groups = head.groups;
-  info_.drafts = info_.eagle3 = true;
-  info_.draft_weight_bytes = head.weight_bytes;
-  info_.weight_bytes += head.weight_bytes;
-  info_.draft_tokens = head.draft_tokens;
-  info_.draft_vocab = head.draft_vocab;
-  info_.draft_fingerprint = file.fingerprint();
-  return {};
-}
-
-void Eagle3::take(const BatchIndex& batch, int32_t layer, const TensorView& x) {
-  for (int32_t i = 0; i < kFeatures; ++i) {
-    if (layers_[i] != layer) continue;
-    copy_columns(batch, x, 0, act().draft.features.columns(i * x.cols, x.cols));
-  }
 }
 
 void Eagle3::store(const StepArgs& args) {

@@ -21,34 +21,24 @@
 //   token_embd.weight            (width, tokens)             missing: the target's
 //   d2t                          (draft tokens) i64: the target's token of each; missing: all
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
-#include "models/decoder/decoder.h"
+#include "models/decoder/feature_head.h"
 
 namespace hearth::models {
 
-class Eagle3 final : public Decoder {
+class Eagle3 final : public FeatureHead {
  public:
   static constexpr int32_t kFeatures = 3;
 
-  /// What a head takes from the model that it drafts for, which outlives it.
-  struct Target {
-    const ModelInfo& info;
-    const kernels::Weight* embedding;
-    const kernels::Weight* head;
-  };
   /// Errors as of Model::add_heads. The result's info() has the target's layer groups and its own,
   /// and a row of its own in the states.
   static Result<std::unique_ptr<Eagle3>> load(const GgufFile& file, const Target& target,
                                               const kernels::OpTable& ops);
 
-  /// Keeps `x`, the target's rows before its layer `layer`, if the head uses them. After the last
-  /// layer: `layer` is the number of layers.
-  void take(const kernels::BatchIndex& batch, int32_t layer, const kernels::TensorView& x);
-  /// Stores K and V of the rows of a step, after its last take().
-  void store(const StepArgs& args);
+  void store(const StepArgs& args) override;
   void draft(const StepArgs& args, int32_t place) override;
 
  protected:
@@ -62,16 +52,14 @@ class Eagle3 final : public Decoder {
     WeightHandle before;                       ///< pack_row_before
   };
 
-  class Loader;
-
-  Eagle3(Parts parts, Weights own, const Target& target);
+  static Result<Weights> load_inputs(FeatureHeadLoader& from, const DecoderConfig& c,
+                                     bool normed_features);
+  Eagle3(Parts parts, Weights own, const Target& target, std::vector<int32_t> layers);
   /// act().draft.pair = [norm(embedding), norm(hidden)] of each token and the row in its second
   /// half.
   void join_pairs(const LayerStep& s);
 
   Weights own_;
-  const kernels::Weight *embedding_, *head_;
-  std::array<int32_t, kFeatures> layers_ = {};
   bool normed_residual_ = false;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// Files of heads that draft for a model (layout: models/decoder/draft_heads.h and eagle3.h): how
+// Files of heads that draft for a model (layout: models/decoder/draft_heads.h, eagle3.h and
+// dflash.h): how
 // they differ from models, and the bounds of their counts.
 
 #include <cstdint>
@@ -11,17 +12,19 @@ namespace hearth::models {
 
 inline constexpr std::string_view kHeadsArchitecture = "medusa";
 inline constexpr std::string_view kEagle3Architecture = "eagle3";
+inline constexpr std::string_view kDFlashArchitecture = "dflash";
 inline constexpr uint32_t kMostHeadsOfFile = 16, kMostHeadBlocks = 16;
 
-inline bool is_eagle3(const GgufFile& file) {
+inline bool has_architecture(const GgufFile& file, std::string_view name) {
   const auto architecture = file.get<std::string_view>("general.architecture");
-  return architecture.ok() && *architecture == kEagle3Architecture;
+  return architecture.ok() && *architecture == name;
 }
 
+inline bool is_eagle3(const GgufFile& file) { return has_architecture(file, kEagle3Architecture); }
+inline bool is_dflash(const GgufFile& file) { return has_architecture(file, kDFlashArchitecture); }
+
 inline bool is_heads(const GgufFile& file) {
-  const auto architecture = file.get<std::string_view>("general.architecture");
-  return architecture.ok() &&
-         (*architecture == kHeadsArchitecture || *architecture == kEagle3Architecture);
+  return has_architecture(file, kHeadsArchitecture) || is_eagle3(file) || is_dflash(file);
 }
 
 }  // namespace hearth::models

@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "engine/engine.h"
 #include "engine/kv/memory_plan.h"
 #include "engine/speculation/replay_proposer.h"
@@ -119,10 +122,11 @@ TEST_CASE("engine: layers with a state give the same tokens in every way of comp
   }
 }
 
-TEST_CASE(
-    "engine: an EAGLE-3 head drafts in captured steps, changes no token, and takes its plan") {
+TEST_CASE("engine: EAGLE-3 heads and DFlash drafters draft, change no token, and take their plan") {
   HEARTH_CUDA_TABLE(ops);
-  for (const Eagle3Model& head : read_eagle3_heads()) {
+  std::vector<DrafterModel> heads = read_drafters("eagle3");
+  std::ranges::move(read_drafters("dflash"), std::back_inserter(heads));
+  for (const DrafterModel& head : heads) {
     CAPTURE(head.model.name);
     const OwnedFile file(read_family(head.target).file_bytes(DType::kQ8_0));
     const OwnedFile with(head.file_bytes(DType::kQ8_0));
@@ -137,7 +141,9 @@ TEST_CASE(
       EngineRun run(file.file, ops, drafted, nullptr, options);
       CHECK(serve(run) == want);
       const engine::SpeculationCounts counts = run.engine().snapshot().speculation;
-      CHECK(counts.drafted_by[static_cast<size_t>(engine::DraftedBy::kEagle3)] > 20);
+      const bool eagle3 = head.model.architecture == "eagle3";
+      const auto kind = eagle3 ? engine::DraftedBy::kEagle3 : engine::DraftedBy::kDFlash;
+      CHECK(counts.drafted_by[static_cast<size_t>(kind)] > 20);
     }
     auto model = models::load_model(file.file, ops, nullptr, options).value();
     const engine::MemoryPlan plan = engine::plan_memory(drafted, *model, 1 << 24).value();

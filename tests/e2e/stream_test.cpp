@@ -305,16 +305,21 @@ TEST_CASE("heads next to a model are its draft: the same text; heads of another 
   ipc::GenerateRequest plain = loop, named = loop, none = loop;
   plain.speculate = false;
   none.draft = "none";
-  // Of both files, EAGLE-3 comes first.
+  // Of several files, the last kind comes first.
   for (const auto& [kind, other] : {std::pair<std::string, bool>{"medusa", false},
                                     {"medusa", true},
                                     {"eagle3", false},
-                                    {"eagle3", true}}) {
+                                    {"eagle3", true},
+                                    {"dflash", false},
+                                    {"dflash", true}}) {
     CAPTURE(kind);
     CAPTURE(other);
     named.draft = "tiny-" + kind;
     const std::filesystem::path heads = sandbox.models() / (named.draft + ".gguf");
-    (kind == "medusa" ? write_tiny_heads : write_tiny_eagle3)(heads, other);
+    const auto write = kind == "medusa"   ? write_tiny_heads
+                       : kind == "eagle3" ? write_tiny_eagle3
+                                          : write_tiny_dflash;
+    write(heads, other);
     const Daemon daemon(sandbox);
     ipc::Client client = daemon.connect();
     const Answer want = run(client, plain);

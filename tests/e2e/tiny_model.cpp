@@ -90,6 +90,11 @@ void write_tiny_eagle3(const std::filesystem::path& path, bool other_width) {
   REQUIRE(models::tiny_eagle3(other_width ? kWidth + 1 : kWidth, vocab).write(path).ok());
 }
 
+void write_tiny_dflash(const std::filesystem::path& path, bool other_width) {
+  const auto vocab = static_cast<uint32_t>(models::small_vocab().tokens.size());
+  REQUIRE(models::tiny_dflash(other_width ? kWidth + 1 : kWidth, vocab).write(path).ok());
+}
+
 void write_tiny_adapter(const std::filesystem::path& path, uint32_t seed, AdapterFlaw flaw) {
   constexpr uint64_t kRank = 4;
   models::GgufWriter file;

@@ -18,6 +18,7 @@ void write_tiny_model(const std::filesystem::path& path, uint32_t seed,
 void write_tiny_heads(const std::filesystem::path& path, bool other_width = false);
 /// The same as an EAGLE-3 head with an output of its own.
 void write_tiny_eagle3(const std::filesystem::path& path, bool other_width = false);
+void write_tiny_dflash(const std::filesystem::path& path, bool other_width = false);
 
 enum class AdapterFlaw { kNone, kOtherWidth, kNan };
 /// An adapter for that model which changes its texts, of rank 4, from a seed.

@@ -108,6 +108,7 @@ void gguf(Folder out) {
   out.add(tiny_model().bytes());
   out.add(tiny_heads().bytes());
   out.add(tiny_eagle3().bytes());
+  out.add(tiny_dflash().bytes());
   out.add(tiny_adapter().bytes());
   out.add(vocab_file(small_vocab()).bytes());
   out.add(vocab_file(small_bpe_vocab(), "llama-bpe").bytes());

@@ -27,7 +27,7 @@ StepRunner runner_with(const OwnedFile& model, const OwnedFile& head, const Name
 }
 
 TEST_CASE("eagle3: logits equal PyTorch's, each draft continued from the head's own row") {
-  for (const Eagle3Model& head : read_eagle3_heads()) {
+  for (const DrafterModel& head : read_drafters("eagle3")) {
     const FamilyModel target = read_family(head.target);
     const OwnedFile model(target.file_bytes(DType::kF32));
     const OwnedFile file(head.file_bytes(DType::kF32));
@@ -50,7 +50,7 @@ TEST_CASE("eagle3: logits equal PyTorch's, each draft continued from the head's 
 }
 
 TEST_CASE("eagle3: chunks and other sequences change no bit, and the head no logit of the model") {
-  for (const Eagle3Model& head : read_eagle3_heads()) {
+  for (const DrafterModel& head : read_drafters("eagle3")) {
     const FamilyModel target = read_family(head.target);
     const OwnedFile model(target.file_bytes(DType::kQ8_0));
     const OwnedFile file(head.file_bytes(DType::kQ8_0));

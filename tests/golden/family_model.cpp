@@ -15,7 +15,7 @@ namespace hearth::golden {
 namespace {
 
 /// In the source tree, or next to a program that was carried elsewhere (tests/cuda/carry.sh).
-std::filesystem::path folder(const char* name = "families") {
+std::filesystem::path folder(const std::string& name = "families") {
   const auto in_tree = std::filesystem::path(hearth::tests::source_dir()) / "tests/golden" / name;
   return std::filesystem::exists(in_tree) ? in_tree : tests::test_data(name);
 }
@@ -184,7 +184,7 @@ FamilyModel read_family(const std::string& name) {
   return m;
 }
 
-std::vector<std::byte> Eagle3Model::file_bytes(kernels::DType matrix_type) const {
+std::vector<std::byte> DrafterModel::file_bytes(kernels::DType matrix_type) const {
   models::GgufWriter w;
   model.describe(&w);
   model.add_tensors(&w, matrix_type);
@@ -198,14 +198,14 @@ void add_draft_tokens(models::GgufWriter* file, const std::vector<int64_t>& toke
   file->add_tensor("d2t", {&count, 1}, kernels::DType::kI64, {bytes.begin(), bytes.end()});
 }
 
-std::vector<Eagle3Model> read_eagle3_heads() {
-  std::vector<Eagle3Model> heads;
-  for (const std::string& name : names_in(folder("eagle3"))) {
-    const nlohmann::json root = read_json(folder("eagle3") / (name + ".json"));
-    heads.push_back({read_model(root), root.at("target"), root.at("tokens")});
+std::vector<DrafterModel> read_drafters(const std::string& recordings) {
+  std::vector<DrafterModel> out;
+  for (const std::string& name : names_in(folder(recordings))) {
+    const nlohmann::json root = read_json(folder(recordings) / (name + ".json"));
+    out.push_back({read_model(root), root.at("target"), root.at("tokens")});
   }
-  REQUIRE(heads.size() >= 3);
-  return heads;
+  REQUIRE(out.size() >= 3);
+  return out;
 }
 
 std::vector<std::string> family_names() { return names_in(folder()); }

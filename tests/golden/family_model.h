@@ -63,16 +63,17 @@ std::vector<float> family_values(const FamilyTensor& tensor, uint32_t seed);
 /// The recording of that name; fails the test if it is missing or invalid.
 FamilyModel read_family(const std::string& name);
 
-/// An EAGLE-3 head as tests/golden/eagle3/NAME.json describes it: `model` without what only models
-/// have.
-struct Eagle3Model {
+/// A decoder that drafts for another model, as tests/golden/FOLDER/NAME.json describes it: `model`
+/// without what only models have.
+struct DrafterModel {
   FamilyModel model;
   std::string target;           ///< the family that it drafts for
   std::vector<int32_t> tokens;  ///< that it drafts; empty: all
 
   std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
 };
-std::vector<Eagle3Model> read_eagle3_heads();
+/// `recordings`: "eagle3" or "dflash".
+std::vector<DrafterModel> read_drafters(const std::string& recordings);
 /// The tensor d2t: the target's token of each of the head's.
 void add_draft_tokens(models::GgufWriter* file, const std::vector<int64_t>& tokens);
 /// All recordings, by name.

@@ -103,6 +103,30 @@ std::vector<std::vector<float>> StepRunner::drafts_after(std::span<const int32_t
   return out;
 }
 
+std::vector<std::vector<float>> StepRunner::block_after(std::span<const int32_t> tokens,
+                                                        int32_t chunk, int32_t count) {
+  feed(0, tokens.first(tokens.size() - 1), chunk);
+  return blocks(tokens.last(1), count);
+}
+
+std::vector<std::vector<float>> StepRunner::blocks(std::span<const int32_t> last, int32_t count) {
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<Chunk> chunks;
+  for (const int32_t token : last) {
+    std::vector<int32_t>& block = tokens.emplace_back(1, token);
+    block.resize(static_cast<size_t>(count) + 1, info().draft_mask);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    chunks.push_back({static_cast<int32_t>(i), tokens[i], true});
+  }
+  const std::vector<std::vector<float>> rows = draft(chunks, {}, 0);
+  std::vector<std::vector<float>> out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i % (static_cast<size_t>(count) + 1) != 0) out.push_back(rows[i]);
+  }
+  return out;
+}
+
 std::vector<std::vector<float>> StepRunner::run(std::span<const Chunk> chunks,
                                                 std::optional<int32_t> place) {
   const int32_t max_blocks = (bounds_.context + kBlockSize - 1) / kBlockSize;

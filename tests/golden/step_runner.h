@@ -52,6 +52,11 @@ class StepRunner {
   /// sequence 0; each draft is continued by the given one.
   std::vector<std::vector<float>> drafts_after(std::span<const int32_t> tokens, int32_t chunk,
                                                std::span<const int32_t> drafts);
+  /// The same of a drafter whose drafts are made in one pass (ModelInfo::draft_block).
+  std::vector<std::vector<float>> block_after(std::span<const int32_t> tokens, int32_t chunk,
+                                              int32_t count);
+  /// The logits of `count` drafts after each of `last`, the last token of sequence i.
+  std::vector<std::vector<float>> blocks(std::span<const int32_t> last, int32_t count);
   const models::ModelInfo& info() const { return model_->info(); }
   models::Model& model() { return *model_; }
 

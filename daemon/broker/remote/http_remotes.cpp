@@ -103,7 +103,7 @@ void HttpRemotes::start(uint64_t number, const std::string& role, RemoteRequest 
       {.on_bytes = [this, number](int status,
                                   std::string_view bytes) { on_bytes(number, status, bytes); },
        .on_end = [this, number](int status,
-                                Result<void> end) { on_end(number, status, std::move(end)); }});
+                                const Result<void>& end) { on_end(number, status, end); }});
   calls_.emplace(number, std::move(call));
 }
 
@@ -147,7 +147,7 @@ void HttpRemotes::on_bytes(uint64_t number, int status, std::string_view bytes) 
   if (call->answer.complete()) finish(number);
 }
 
-void HttpRemotes::on_end(uint64_t number, int status, Result<void> end) {
+void HttpRemotes::on_end(uint64_t number, int status, const Result<void>& end) {
   const auto found = calls_.find(number);
   if (found == calls_.end()) return;
   Call& call = *found->second;

@@ -46,7 +46,7 @@ class HttpRemotes final : public Remotes {
   struct Call;
 
   void on_bytes(uint64_t number, int status, std::string_view bytes);
-  void on_end(uint64_t number, int status, Result<void> end);
+  void on_end(uint64_t number, int status, const Result<void>& end);
   void finish(uint64_t number);
   void fail(uint64_t number, std::string_view message, std::string_view for_log);
   void forget(uint64_t number);

@@ -154,7 +154,7 @@ class Dispatcher final : public ResidencyListener, public AnswerSink, public Rem
   void move_to(LiveRequest& request, const ModelFile& replica);
   bool move_on(LiveRequest& request);
   void spread_waiting(const std::string& model);
-  void want_replicas(const ModelFile& file, const std::string& chosen);
+  void want_replicas(const ModelFile& file, std::string_view chosen);
   void place(LiveRequest& request, const ModelFile& file);
   void forward(LiveRequest& request, Worker& worker);
   void on_encoded(uint64_t number, uint64_t encoding, std::string json);

@@ -126,7 +126,7 @@ void Dispatcher::on_remote_encoded(uint64_t number, uint64_t encoding,
   if (remotes_->find(request->named) == nullptr) {
     return return_from_remote(*request, Error::unavailable("the role has no remote any more"));
   }
-  remotes_->start(number, request->named, *std::move(encoded));
+  remotes_->start(number, request->named, std::move(encoded).value());
 }
 
 // ---- From remotes ------------------------------------------------------------------------------

@@ -43,8 +43,8 @@ ModelFile Dispatcher::route(const LiveRequest& request, const ModelFile& file) {
 }
 
 // Those that could not be loaded are tried again when they are chosen, or by `load`.
-void Dispatcher::want_replicas(const ModelFile& file, const std::string& chosen) {
-  const std::string replica = chosen;  // its request may end meanwhile
+void Dispatcher::want_replicas(const ModelFile& file, std::string_view chosen) {
+  const std::string replica(chosen);  // its request may end meanwhile
   for (const ModelFile& each : residency_.replicas(file)) {
     const Residency::Resident* const known = residency_.find(each.name);
     const bool failed = known != nullptr && known->problem;

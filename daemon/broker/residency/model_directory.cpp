@@ -96,10 +96,11 @@ void ModelDirectory::log_news(const std::vector<ipc::HiddenModel>& hidden) {
 }
 
 bool ModelDirectory::is_heads(std::string_view name) const {
-  return std::ranges::any_of(std::array{"-medusa", "-eagle3"}, [&](std::string_view suffix) {
-    return name.ends_with(suffix) &&
-           models_.contains(std::string(name.substr(0, name.size() - suffix.size())));
-  });
+  return std::ranges::any_of(
+      std::array{"-medusa", "-eagle3", "-dflash"}, [&](std::string_view suffix) {
+        return name.ends_with(suffix) &&
+               models_.contains(std::string(name.substr(0, name.size() - suffix.size())));
+      });
 }
 
 std::vector<fs::path> ModelDirectory::dirs() const {

@@ -70,8 +70,8 @@ class ModelDirectory {
 
   const std::map<std::string, ModelFile>& models() const { return models_; }
   const std::map<std::string, ModelFile>& adapters() const { return adapters_; }
-  /// MODEL-medusa and MODEL-eagle3 next to MODEL have heads for drafting: a load may name one as
-  /// its draft, and lists of models leave them out.
+  /// MODEL-medusa, MODEL-eagle3 and MODEL-dflash next to MODEL have heads for drafting: a load may
+  /// name one as its draft, and lists of models leave them out.
   bool is_heads(std::string_view name) const;
   /// The roles that point at this model.
   std::vector<std::string> roles_of(const std::string& model) const;

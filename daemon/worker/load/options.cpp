@@ -134,7 +134,7 @@ DraftChoice choose_draft(const std::string& setting, const std::filesystem::path
   std::error_code ignored;
   if (choice.found_by_name) {
     const std::string stem = model_stem(model.stem().string());
-    for (const char* suffix : {"-eagle3.gguf", "-medusa.gguf", "-draft.gguf"}) {
+    for (const char* suffix : {"-dflash.gguf", "-eagle3.gguf", "-medusa.gguf", "-draft.gguf"}) {
       choice.path = find_split_model(model.parent_path() / (stem + suffix));
       if (std::filesystem::is_regular_file(choice.path, ignored)) break;
       choice.path.clear();

@@ -71,8 +71,8 @@ struct DraftChoice {
   bool found_by_name = false;  ///< not requested explicitly, so it must pay off
   bool heads = false;          ///< the file has heads (models/gguf/heads_keys.h)
 };
-/// `auto` means the first of MODEL-eagle3.gguf, MODEL-medusa.gguf and MODEL-draft.gguf next to
-/// MODEL.gguf that exists, split or not. A model is never its own draft.
+/// `auto` means the first of MODEL-dflash.gguf, MODEL-eagle3.gguf, MODEL-medusa.gguf and
+/// MODEL-draft.gguf next to MODEL.gguf that exists, split or not. A model is never its own draft.
 DraftChoice choose_draft(const std::string& setting, const std::filesystem::path& model);
 /// lookup, off.
 Result<engine::SpeculationConfig> parse_speculation(const std::string& name);

@@ -53,6 +53,7 @@ std::string name(engine::DraftedBy by) {
     case engine::DraftedBy::kDraftLayer: return ipc::kDraftLayerName;
     case engine::DraftedBy::kDraftHeads: return ipc::kDraftHeadsName;
     case engine::DraftedBy::kEagle3: return ipc::kEagle3Name;
+    case engine::DraftedBy::kDFlash: return ipc::kDFlashName;
     case engine::DraftedBy::kPrediction: return ipc::kPredictionName;
     case engine::DraftedBy::kScript: return "script";
   }
@@ -65,7 +66,7 @@ ipc::SpeculationStats to_wire(const engine::SpeculationCounts& from) {
   std::vector<ipc::ProposerStats> by;
   using enum engine::DraftedBy;
   for (const engine::DraftedBy proposer :
-       {kLookup, kDraftModel, kDraftLayer, kDraftHeads, kEagle3, kPrediction, kScript}) {
+       {kLookup, kDraftModel, kDraftLayer, kDraftHeads, kEagle3, kDFlash, kPrediction, kScript}) {
     const auto i = to_underlying(proposer);
     if (from.drafted_by[i] == 0) continue;
     by.push_back({name(proposer), from.drafted_by[i], from.accepted_by[i]});

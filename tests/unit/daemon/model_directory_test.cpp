@@ -46,10 +46,12 @@ TEST_CASE("a file of heads is known by its name next to a model's, and can be a 
   dirs.put("a/zeta.gguf");
   dirs.put("a/zeta-medusa.gguf");
   dirs.put("a/zeta-eagle3.gguf");
+  dirs.put("a/zeta-dflash.gguf");
   dirs.put("a/eta-medusa.gguf");
   ModelDirectory models({dirs.root / "a"}, {});
   CHECK(models.is_heads("zeta-medusa"));
   CHECK(models.is_heads("zeta-eagle3"));
+  CHECK(models.is_heads("zeta-dflash"));
   CHECK_FALSE(models.is_heads("zeta"));
   CHECK_FALSE(models.is_heads("eta-medusa"));  // of no model here
   CHECK(models.resolve("zeta-medusa").ok());

@@ -112,6 +112,11 @@ TEST_CASE("the draft next to a model: heads before a draft model, and what a set
   REQUIRE(models::tiny_eagle3().write(eagle).ok());
   CHECK(choose_draft("auto", model).path == eagle);
   CHECK(choose_draft("auto", model).heads);
+  const auto dflash = dir.path() / "m-dflash.gguf";
+  REQUIRE(models::tiny_dflash().write(dflash).ok());
+  CHECK(choose_draft("auto", model).path == dflash);
+  CHECK(choose_draft("auto", model).heads);
+  std::filesystem::remove(dflash);
   std::filesystem::remove(eagle);
   CHECK_FALSE(choose_draft("m-draft", model).heads);
   CHECK(choose_draft("m-medusa", model).heads);

@@ -127,6 +127,43 @@ inline GgufWriter tiny_eagle3(uint32_t target_width = 8, uint32_t vocab = 16) {
   return w;
 }
 
+/// A DFlash drafter for it, or for a model of the given width and vocabulary; it drafts three
+/// tokens.
+inline GgufWriter tiny_dflash(uint32_t width = 8, uint32_t vocab = 16) {
+  constexpr uint32_t kFfn = 12;
+  GgufWriter w;
+  w.set_string("general.architecture", "dflash");
+  const auto set = [&w](const std::string& key, uint32_t value) {
+    w.set_u32("dflash." + key, value);
+  };
+  set("context_length", 64);
+  set("embedding_length", width);
+  set("block_count", 1);
+  set("feed_forward_length", kFfn);
+  set("attention.head_count", 1);
+  set("attention.key_length", 8);
+  set("attention.value_length", 8);
+  set("vocab_size", vocab);
+  set("block_size", 4);
+  w.set_f32("dflash.attention.layer_norm_rms_epsilon", 1e-5f);
+  w.set_i32s("dflash.target_layers", std::vector<int32_t>{0, 1});
+  w.set_u32("tokenizer.ggml.mask_token_id", 5);
+  add_ones(&w, "fc.weight", {2 * width, width});
+  for (const char* norm : {"enc.output_norm", "blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"}) {
+    add_ones(&w, std::string(norm) + ".weight", {width});
+  }
+  for (const char* part : {"q", "k", "v"}) {
+    add_ones(&w, std::string("blk.0.attn_") + part + ".weight", {width, 8});
+  }
+  add_ones(&w, "blk.0.attn_q_norm.weight", {8});
+  add_ones(&w, "blk.0.attn_k_norm.weight", {8});
+  add_ones(&w, "blk.0.attn_output.weight", {8, width});
+  add_ones(&w, "blk.0.ffn_gate.weight", {width, kFfn});
+  add_ones(&w, "blk.0.ffn_up.weight", {width, kFfn});
+  add_ones(&w, "blk.0.ffn_down.weight", {kFfn, width});
+  return w;
+}
+
 inline GgufWriter tiny_model() {
   const TestVocab vocab = small_vocab();
   GgufWriter w = vocab_file(vocab);

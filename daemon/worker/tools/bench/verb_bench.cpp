@@ -177,8 +177,8 @@ void add_speculation_options(Verb verb, BenchOptions& options) {
       .type_name("PATTERN");
   verb.option(
           "--draft", options.draft,
-          "draft model or heads in addition to lookup: auto (MODEL-eagle3.gguf, MODEL-medusa.gguf "
-          "or MODEL-draft.gguf next to MODEL.gguf), "
+          "draft model or heads in addition to lookup: auto (MODEL-dflash.gguf, MODEL-eagle3.gguf, "
+          "MODEL-medusa.gguf or MODEL-draft.gguf next to MODEL.gguf), "
           "none, mtp (the model's own layer for drafting), a file, or a shape's name for random "
           "weights; with --replay it drafts the replayed tokens at its own cost")
       .type_name("NAME");
