@@ -37,7 +37,7 @@ void tile_scores(const AttentionSplit& a, int first_row, const TileData& data, c
       for (int i = 0; i < kVecBlock; ++i) acc[r][i] = zero();
     }
     for (int32_t d = 0; d < n; d += Source::kDims) {
-      if constexpr (kAsk) next.ask_k<2>(d);
+      if constexpr (kAsk) next.ask_k<3>(d);
 #pragma GCC unroll 4
       for (int e = 0; e < Source::kDims; ++e) {
         F kd[kVecBlock];
@@ -254,6 +254,7 @@ void floats_of_tile(const Work& w, const TileData& data, int row, const Range& r
                     const Next& next, bool ask, float* scores) {
   float alpha[kRows];
   for (int r = 0; r < kRows; ++r) {
+    if (ask) next.ask_other_k<kRows>(r);
     alpha[r] =
         tile_softmax(scores + r * kSoftmaxTile, w.partial->m + row + r, w.l + 16 * (row + r));
   }
@@ -266,7 +267,7 @@ void integers_of_tile(const Work& w, const TileData& data, int row, const Range&
   float alpha[kRows];
   const RowWeights weights{data.weights, data.factors, alpha};
   integer_softmax<kRows>(scores, data.multipliers, num_scales(w.a.v_dim), w.partial->m + row,
-                         w.l + 16 * row, weights);
+                         w.l + 16 * row, weights, ask ? &next : nullptr);
   w.integer_values->get<kRows>(ask)(data, range.from, range.to, weights, next,
                                     w.o + row * w.padded);
 }
@@ -319,7 +320,7 @@ void tile_of_rows(const Work& w, const TileData& data, int32_t tile, const Next&
     if (w.integer_values != nullptr && (range.from != from || range.to != to)) {
       from = range.from;
       to = range.to;
-      find_multipliers(a.v_dim, data, from, to);
+      find_all_multipliers(a.v_dim, data, from, to);
     }
     int alike = 1;  // neighbours that see the same positions: the heads of one token, or all rows
     while (alike < kRowBlock && row + alike < a.num_rows && Range(a, row + alike, tile) == range) {
@@ -357,108 +358,127 @@ int64_t row_bytes(const TypeOfKv& type, int32_t dims) {
   return int64_t{dims} * type.value_bits / 8;
 }
 
-/// The first of a block's scales that is of position `offset`.
-const char* scales_of(const AttentionSplit& a, const TypeOfKv& type, int32_t dims,
-                      const char* block, int32_t offset) {
-  if (type.integers()) dims = (dims + 3) / 4 * 4;
-  return block + a.block_size * row_bytes(type, dims) + 2 * offset;
-}
+/// K, or V, of a split, and how it is read.
+struct Stored {
+  const TypeOfKv& type;
+  bool in_place = false;
+  int32_t scales;         ///< 0: none
+  int64_t scales_at;      ///< in a block
+  int64_t row_bytes = 0;  ///< of K a row of a block, of V a position
 
-/// Prefetches the scales of 16 positions, which are beyond the elements of a block.
-void ask_scales(const AttentionSplit& a, const TypeOfKv& type, int32_t dims, const char* block,
-                int32_t offset) {
-  if (type.scale_unit == 0) return;
-  const char* scales = scales_of(a, type, dims, block, offset);
-  for (int32_t s = 0; s < num_scales(dims); ++s) {
-    __builtin_prefetch(scales + int64_t{2} * s * a.block_size, 0, 2);
+  Stored(const AttentionSplit& a, KvType kv_type, int32_t dims)
+      : type(kTypes[static_cast<int>(kv_type)]),
+        scales(type.scale_unit == 0 ? 0 : num_scales(dims)),
+        scales_at(a.block_size *
+                  kernels::row_bytes(type, type.integers() ? (dims + 3) / 4 * 4 : dims)) {}
+
+  /// Scales of 16 positions, to columns of (scales, kSoftmaxTile).
+  HEARTH_SIMD void load_scales(const AttentionSplit& a, const char* block, int32_t offset,
+                               float* out) const {
+    load_tile_scales(block + scales_at + 2 * offset, scales, a.block_size, type.scale_unit, out);
   }
-}
+  /// Prefetches them; several rows of them share a line in a block of few positions.
+  HEARTH_SIMD void ask_scales(const AttentionSplit& a, const char* block, int32_t offset) const {
+    const int64_t bytes = int64_t{2} * a.block_size;
+    const char* first = block + scales_at + 2 * offset;
+    const int64_t stride = bytes < 64 ? 64 : bytes;
+    for (int64_t at = 0; at < scales * bytes; at += stride) __builtin_prefetch(first + at, 0, 2);
+  }
+};
 
 /// How a split reads K and V.
 struct Reading {
-  const TypeOfKv& k;
-  const TypeOfKv& v;
-  bool k_in_place;
-  bool v_in_place;
+  Stored k;
+  Stored v;
   bool integer_values;
 
-  static Reading of(const AttentionSplit& a) {
-    const auto type_of = [](KvType type) -> const TypeOfKv& {
-      return kTypes[static_cast<int>(type)];
-    };
-    const TypeOfKv& k = type_of(a.k_type);
-    const TypeOfKv& v = type_of(a.v_type);
+  explicit Reading(const AttentionSplit& a) : k(a, a.k_type, a.k_dim), v(a, a.v_type, a.v_dim) {
     const bool apart = a.v != nullptr;
     const bool few = apart && a.num_rows <= kRowBlock;
-    const bool integers = apart && v.integers();
-    return {k, v, k.integers() || (few && k.scores != nullptr && a.k_dim % kScaleDims == 0),
-            few && (integers || (v.values != nullptr && a.v_dim % kScaleDims == 0)), integers};
+    integer_values = apart && v.type.integers();
+    k.in_place =
+        k.type.integers() || (few && k.type.scores != nullptr && a.k_dim % kScaleDims == 0);
+    v.in_place = few && (integer_values || (v.type.values != nullptr && a.v_dim % kScaleDims == 0));
+    k.row_bytes = int64_t{a.block_size} * k.type.position_bytes;
+    v.row_bytes = kernels::row_bytes(v.type, a.v_dim);
   }
-  const ByRows<ScoresFn>& scores() const { return k_in_place ? *k.scores : kScores<ScratchK>; }
+  const ByRows<ScoresFn>& scores() const { return k.in_place ? *k.type.scores : kScores<ScratchK>; }
   const ByRows<ValuesFn>& values() const {
-    return v_in_place && !integer_values ? *v.values : kValues<ScratchV>;
+    return v.in_place && !integer_values ? *v.type.values : kValues<ScratchV>;
   }
   const ByRows<IntegerValuesFn>* integers() const {
     if (!integer_values) return nullptr;
-    return v_in_place ? v.integer_values : &kIntegerValues<ScratchPairs>;
+    return v.in_place ? v.type.integer_values : &kIntegerValues<ScratchPairs>;
   }
 };
 
 /// Makes K of 16 positions available to the chains.
-void bring_k(const AttentionSplit& a, const Reading& reading, const char* block, int32_t offset,
-             int sub, TileData& data) {
+void bring_k(const AttentionSplit& a, const Stored& k, const char* block, int32_t offset, int sub,
+             TileData& data) {
   float* scales = data.k_scales + sub * kSubTile;
-  if (reading.k.scale_unit != 0) {
-    load_tile_scales(scales_of(a, reading.k, a.k_dim, block, offset), num_scales(a.k_dim),
-                     a.block_size, reading.k.scale_unit, scales);
-  }
-  if (reading.k_in_place) data.k_in_place[sub] = block + offset * reading.k.position_bytes;
-  if (!reading.k_in_place || (reading.k.integers() && a.v == nullptr)) {
-    reading.k.to_f32_k(a, block, offset, scales, data.k + sub * kSubTile);
+  k.load_scales(a, block, offset, scales);
+  if (k.in_place) data.k_in_place[sub] = block + offset * k.type.position_bytes;
+  if (!k.in_place || (k.type.integers() && a.v == nullptr)) {
+    k.type.to_f32_k(a, block, offset, scales, data.k + sub * kSubTile);
   }
 }
 /// `block`: null if V is the front of K.
 void bring_v(const AttentionSplit& a, const Reading& reading, const char* block, int32_t offset,
              int sub, TileData& data) {
-  float* scales = data.v_scales + sub * kSubTile;
   float* v = data.v + sub * kSubTile * data.padded;
   if (block == nullptr) {
     front_of_k(data.k + sub * kSubTile, a.v_dim, data.padded, v);
     return;
   }
-  if (reading.v.scale_unit != 0) {
-    load_tile_scales(scales_of(a, reading.v, a.v_dim, block, offset), num_scales(a.v_dim),
-                     a.block_size, reading.v.scale_unit, scales);
-  }
-  data.v_in_place[sub] = block + offset * row_bytes(reading.v, a.v_dim);
-  if (reading.v_in_place) return;
+  float* scales = data.v_scales + sub * kSubTile;
+  reading.v.load_scales(a, block, offset, scales);
+  data.v_in_place[sub] = block + offset * reading.v.row_bytes;
+  if (reading.v.in_place) return;
   if (reading.integer_values) {
-    reading.v.widen(data, sub);
+    reading.v.type.widen(data, sub);
   } else {
-    reading.v.to_f32_v(a, block, offset, scales, v);
+    reading.v.type.to_f32_v(a, block, offset, scales, v);
   }
 }
 
-/// Makes the positions of a tile that rows see available, and finds the next tile's addresses.
-/// Returns whether these may be prefetched.
-bool bring_tile(const AttentionSplit& a, const Reading& reading, const SeenByRows& seen,
-                int32_t tile, Next& next, TileData& data) {
-  const auto block_of = [&a](int32_t position) {
-    return a.blocks[position / a.block_size] * a.block_bytes;
-  };
-  bool ask = true;
+/// Walks over the positions of a sequence, a sub-tile at a time.
+struct Walk {
+  const AttentionSplit& a;
+  int32_t block;
+  int32_t offset;
+
+  Walk(const AttentionSplit& split, int32_t position)
+      : a(split), block(position / split.block_size), offset(position % split.block_size) {}
+  int64_t bytes() const { return a.blocks[block] * a.block_bytes; }
+  void step() {
+    offset += kSubTile;
+    if (offset < a.block_size) return;
+    offset = 0;
+    ++block;
+  }
+};
+
+/// Finds the addresses of the tile after `tile`. Returns whether all of it may be prefetched.
+bool find_next(const AttentionSplit& a, const Reading& reading, int32_t tile, Walk& walk,
+               Next& next) {
+  if (tile + 2 * kSoftmaxTile - kSubTile > a.last_ahead) return false;
+  for (int sub = 0; sub < kSubTiles; ++sub, walk.step()) {
+    const int64_t block = walk.bytes();
+    next.k[sub] = a.k + block + walk.offset * reading.k.type.position_bytes;
+    reading.k.ask_scales(a, a.k + block, walk.offset);
+    next.v[sub] = next.k[sub];
+    if (a.v == nullptr) continue;
+    next.v[sub] = a.v + block + walk.offset * reading.v.row_bytes;
+    reading.v.ask_scales(a, a.v + block, walk.offset);
+  }
+  return true;
+}
+
+/// Makes the positions of a tile that rows see available.
+void bring_tile(const AttentionSplit& a, const Reading& reading, const SeenByRows& seen,
+                int32_t tile, Walk& walk, TileData& data) {
   bool any = false;
-  for (int sub = 0; sub < kSubTiles; ++sub) {
-    const int32_t later = tile + sub * kSubTile + kSoftmaxTile;
-    ask = ask && later <= a.last_ahead;
-    if (ask) {
-      const int64_t block = block_of(later);
-      const int32_t offset = later % a.block_size;
-      next.k[sub] = a.k + block + offset * reading.k.position_bytes;
-      next.v[sub] = a.v == nullptr ? next.k[sub] : a.v + block + offset * next.v_row_bytes;
-      ask_scales(a, reading.k, a.k_dim, a.k + block, offset);
-      if (a.v != nullptr) ask_scales(a, reading.v, a.v_dim, a.v + block, offset);
-    }
+  for (int sub = 0; sub < kSubTiles; ++sub, walk.step()) {
     const int32_t position = tile + sub * kSubTile;
     if (position + kSubTile <= seen.first || position > seen.last) {
       if (!any) continue;
@@ -466,17 +486,15 @@ bool bring_tile(const AttentionSplit& a, const Reading& reading, const SeenByRow
       data.v_in_place[sub] = data.v_in_place[sub - 1];
       continue;
     }
-    const int64_t block = block_of(position);
-    const int32_t offset = position % a.block_size;
-    bring_k(a, reading, a.k + block, offset, sub, data);
-    bring_v(a, reading, a.v == nullptr ? nullptr : a.v + block, offset, sub, data);
+    const int64_t block = walk.bytes();
+    bring_k(a, reading.k, a.k + block, walk.offset, sub, data);
+    bring_v(a, reading, a.v == nullptr ? nullptr : a.v + block, walk.offset, sub, data);
     for (int before = any ? sub : 0; before < sub; ++before) {
       data.k_in_place[before] = data.k_in_place[sub];
       data.v_in_place[before] = data.v_in_place[sub];
     }
     any = true;
   }
-  return ask;
 }
 
 /// Divides a split's scratch memory.
@@ -507,19 +525,25 @@ TileData tile_data(const AttentionSplit& a) {
 }
 
 void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) {
-  const Reading reading = Reading::of(a);
+  const Reading reading(a);
   TileData data = tile_data(a);
   float* l = a.scratch;
   const Work w{a, partial,          data.padded,      l,
                o, reading.scores(), reading.values(), reading.integers()};
   const SeenByRows seen = begin_rows(w);
   Next next{};
-  next.k_row_bytes = a.block_size * reading.k.position_bytes;
-  next.v_row_bytes = row_bytes(reading.v, a.v_dim);
-  next.v_value_bits = reading.v.value_bits;
-  for (int32_t tile = seen.first / kSoftmaxTile * kSoftmaxTile; tile <= seen.last;
-       tile += kSoftmaxTile) {
-    const bool ask = bring_tile(a, reading, seen, tile, next, data);
+  next.k_row_bytes = reading.k.row_bytes;
+  if (reading.k.type.integers()) {
+    next.k_rows_shared = a.k_dim * reading.k.type.value_bits / (8 * reading.k.type.position_bytes);
+  }
+  next.v_row_bytes = reading.v.row_bytes;
+  next.v_value_bits = reading.v.type.value_bits;
+  int32_t tile = seen.first / kSoftmaxTile * kSoftmaxTile;
+  Walk here(a, tile);
+  Walk ahead(a, tile + kSoftmaxTile);
+  for (; tile <= seen.last; tile += kSoftmaxTile) {
+    const bool ask = find_next(a, reading, tile, ahead, next);
+    bring_tile(a, reading, seen, tile, here, data);
     tile_of_rows(w, data, tile, next, ask);
   }
   for (int r = 0; r < a.num_rows; ++r) {

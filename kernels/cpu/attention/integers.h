@@ -72,24 +72,35 @@ void quantize_query(const float* q, int32_t k_dim, bool rotated, float scale, Qu
 // Sources of K: lanes(row, e, vec), e below kFours: 4 codes of each of kLanes positions, the vec-th
 // such vector, with kOffset added; a row has 4 kFours dimensions.
 
-struct ByteKeys {
+/// Rows of words, 4 bytes of each of 16 positions, of the sub-tiles.
+struct KeyWords {
+  const uint8_t* k[kSubTiles];
+  int64_t row_bytes;
+  explicit HEARTH_SIMD KeyWords(const TileData& t) : row_bytes(int64_t{t.block_size} * 4) {
+    for (int sub = 0; sub < kSubTiles; ++sub) {
+      k[sub] = reinterpret_cast<const uint8_t*>(t.k_in_place[sub]);
+    }
+  }
+  HEARTH_SIMD B bytes(int32_t row, int vec) const {
+    return load_raw(k[vec / kParts] + row * row_bytes + vec % kParts * kLanes * 4);
+  }
+};
+struct ByteKeys : KeyWords {
   static constexpr int kFours = 1;
   static constexpr int kOffset = kKvKeyBias;
   static constexpr bool kWide = true;
-  const TileData& t;
-  explicit HEARTH_SIMD ByteKeys(const TileData& tile) : t(tile) {}
+  using KeyWords::KeyWords;
 
-  HEARTH_SIMD B lanes(int32_t row, int, int vec) const { return key_bytes(t, row, vec); }
+  HEARTH_SIMD B lanes(int32_t row, int, int vec) const { return bytes(row, vec); }
 };
-struct NibbleKeys {
+struct NibbleKeys : KeyWords {
   static constexpr int kFours = 2;
   static constexpr int kOffset = 8;
   static constexpr bool kWide = false;
-  const TileData& t;
-  explicit HEARTH_SIMD NibbleKeys(const TileData& tile) : t(tile) {}
+  using KeyWords::KeyWords;
 
   HEARTH_SIMD B lanes(int32_t row, int e, int vec) const {
-    const B pairs = key_bytes(t, row, vec);
+    const B pairs = bytes(row, vec);
     return and_bytes(e == 0 ? pairs : shift_bytes<4>(pairs), 15);
   }
 };
@@ -117,7 +128,7 @@ void integer_scores(const AttentionSplit& a, int row, const TileData& data, cons
 #pragma GCC unroll 8
       for (int i_row = 0; i_row < kRowsOfBlock; ++i_row) {
         if (i_row >= rows) break;
-        if constexpr (kAsk) next.ask_k<0>(b * kRowsOfBlock + i_row);
+        if constexpr (kAsk) next.ask_half_k(b * kRowsOfBlock + i_row);
 #pragma GCC unroll 2
         for (int e = 0; e < Source::kFours; ++e) {
           decltype(dot_operand<Source::kWide>(B{})) kd[kVecBlock];
@@ -152,40 +163,49 @@ void integer_scores(const AttentionSplit& a, int row, const TileData& data, cons
 
 // ---- Weights ----------------------------------------------------------------------------------
 
-/// Multipliers of a tile's positions, for those in [from, to), and the unit of their products, per
-/// 32 dimensions.
-void find_multipliers(int32_t v_dim, const TileData& data, int from, int to) {
-  const Multipliers& out = data.multipliers;
+/// Multipliers of a tile's positions from their scales, and the unit of their products.
+HEARTH_SIMD void find_multipliers(const float* scales, int16_t* out, float* unit) {
+  I largest[kParts];
+  for (int p = 0; p < kParts; ++p) largest[p] = magnitude(load(scales + p * kLanes));
+#pragma GCC unroll 4
+  for (int j = 16; j < kSoftmaxTile; j += 16) {
+    for (int p = 0; p < kParts; ++p) {
+      largest[p] = max_ints(largest[p], magnitude(load(scales + j + p * kLanes)));
+    }
+  }
+  const int32_t bits = max16(largest);  // orders like the magnitude, with NaN above infinity
+  float most;
+  __builtin_memcpy(&most, &bits, sizeof most);
+  const bool finite = most <= 3.40282347e38f;
+  *unit = finite ? most * kScaleUnit : __builtin_nanf("");
+  const F steps = set1(finite && most > 0 ? kWeightSteps / most : 0.0f);
+  const auto multiplier = [&](int j) { return rounded(mul(load(scales + j), steps)); };
+#pragma GCC unroll 4
+  for (int j = 0; j < kSoftmaxTile; j += 2 * kLanes) {
+    store_halves(out + j, low_halves(multiplier(j), multiplier(j + kLanes)));
+  }
+}
+
+/// Those of a tile, per 32 dimensions. Positions outside [from, to) have the scale 0.
+void find_all_multipliers(int32_t v_dim, const TileData& data, int from, int to) {
   for (int32_t s = 0; s < num_scales(v_dim); ++s) {
-    alignas(64) float scales[kSoftmaxTile];
-    __builtin_memcpy(scales, data.v_scales + s * kSoftmaxTile, sizeof scales);
-    for (int j = 0; j < from; ++j) scales[j] = 0.0f;
-    for (int j = to; j < kSoftmaxTile; ++j) scales[j] = 0.0f;
-    I largest[kParts];
-    for (int p = 0; p < kParts; ++p) largest[p] = magnitude(load(scales + p * kLanes));
-    for (int j = 16; j < kSoftmaxTile; j += 16) {
-      for (int p = 0; p < kParts; ++p) {
-        largest[p] = max_ints(largest[p], magnitude(load(scales + j + p * kLanes)));
-      }
+    float* scales = data.v_scales + s * kSoftmaxTile;
+    int16_t* out = data.multipliers.of + s * kSoftmaxTile;
+    float* unit = data.multipliers.units + s;
+    if (from == 0 && to == kSoftmaxTile) {
+      find_multipliers(scales, out, unit);
+      continue;
     }
-    const int32_t bits = max16(largest);  // orders like the magnitude, with NaN above infinity
-    float most;
-    __builtin_memcpy(&most, &bits, sizeof most);
-    const bool finite = most <= 3.40282347e38f;
-    out.units[s] = finite ? most * kScaleUnit : __builtin_nanf("");
-    const F steps = set1(finite && most > 0 ? kWeightSteps / most : 0.0f);
-    const auto multiplier = [&](int j) { return rounded(mul(load(scales + j), steps)); };
-    for (int j = 0; j < kSoftmaxTile; j += 2 * kLanes) {
-      store_halves(out.of + s * kSoftmaxTile + j,
-                   low_halves(multiplier(j), multiplier(j + kLanes)));
-    }
+    alignas(64) float seen[kSoftmaxTile] = {};
+    for (int j = from; j < to; ++j) seen[j] = scales[j];
+    find_multipliers(seen, out, unit);
   }
 }
 
 /// Weights of rows over a tile, per 32 dimensions of V.
 struct RowWeights {
-  int16_t* of;     ///< (rows, num_scales(v_dim), kSoftmaxTile): times multipliers
-  float* factors;  ///< (rows, num_scales(v_dim)): of the sums
+  int16_t* of;     ///< (num_scales(v_dim), rows, kSoftmaxTile): times multipliers
+  float* factors;  ///< (num_scales(v_dim), rows): of the sums
   float* alpha;    ///< (rows): of o
 };
 
@@ -223,10 +243,11 @@ HEARTH_SIMD void weight_steps(const float* scores, float largest, Halves (&steps
   }
 }
 
-/// Turns scores of a tile into weights, and adds these to the 16 lanes of each row's l.
+/// Turns scores of a tile into weights, and adds these to the 16 lanes of each row's l. `ask`: what
+/// is prefetched meanwhile, or null.
 template <int kRows>
 void integer_softmax(const float* scores, const Multipliers& multipliers, int32_t num, float* m,
-                     float* l, const RowWeights& out) {
+                     float* l, const RowWeights& out, const Next* ask) {
   float largest[kRows];
   float beta[kRows];
   // All rows, so that a row's exponentials need not wait for its maximum.
@@ -241,12 +262,13 @@ void integer_softmax(const float* scores, const Multipliers& multipliers, int32_
     Halves steps[kHalvesOfTile];
     F sum[kParts];
     weight_steps(scores + r * kSoftmaxTile, largest[r], steps, sum);
+    if (ask != nullptr) ask->ask_other_k<kRows>(r);
     for (int p = 0; p < kParts; ++p) {
       float* lanes = l + r * 16 + p * kLanes;
       store(lanes, fma(sum[p], set1(beta[r]), mul(load(lanes), set1(out.alpha[r]))));
     }
     for (int32_t s = 0; s < num; ++s) {
-      const int32_t row = r * num + s;
+      const int32_t row = s * kRows + r;
       out.factors[row] = beta[r] * multipliers.units[s];
 #pragma GCC unroll 8
       for (int i = 0; i < kHalvesOfTile; ++i) {
@@ -259,45 +281,64 @@ void integer_softmax(const float* scores, const Multipliers& multipliers, int32_
 }
 
 // ---- Values -----------------------------------------------------------------------------------
-// Sources of V: lanes<kVecs>(pair, first, i): of positions 2 pair and 2 pair + 1 the i-th of kVecs
-// vectors of dimensions that start with `first`, a multiple of them all.
+// Sources of V: rows(sub, first): the pairs of positions of a sub-tile, from dimension `first` on;
+// of these lanes<kVecs>(pair, i): the i-th of kVecs vectors; `first` is a multiple of them all.
 
 struct ScratchPairs {
   const int16_t* v;
-  int64_t padded;
-  explicit HEARTH_SIMD ScratchPairs(const TileData& t) : v(t.v_pairs), padded(t.padded) {}
+  int64_t stride;
+  explicit HEARTH_SIMD ScratchPairs(const TileData& t) : v(t.v_pairs), stride(2 * t.padded) {}
 
-  template <int kVecs>
-  HEARTH_SIMD Pairs lanes(int pair, int64_t first, int i) const {
-    return load_pairs(v + (pair * padded + first + i * kLanes) * 2);
+  struct Rows {
+    const int16_t* v;
+    int64_t stride;
+    template <int kVecs>
+    HEARTH_SIMD Pairs lanes(int pair, int i) const {
+      return load_pairs(v + pair * stride + 2 * i * kLanes);
+    }
+  };
+  HEARTH_SIMD Rows rows(int sub, int64_t first) const {
+    return {v + sub * kPairRows * stride + 2 * first, stride};
   }
 };
 struct BytePairs {
   const TileData& t;
   explicit HEARTH_SIMD BytePairs(const TileData& tile) : t(tile) {}
 
-  template <int kVecs>
-  HEARTH_SIMD Pairs lanes(int pair, int64_t first, int i) const {
-    const auto* row = reinterpret_cast<const int8_t*>(t.v_in_place[pair / kPairRows]);
-    return load_pairs_i8(row + (int64_t{pair % kPairRows} * t.v_dim + first + i * kLanes) * 2);
+  struct Rows {
+    const int8_t* v;
+    int64_t stride;
+    template <int kVecs>
+    HEARTH_SIMD Pairs lanes(int pair, int i) const {
+      return load_pairs_i8(v + pair * stride + 2 * i * kLanes);
+    }
+  };
+  HEARTH_SIMD Rows rows(int sub, int64_t first) const {
+    return {reinterpret_cast<const int8_t*>(t.v_in_place[sub]) + 2 * first, int64_t{2} * t.v_dim};
   }
 };
 struct NibblePairs {
   const TileData& t;
-  int64_t row_bytes;
-  explicit HEARTH_SIMD NibblePairs(const TileData& tile)
-      : t(tile), row_bytes(int64_t{kScaleDims} * num_scales(tile.v_dim)) {}
+  explicit HEARTH_SIMD NibblePairs(const TileData& tile) : t(tile) {}
 
-  template <int kVecs>
-  HEARTH_SIMD Pairs lanes(int pair, int64_t first, int i) const {
-    const int64_t d = first + i * kLanes;
-    const auto* row = reinterpret_cast<const uint8_t*>(t.v_in_place[pair / kPairRows]);
-    const uint8_t* codes =
-        row + pair % kPairRows * row_bytes + d / kScaleDims * kScaleDims + d % kPairBytes * 2;
-    // Known at compile time if `first` is a multiple of 32.
-    const bool upper =
-        kVecs * kLanes % kScaleDims == 0 ? (i * kLanes & kPairBytes) != 0 : (d & kPairBytes) != 0;
-    return upper ? load_high_pairs(codes) : load_low_pairs(codes);
+  struct Rows {
+    const uint8_t* v;  ///< of the 32 dimensions with the first
+    int64_t stride;
+    bool upper;  ///< the first is in the upper bits
+    template <int kVecs>
+    HEARTH_SIMD Pairs lanes(int pair, int i) const {
+      const int d = i * kLanes;
+      const uint8_t* codes = v + pair * stride + d / kScaleDims * kScaleDims + d % kPairBytes * 2;
+      // Known at compile time if the first is a multiple of 32.
+      const bool high = kVecs * kLanes % kScaleDims == 0 ? (d & kPairBytes) != 0
+                                                         : upper != ((d & kPairBytes) != 0);
+      return high ? load_high_pairs(codes) : load_low_pairs(codes);
+    }
+  };
+  HEARTH_SIMD Rows rows(int sub, int64_t first) const {
+    const auto* v = reinterpret_cast<const uint8_t*>(t.v_in_place[sub]);
+    return {v + first / kScaleDims * kScaleDims + first % kPairBytes * 2,
+            int64_t{kScaleDims} * num_scales(t.v_dim), (first & kPairBytes) != 0};
   }
 };
 
@@ -305,9 +346,11 @@ struct NibblePairs {
 template <typename Source>
 void widen_values(const TileData& data, int sub) {
   const Source v(data);
-  for (int pair = sub * kPairRows; pair < (sub + 1) * kPairRows; ++pair) {
-    for (int64_t d = 0; d < data.padded; d += kLanes) {
-      store_pairs(data.v_pairs + (pair * data.padded + d) * 2, v.template lanes<1>(pair, d, 0));
+  for (int64_t d = 0; d < data.padded; d += kLanes) {
+    const auto rows = v.rows(sub, d);
+    int16_t* out = data.v_pairs + (sub * kPairRows * data.padded + d) * 2;
+    for (int pair = 0; pair < kPairRows; ++pair, out += 2 * data.padded) {
+      store_pairs(out, rows.template lanes<1>(pair, 0));
     }
   }
 }
@@ -315,9 +358,9 @@ void widen_values(const TileData& data, int sub) {
 /// o[r] = o[r] * alpha[r] + factors[r] * (sum over positions 2 from .. 2 to - 1 of weights[r][j] *
 /// v[j]), for kVecs vectors of each o.
 template <int kRows, int kVecs, bool kAsk, typename Source>
-HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int32_t scales,
-                                      int64_t first, int from, int to, const RowWeights& weights,
-                                      const Next& next, float* o) {
+HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int64_t first, int from,
+                                      int to, const RowWeights& weights, const Next& next,
+                                      float* o) {
   I sum[kRows][kVecs];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -325,18 +368,27 @@ HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int32_t s
     for (int i = 0; i < kVecs; ++i) sum[r][i] = no_sum();
   }
   const int64_t block = first / kScaleDims;
-  const int16_t* of_block = weights.of + block * kSoftmaxTile;
-  for (int pair = from; pair < to; ++pair) {
-    Pairs vj[kVecs];
+  const int16_t* of_block = weights.of + block * kRows * kSoftmaxTile;
+  for (int sub = from / kPairRows; sub * kPairRows < to; ++sub) {
+    const auto rows = v.rows(sub, first);
+    const int base = sub * kPairRows;
+    const int begin = from > base ? from - base : 0;
+    const int end = to < base + kPairRows ? to - base : kPairRows;
+    for (int pair = begin; pair < end; ++pair) {
+      Pairs vj[kVecs];
 #pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) vj[i] = v.template lanes<kVecs>(pair, first, i);
-    if constexpr (kAsk) next.ask_pairs(pair, first);
+      for (int i = 0; i < kVecs; ++i) vj[i] = rows.template lanes<kVecs>(pair, i);
+      if constexpr (kAsk) {
+        next.ask_pairs<kVecs * kLanes>(base + pair, first);
+      }
+      const int16_t* of_pair = of_block + 2 * (base + pair);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kVecs; ++i) {
-        const int32_t row = r * scales + i * kLanes / kScaleDims;
-        sum[r][i] = dot2(sum[r][i], vj[i], load_pair(of_block + row * kSoftmaxTile + 2 * pair));
+        for (int i = 0; i < kVecs; ++i) {
+          const int row = i * kLanes / kScaleDims * kRows + r;
+          sum[r][i] = dot2(sum[r][i], vj[i], load_pair(of_pair + row * kSoftmaxTile));
+        }
       }
     }
   }
@@ -345,7 +397,7 @@ HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int32_t s
 #pragma GCC unroll 4
     for (int i = 0; i < kVecs; ++i) {
       float* out = o + r * padded + first + i * kLanes;
-      const F factor = set1(weights.factors[r * scales + block + i * kLanes / kScaleDims]);
+      const F factor = set1(weights.factors[(block + i * kLanes / kScaleDims) * kRows + r]);
       store(out, fma(to_float(sum[r][i]), factor, mul(load(out), set1(weights.alpha[r]))));
     }
   }
@@ -355,16 +407,15 @@ template <int kRows, bool kAsk, typename Source>
 void integer_values(const TileData& data, int from, int to, const RowWeights& weights,
                     const Next& next, float* o) {
   const Source v(data);
-  const int32_t scales = num_scales(data.v_dim);
   const int64_t padded = data.padded;
   from /= 2;
   to = (to + 1) / 2;
   int64_t d = 0;
   for (; d + kVecBlock * kLanes <= padded; d += kVecBlock * kLanes) {
-    integer_values_block<kRows, kVecBlock, kAsk>(v, padded, scales, d, from, to, weights, next, o);
+    integer_values_block<kRows, kVecBlock, kAsk>(v, padded, d, from, to, weights, next, o);
   }
   for (; d < padded; d += kLanes) {
-    integer_values_block<kRows, 1, kAsk>(v, padded, scales, d, from, to, weights, next, o);
+    integer_values_block<kRows, 1, kAsk>(v, padded, d, from, to, weights, next, o);
   }
 }
 

@@ -191,12 +191,16 @@ struct ScratchV {
 /// f16, read in place.
 struct HalfK {
   static constexpr int kDims = 1;
-  const TileData& t;
-  explicit HEARTH_SIMD HalfK(const TileData& tile) : t(tile) {}
+  const uint16_t* k[kSubTiles];
+  int64_t stride;
+  explicit HEARTH_SIMD HalfK(const TileData& t) : stride(t.block_size) {
+    for (int sub = 0; sub < kSubTiles; ++sub) {
+      k[sub] = reinterpret_cast<const uint16_t*>(t.k_in_place[sub]);
+    }
+  }
 
   HEARTH_SIMD F lanes(int32_t d, int, int vec) const {
-    const auto* k = reinterpret_cast<const uint16_t*>(t.k_in_place[vec / kParts]);
-    return load_f16(k + int64_t{d} * t.block_size + vec % kParts * kLanes);
+    return load_f16(k[vec / kParts] + d * stride + vec % kParts * kLanes);
   }
 };
 struct HalfV {
@@ -233,12 +237,6 @@ struct Fp8V {
                set1(t.v_scales[d / kScaleDims * kSoftmaxTile + j]));
   }
 };
-
-/// Of integers: a row of K's words, 4 bytes of each of kLanes positions.
-HEARTH_SIMD B key_bytes(const TileData& t, int32_t row, int vec) {
-  const auto* k = reinterpret_cast<const uint8_t*>(t.k_in_place[vec / kParts]);
-  return load_raw(k + (int64_t{row} * t.block_size + vec % kParts * kLanes) * 4);
-}
 
 }  // namespace
 }  // namespace hearth::kernels

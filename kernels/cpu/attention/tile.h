@@ -44,31 +44,49 @@ struct TileData {
 };
 
 /// Addresses of the next tile's K and V. Blocks are scattered over the pool, where no hardware
-/// prefetcher predicts them, so the sums over one tile prefetch the lines of the next into L2, a
-/// few at a time: prefetches issued all at once wait for each other. Integers, which take half the
-/// time, go past L2 (kLocality 0): 3 to 18 percent faster from memory on Zen 5.
+/// prefetcher predicts them, so the work on one tile prefetches the lines of the next, a few at a
+/// time: prefetches issued all at once wait for each other, and the work waits for them. Products
+/// of integers take half the time of those of f32, so half of their K is left to the softmax: with
+/// all of it among the scores one query over 4096 positions took a quarter longer on Zen 5. Lines
+/// go to L2 there; for products of f32 to L1, too, which was 3 percent faster.
 struct Next {
   const char* k[kSubTiles];
   const char* v[kSubTiles];
-  int64_t k_row_bytes;  ///< of a block
-  int64_t v_row_bytes;  ///< one position
+  int64_t k_row_bytes;    ///< of a block
+  int32_t k_rows_shared;  ///< that scores and softmax share; 0 if products are of f32
+  int64_t v_row_bytes;    ///< one position
   int32_t v_value_bits;
 
   template <int kLocality>
   HEARTH_SIMD void ask_k(int32_t row) const {
     for (const char* sub : k) __builtin_prefetch(sub + row * k_row_bytes, 0, kLocality);
   }
+  /// Half of the rows that are shared, next to scores of `row`.
+  HEARTH_SIMD void ask_half_k(int32_t row) const {
+    if (row % 2 == 0) ask_k<2>(row / 2);
+  }
+  /// The part-th of kNumParts parts of the other half.
+  template <int kNumParts>
+  HEARTH_SIMD void ask_other_k(int part) const {
+    const int32_t half = (k_rows_shared + 1) / 2;
+    const int32_t left = k_rows_shared - half;
+    const int32_t end = half + left * (part + 1) / kNumParts;
+    for (int32_t row = half + left * part / kNumParts; row < end; ++row) ask_k<2>(row);
+  }
   /// 64 dimensions, starting with `first`, take two lines in f16.
   HEARTH_SIMD void ask_v(int j, int64_t first) const {
     const char* row = v[j / kSubTile] + j % kSubTile * v_row_bytes + first * v_value_bits / 8;
-    __builtin_prefetch(row, 0, 2);
-    __builtin_prefetch(row + 64, 0, 2);
+    __builtin_prefetch(row, 0, 3);
+    if (v_value_bits > 8) __builtin_prefetch(row + 64, 0, 3);
   }
-  /// The same of two positions that lie together.
+  /// A line of each sub-tile, for every 1024 bits of V of kWidth dimensions, starting with `first`,
+  /// and of pairs of positions.
+  template <int kWidth>
   HEARTH_SIMD void ask_pairs(int pair, int64_t first) const {
-    const char* row = v[2 * pair / kSubTile] + 2 * pair % kSubTile * v_row_bytes;
-    __builtin_prefetch(row + first * v_value_bits / 4, 0, 0);
-    if (v_value_bits == 8) __builtin_prefetch(row + first * v_value_bits / 4 + 64, 0, 0);
+    const int bits = pair * kWidth * v_value_bits;
+    if (bits % 1024 != 0) return;
+    const int64_t line = first * v_value_bits / 32 + bits / 1024;
+    for (const char* sub : v) __builtin_prefetch(sub + line * 64, 0, 2);
   }
 };
 
