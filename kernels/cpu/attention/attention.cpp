@@ -265,7 +265,7 @@ void attend(void* state_pointer, const AttentionArgs& args, bool to_all) {
     work += int64_t{set.num_rows} * (seen.last - seen.first + 1) * args.kv.shape.k_dim / 8;
   }
   const int64_t num_sets = sets.size();
-  const bool few = num_sets < 16 * state.pool.active();
+  const bool few = num_sets < 8 * state.pool.active();
   if (few && splits > num_sets) {
     run_splits(state, a, sets, most_rows, splits, work);
   } else {
