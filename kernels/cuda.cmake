@@ -74,7 +74,8 @@ set(HEARTH_CUDA_KERNELS
   cuda/rows/soft_cap.cu
   cuda/state/channel_scan.cu
   cuda/state/head_scan.cu
-  cuda/state/short_conv.cu)
+  cuda/state/short_conv.cu
+  cuda/state/wkv_ops.cu)
 set(HEARTH_CUDA_HOST
   cuda/host/ceilings.cpp
   cuda/host/check.cpp

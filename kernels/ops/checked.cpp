@@ -16,6 +16,7 @@
 #include "kernels/ops/half.h"
 #include "kernels/ops/kv_layout.h"
 #include "kernels/ops/recurrent_kernels.h"
+#include "kernels/ops/wkv_ops.h"
 
 namespace hearth::kernels {
 namespace {
@@ -308,9 +309,10 @@ std::vector<Region> written_by(const Args& args, int64_t state_values) {
 
 /// `weights`: the members of the args that point to weights.
 template <typename Args>
-void run_state_op(std::string_view name, void* state_pointer, const Args& args,
-                  std::initializer_list<const Weight * Args::*> weights, int64_t state_values,
-                  void (*RecurrentOps::*op)(void*, const Args&)) {
+void run_recurrent_op(std::string_view name, void* state_pointer, const Args& args,
+                      std::initializer_list<const Weight * Args::*> weights,
+                      const std::vector<Region>& regions,
+                      void (*RecurrentOps::*op)(void*, const Args&)) {
   const auto& state = *static_cast<const CheckedState*>(state_pointer);
   Args for_a = args;
   Args for_b = args;
@@ -319,9 +321,39 @@ void run_state_op(std::string_view name, void* state_pointer, const Args& args,
     for_b.*weight = side(args.*weight, &CheckedWeight::b);
   }
   run_both(
-      name, state, written_by(args, state_values),
-      [&] { (state.a.recurrent->*op)(state.a.state.get(), for_a); },
+      name, state, regions, [&] { (state.a.recurrent->*op)(state.a.state.get(), for_a); },
       [&] { (state.b.recurrent->*op)(state.b.state.get(), for_b); });
+}
+
+template <typename Args>
+void run_state_op(std::string_view name, void* state, const Args& args,
+                  std::initializer_list<const Weight * Args::*> weights, int64_t state_values,
+                  void (*RecurrentOps::*op)(void*, const Args&)) {
+  run_recurrent_op(name, state, args, weights, written_by(args, state_values), op);
+}
+
+std::vector<Region> rows_of_all(const BatchIndex& batch, std::span<const TensorView> views) {
+  std::vector<Region> regions;
+  for (const TensorView& view : views) {
+    const std::vector<Region> rows = rows_of(view, tokens_of(&batch));
+    regions.insert(regions.end(), rows.begin(), rows.end());
+  }
+  return regions;
+}
+
+void check_wkv_inputs(void* state, const WkvInputsArgs& args) {
+  const TensorView written[] = {args.k, args.v, args.decay, args.rate, args.erased};
+  run_recurrent_op(
+      "wkv_inputs", state, args,
+      {&WkvInputsArgs::erased_scale, &WkvInputsArgs::rate_bias, &WkvInputsArgs::k_scale,
+       &WkvInputsArgs::decay_bias, &WkvInputsArgs::v_gate_bias},
+      rows_of_all(*args.batch, written), &RecurrentOps::wkv_inputs);
+}
+
+void check_wkv_output(void* state, const WkvOutputArgs& args) {
+  run_recurrent_op("wkv_output", state, args,
+                   {&WkvOutputArgs::bonus, &WkvOutputArgs::norm, &WkvOutputArgs::norm_bias},
+                   rows_of(args.y, tokens_of(args.batch)), &RecurrentOps::wkv_output);
 }
 
 constexpr RecurrentOps kCheckedRecurrentOps = {
@@ -341,7 +373,9 @@ constexpr RecurrentOps kCheckedRecurrentOps = {
           run_state_op("channel_scan", s, args,
                        {&ChannelScanArgs::dt_bias, &ChannelScanArgs::a, &ChannelScanArgs::skip},
                        args.b.cols * args.x.cols, &RecurrentOps::channel_scan);
-        }};
+        },
+    .wkv_inputs = check_wkv_inputs,
+    .wkv_output = check_wkv_output};
 
 }  // namespace
 

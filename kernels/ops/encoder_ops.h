@@ -36,11 +36,13 @@ struct ScaleByPositionArgs {
   int32_t length;  ///< at least 1
 };
 
-/// x *= sigmoid(gate), in place; `gate` may be `x`. Source: Qiu et al. 2025 (Gated Attention).
+/// x *= sigmoid(gate), in place; `gate` may be `x`. With `alone`, x = sigmoid(gate). Source: Qiu et
+/// al. 2025 (Gated Attention).
 struct SigmoidGateArgs {
   const BatchIndex* batch;
   TensorView x;     ///< (num_tokens, width)
   TensorView gate;  ///< like x
+  bool alone = false;
 };
 
 /// x = max(x, 0)^2, in place. Each token has `rows_per_token` rows, as in GatedActivationArgs.

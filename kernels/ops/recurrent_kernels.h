@@ -18,6 +18,7 @@ void check_state_steps(const BatchIndex& batch);
 int32_t num_seqs(const BatchIndex& batch);
 
 inline double softplus(double x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+inline float rounded(double x) { return static_cast<float>(x); }
 inline double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 /// The head of q and k that belongs to `head`.
@@ -32,12 +33,13 @@ inline double head_step(const HeadScanArgs& args, int32_t head, const float* dt,
 }
 /// What S, or row `i` of it, is multiplied by.
 inline float head_decay(const HeadScanArgs& args, int32_t head, const float* dt, int32_t i) {
-  return static_cast<float>(std::exp(double{args.a->vector[head]} * head_step(args, head, dt, i)));
+  if (args.erased != nullptr) return dt[int64_t{head} * args.k_dim + i];
+  return rounded(std::exp(double{args.a->vector[head]} * head_step(args, head, dt, i)));
 }
 /// What v, or its difference from S^T k, is multiplied by.
 inline float head_weight(const HeadScanArgs& args, int32_t head, const float* dt,
                          const float* beta) {
-  return static_cast<float>(beta == nullptr ? head_step(args, head, dt, 0) : sigmoid(beta[head]));
+  return rounded(beta == nullptr ? head_step(args, head, dt, 0) : sigmoid(beta[head]));
 }
 /// What q or k of one head is multiplied by.
 double key_scale(const HeadScanArgs& args, const float* key, double scale);
@@ -45,6 +47,7 @@ double key_scale(const HeadScanArgs& args, const float* key, double scale);
 /// One row of a scan's inputs, of the step or kept.
 struct HeadRow {
   const float *k, *v, *dt, *beta;  ///< dt null: none; beta null: no delta rule
+  const float *erased, *removed;   ///< null: none
 };
 HeadRow head_row(const HeadScanArgs& args, int64_t row);
 HeadRow kept_head_row(const HeadScanArgs& args, int64_t kept);
@@ -82,9 +85,13 @@ void walk_state_rows(const BatchIndex& batch, int32_t seq, const Replay& replay,
 }
 
 namespace reference {
+void wkv_inputs(void*, const WkvInputsArgs&);
+void wkv_output(void*, const WkvOutputArgs&);
 extern const RecurrentOps kRecurrentOps;
 }  // namespace reference
 namespace cpu {
+void wkv_inputs(void*, const WkvInputsArgs&);
+void wkv_output(void*, const WkvOutputArgs&);
 extern const RecurrentOps kRecurrentOps;
 }  // namespace cpu
 

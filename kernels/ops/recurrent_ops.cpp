@@ -55,8 +55,11 @@ void check_args(const ShortConvArgs& args) {
   HEARTH_CHECK(args.taps >= 2 && args.taps <= kMaxTaps && channels % kStateLanes == 0,
                "{} taps, {} channels", args.taps, channels);
   check_state_rows(args.x, rows, channels, "short_conv x");
-  check_state_rows(args.out, rows, channels, "short_conv out");
-  check_state_vector(args.weight, args.taps * channels, "short_conv weight");
+  check_state_rows(args.out, rows, args.num_outs * channels, "short_conv out");
+  check_state_vector(args.weight, args.num_outs * args.taps * channels, "short_conv weight");
+  HEARTH_CHECK(
+      args.num_outs == 1 || (args.num_outs > 1 && args.bias == nullptr && args.out_gate == nullptr),
+      "{} outs", args.num_outs);
   if (args.bias != nullptr) check_state_vector(args.bias, channels, "short_conv bias");
   if (args.in_gate != nullptr) check_state_rows(*args.in_gate, rows, channels, "short_conv gate");
   if (args.out_gate != nullptr) check_state_rows(*args.out_gate, rows, channels, "short_conv gate");
@@ -78,15 +81,25 @@ void check_args(const HeadScanArgs& args) {
   check_state_rows(args.v, rows, heads * args.v_dim, "head_scan v");
   check_state_rows(args.out, rows, heads * args.v_dim, "head_scan out");
   if (args.beta != nullptr) check_state_rows(*args.beta, rows, heads, "head_scan beta");
-  if (args.dt_bias != nullptr) {
+  if (args.dt_bias != nullptr || args.erased != nullptr) {
     check_state_rows(args.dt, rows, args.dt_width(), "head_scan dt");
+  }
+  if (args.dt_bias != nullptr) {
     check_state_vector(args.dt_bias, args.dt_width(), "head_scan dt_bias");
   }
-  HEARTH_CHECK(!args.row_decays || (args.beta != nullptr && args.dt_bias != nullptr));
-  check_state_vector(args.a, heads, "head_scan a");
+  int64_t width = HeadScanArgs::kept_width(args.num_heads, args.num_k_heads, args.k_dim, args.v_dim,
+                                           args.row_decays);
+  if (args.erased != nullptr) {
+    check_state_rows(*args.erased, rows, args.dt_width(), "head_scan erased");
+    check_state_rows(*args.removed, rows, args.dt_width(), "head_scan removed");
+    HEARTH_CHECK(args.row_decays && heads == k_heads && args.dt_bias == nullptr &&
+                 args.beta == nullptr && args.skip == nullptr && !args.unit_keys);
+    width = HeadScanArgs::kept_width_erasing(args.num_heads, args.k_dim, args.v_dim);
+  } else {
+    HEARTH_CHECK(!args.row_decays || (args.beta != nullptr && args.dt_bias != nullptr));
+    check_state_vector(args.a, heads, "head_scan a");
+  }
   if (args.skip != nullptr) check_state_vector(args.skip, heads, "head_scan skip");
-  const int64_t width = HeadScanArgs::kept_width(args.num_heads, args.num_k_heads, args.k_dim,
-                                                 args.v_dim, args.row_decays);
   check_state_rows(args.kept, 2 * kKeptRows, width, "head_scan kept");
   check_state_part(*args.batch, args.state, heads * args.k_dim * args.v_dim);
 }
@@ -116,16 +129,21 @@ double key_scale(const HeadScanArgs& args, const float* key, double scale) {
 }
 
 HeadRow head_row(const HeadScanArgs& args, int64_t row) {
-  return {args.k.row<float>(row), args.v.row<float>(row),
-          args.dt_bias == nullptr ? nullptr : args.dt.row<float>(row),
-          args.beta == nullptr ? nullptr : args.beta->row<float>(row)};
+  const auto of = [row](const TensorView* view) {
+    return view == nullptr ? nullptr : view->row<float>(row);
+  };
+  const bool has_dt = args.dt_bias != nullptr || args.erased != nullptr;
+  return {args.k.row<float>(row), args.v.row<float>(row), of(has_dt ? &args.dt : nullptr),
+          of(args.beta),          of(args.erased),        of(args.removed)};
 }
 
 HeadRow kept_head_row(const HeadScanArgs& args, int64_t kept) {
   const float* k = args.kept.row<float>(kept);
   const float* v = k + int64_t{args.num_k_heads} * args.k_dim;
   const float* dt = v + int64_t{args.num_heads} * args.v_dim;
-  return {k, v, dt, args.beta == nullptr ? nullptr : dt + args.dt_width()};
+  const float* rest = dt + args.dt_width();
+  if (args.erased != nullptr) return {k, v, dt, nullptr, rest, rest + args.dt_width()};
+  return {k, v, dt, args.beta == nullptr ? nullptr : rest, nullptr, nullptr};
 }
 
 void keep_head_row(const HeadScanArgs& args, int64_t row, int64_t kept) {
@@ -136,6 +154,9 @@ void keep_head_row(const HeadScanArgs& args, int64_t row, int64_t kept) {
   if (from.dt != nullptr) std::copy_n(from.dt, args.dt_width(), at);
   at += args.dt_width();
   if (from.beta != nullptr) std::copy_n(from.beta, args.num_heads, at);
+  if (from.erased == nullptr) return;
+  at = std::copy_n(from.erased, args.dt_width(), at);
+  std::copy_n(from.removed, args.dt_width(), at);
 }
 
 ChannelRow channel_row(const ChannelScanArgs& args, int64_t row) {

@@ -37,20 +37,22 @@ struct StatePart {
 ///   y[t] = bias + sum_j weight[j] * z[t - (taps - 1) + j],  z = x, or x * in_gate
 ///   out[t] = y[t], or silu(y[t]), or y[t] * out_gate[t]
 /// One f32 chain per value, from the bias (or zero) on, j ascending.
+/// With num_outs above 1, so many convolutions of the same z: out[t] has their rows side by side.
 /// State: the last taps - 1 rows of z, (taps - 1, channels), the oldest first.
 /// Source: Gu and Dao 2023 (Mamba), section 3.4; Liquid AI 2025 (LFM2), the gated form.
 struct ShortConvArgs {
   const BatchIndex* batch;
   TensorView x;          ///< (num_tokens, channels)
-  const Weight* weight;  ///< kVector of taps * channels: (taps, channels)
+  const Weight* weight;  ///< kVector of num_outs * taps * channels: of each (taps, channels)
   const Weight* bias;    ///< kVector of channels; null: none
   int32_t taps;          ///< 2 .. kMaxTaps
   bool silu = false;
   const TensorView* in_gate = nullptr;   ///< (num_tokens, channels)
   const TensorView* out_gate = nullptr;  ///< (num_tokens, channels); not with silu
   StatePart state;
-  TensorView kept;  ///< (2 * kKeptRows, channels): z
-  TensorView out;   ///< (num_tokens, channels); no memory of x or the gates
+  TensorView kept;       ///< (2 * kKeptRows, channels): z
+  TensorView out;        ///< (num_tokens, num_outs * channels); no memory of x or the gates
+  int32_t num_outs = 1;  ///< above 1: no bias, no out_gate
 };
 inline constexpr int32_t kMaxTaps = 8;
 
@@ -61,12 +63,15 @@ inline constexpr int32_t kMaxTaps = 8;
 ///   without dt:  d = 1
 ///   delta rule:  w = sigmoid(beta[h]) * (v_h - S^T k_g);   else:  w = d * v_h
 ///   S = S + k_g w^T;   out_h = S^T q_g + skip[h] * v_h
+///   erased (dt holds decays then):  u = S^T erased_h;  S[i] = dt[h][i] * S[i] - removed_h[i] * u
+///                                   w = v_h, and no delta rule
 /// with g the head of q and k that belongs to h. With `unit_keys`, q and k are first divided by
 /// sqrt(their sum of squares + eps); q is then multiplied by q_scale.
 /// State: (num_heads, k_dim, v_dim).
 /// Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks), equation 10; Dao and Gu 2024
 /// (Mamba-2), section 2; Kimi Team 2025 (Kimi Linear), equation 1 (row decays); Qin et al. 2024
-/// (Lightning Attention-2), section 3.1 (without dt).
+/// (Lightning Attention-2), section 3.1 (without dt); Peng et al. 2025 (RWKV-7), equation 17
+/// (erased).
 struct HeadScanArgs {
   const BatchIndex* batch;
   int32_t num_heads;
@@ -80,15 +85,18 @@ struct HeadScanArgs {
   TensorView v;                      ///< (num_tokens, num_heads * v_dim)
   TensorView dt;                     ///< (num_tokens, dt_width()); no memory: none
   const Weight* dt_bias;             ///< kVector of dt_width(); null: no dt
-  const Weight* a;                   ///< kVector of num_heads, negative
-  bool row_decays = false;           ///< only by the delta rule, with dt
+  const Weight* a;                   ///< kVector of num_heads, negative; not with `erased`
+  bool row_decays = false;           ///< only by the delta rule with dt, or with `erased`
   const TensorView* beta = nullptr;  ///< (num_tokens, num_heads); null: no delta rule
   const Weight* skip = nullptr;      ///< kVector of num_heads; null: none
+  /// (num_tokens, num_heads * k_dim), both or none; with them row_decays, a head of q and k for
+  /// each of v, no dt_bias, beta, skip or unit_keys.
+  const TensorView *erased = nullptr, *removed = nullptr;
   bool unit_keys = false;
   float eps = 0;
   float q_scale = 1;
   StatePart state;
-  TensorView kept;  ///< (2 * kKeptRows, kept_width()): k, v, dt, beta
+  TensorView kept;  ///< (2 * kKeptRows, kept_width()): k, v, dt, beta; or k, v, dt, erased, removed
   TensorView out;   ///< (num_tokens, num_heads * v_dim)
 
   int64_t dt_width() const { return int64_t{num_heads} * (row_decays ? k_dim : 1); }
@@ -96,6 +104,9 @@ struct HeadScanArgs {
                             bool row_decays = false) {
     return int64_t{num_k_heads} * k_dim +
            int64_t{num_heads} * (v_dim + (row_decays ? k_dim : 1) + 1);
+  }
+  static int64_t kept_width_erasing(int32_t num_heads, int32_t k_dim, int32_t v_dim) {
+    return int64_t{num_heads} * (4 * k_dim + v_dim);
   }
 };
 
@@ -120,10 +131,16 @@ struct ChannelScanArgs {
   TensorView out;   ///< (num_tokens, channels)
 };
 
+struct WkvInputsArgs;
+struct WkvOutputArgs;
+
 struct RecurrentOps {
   void (*short_conv)(void* state, const ShortConvArgs&) = nullptr;
   void (*head_scan)(void* state, const HeadScanArgs&) = nullptr;
   void (*channel_scan)(void* state, const ChannelScanArgs&) = nullptr;
+  // kernels/ops/wkv_ops.h
+  void (*wkv_inputs)(void* state, const WkvInputsArgs&) = nullptr;
+  void (*wkv_output)(void* state, const WkvOutputArgs&) = nullptr;
 };
 
 }  // namespace hearth::kernels

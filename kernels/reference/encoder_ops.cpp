@@ -61,7 +61,7 @@ void sigmoid_gate(void*, const SigmoidGateArgs& args) {
     float* x = args.x.row<float>(t);
     const float* gate = args.gate.row<float>(t);
     for (int64_t c = 0; c < args.x.cols; ++c) {
-      x[c] = static_cast<float>(x[c] / (1.0 + std::exp(-double{gate[c]})));
+      x[c] = static_cast<float>((args.alone ? 1.0 : x[c]) / (1.0 + std::exp(-double{gate[c]})));
     }
   }
 }

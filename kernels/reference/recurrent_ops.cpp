@@ -34,16 +34,17 @@ float conv_input(const ShortConvArgs& args, int64_t row, int64_t channel) {
 void conv_row(const ShortConvArgs& args, float* past, const std::vector<float>& z, float* out,
               const float* out_gate) {
   const int64_t channels = args.x.cols;
-  for (int64_t c = 0; c < channels; ++c) {
+  for (int64_t o = 0; out != nullptr && o < args.num_outs * channels; ++o) {
+    const int64_t c = o % channels;
+    const float* weight = args.weight->vector + o / channels * args.taps * channels;
     double y = args.bias == nullptr ? 0.0 : double{args.bias->vector[c]};
     for (int32_t j = 0; j < args.taps; ++j) {
       const float input = j + 1 < args.taps ? past[j * channels + c] : z[c];
-      y += double{args.weight->vector[j * channels + c]} * double{input};
+      y += double{weight[j * channels + c]} * double{input};
     }
-    if (out == nullptr) continue;
     if (args.silu) y *= sigmoid(y);
     if (out_gate != nullptr) y *= out_gate[c];
-    out[c] = static_cast<float>(y);
+    out[o] = static_cast<float>(y);
   }
   std::copy(past + channels, past + (args.taps - 1) * channels, past);
   std::ranges::copy(z, past + (args.taps - 2) * channels);
@@ -86,6 +87,13 @@ void scan_head(const HeadScanArgs& args, int32_t head, const HeadRow& row, const
   const float* k = row.k + key;
   const float* v = row.v + int64_t{head} * v_dim;
   const double k_scale = key_scale(args, k, 1.0);
+  std::vector<double> removed(int64_t{k_dim} * v_dim,
+                              0.0);  // of the state, by the row's erased key
+  for (int32_t c = 0; row.erased != nullptr && c < v_dim; ++c) {
+    double sum = 0;
+    for (int32_t i = 0; i < k_dim; ++i) sum += double{state[i * v_dim + c]} * row.erased[key + i];
+    for (int32_t i = 0; i < k_dim; ++i) removed[i * v_dim + c] = row.removed[key + i] * sum;
+  }
   for (int32_t i = 0; i < k_dim; ++i) {
     const float decay = head_decay(args, head, row.dt, i);
     for (int32_t c = 0; c < v_dim; ++c) state[i * v_dim + c] *= decay;
@@ -96,7 +104,7 @@ void scan_head(const HeadScanArgs& args, int32_t head, const HeadRow& row, const
     const double w = weight * (row.beta == nullptr ? v[c] : v[c] - expected);
     for (int32_t i = 0; i < k_dim; ++i) {
       float& value = state[i * v_dim + c];
-      value = static_cast<float>(value + k[i] * k_scale * w);
+      value = static_cast<float>(value - removed[i * v_dim + c] + k[i] * k_scale * w);
     }
     if (out == nullptr) continue;
     const double q_scale = key_scale(args, q + key, args.q_scale);
@@ -172,6 +180,6 @@ void channel_scan(void*, const ChannelScanArgs& args) {
 
 }  // namespace
 
-const RecurrentOps kRecurrentOps = {short_conv, head_scan, channel_scan};
+const RecurrentOps kRecurrentOps = {short_conv, head_scan, channel_scan, wkv_inputs, wkv_output};
 
 }  // namespace hearth::kernels::reference

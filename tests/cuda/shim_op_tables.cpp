@@ -6,6 +6,7 @@
 #include "kernels/cuda/op_table.h"
 #include "kernels/ops/encoder_ops.h"
 #include "kernels/ops/recurrent_ops.h"
+#include "kernels/ops/wkv_ops.h"
 #include "tests/op/op_testing.h"
 
 namespace hearth::kernels::testing {
@@ -50,7 +51,9 @@ void recurrent_waited(void* state, const Args& args) {
 constexpr RecurrentOps kWaitingRecurrentOps = {
     recurrent_waited<&RecurrentOps::short_conv, ShortConvArgs>,
     recurrent_waited<&RecurrentOps::head_scan, HeadScanArgs>,
-    recurrent_waited<&RecurrentOps::channel_scan, ChannelScanArgs>};
+    recurrent_waited<&RecurrentOps::channel_scan, ChannelScanArgs>,
+    recurrent_waited<&RecurrentOps::wkv_inputs, WkvInputsArgs>,
+    recurrent_waited<&RecurrentOps::wkv_output, WkvOutputArgs>};
 
 OpTable waiting_table() {
   OpTable table = shim_table();

@@ -220,6 +220,16 @@ TEST_CASE("sigmoid_gate: from closed to open") {
             return in;
           },
           0x1p-20f);
+      const auto alone = [&](const OpTable& table, const EncoderOps& ops) {
+        Matrix in = gate;
+        ops.sigmoid_gate(
+            table.state.get(),
+            {.batch = &batch.index(), .x = in.view(), .gate = in.view(), .alone = true});
+        return in;
+      };
+      compare(fmt::format("sigmoid {} range {}", width, range), alone, 0x1p-20f);
+      CHECK(run(reference(), alone).at(2, 0) ==
+            doctest::Approx(1 / (1 + std::exp(-double{gate.at(2, 0)}))));
     }
   }
 }

@@ -78,9 +78,10 @@ void gelu_tanh(float* x, int64_t n) {
   });
 }
 
-void sigmoid_gate(const float* gate, int64_t n, float* x) {
+void sigmoid_gate(const float* gate, int64_t n, bool alone, float* x) {
   for_lanes(n, [&](int64_t at, int lanes) {
-    store_n(x + at, mul(load_n(x + at, lanes), sigmoid(load_n(gate + at, lanes))), lanes);
+    const F share = sigmoid(load_n(gate + at, lanes));
+    store_n(x + at, alone ? share : mul(load_n(x + at, lanes), share), lanes);
   });
 }
 

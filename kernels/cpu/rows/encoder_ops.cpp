@@ -39,7 +39,7 @@ void sigmoid_gate(void* state, const SigmoidGateArgs& args) {
   CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens);
   s.for_each(rows, rows * args.x.cols * 2, [&](int64_t t, int32_t) {
-    s.rows.sigmoid_gate(args.gate.row<float>(t), args.x.cols, args.x.row<float>(t));
+    s.rows.sigmoid_gate(args.gate.row<float>(t), args.x.cols, args.alone, args.x.row<float>(t));
   });
 }
 

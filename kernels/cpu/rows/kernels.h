@@ -34,8 +34,8 @@ struct RowKernels {
   void (*gelu_erf)(float* x, int64_t n);
   /// The same, approximated by tanh.
   void (*gelu_tanh)(float* x, int64_t n);
-  /// x *= sigmoid(gate)
-  void (*sigmoid_gate)(const float* gate, int64_t n, float* x);
+  /// x *= sigmoid(gate); `alone`: x = sigmoid(gate)
+  void (*sigmoid_gate)(const float* gate, int64_t n, bool alone, float* x);
   /// Rounds to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
 };

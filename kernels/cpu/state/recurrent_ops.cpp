@@ -101,10 +101,12 @@ void conv_channels(const StateKernels& kernels, const ShortConvArgs& args, int32
         }
         const float* rows[kMaxTaps];
         past.pointers(rows);
-        kernels.conv(rows, args.weight->vector + first, args.x.cols, args.taps,
-                     args.bias == nullptr ? nullptr : args.bias->vector + first, args.silu,
-                     args.out_gate == nullptr ? nullptr : columns(*args.out_gate, row), count,
-                     columns(args.out, row));
+        for (int64_t o = 0; o < args.num_outs; ++o) {
+          kernels.conv(rows, args.weight->vector + o * args.taps * args.x.cols + first, args.x.cols,
+                       args.taps, args.bias == nullptr ? nullptr : args.bias->vector + first,
+                       args.silu, args.out_gate == nullptr ? nullptr : columns(*args.out_gate, row),
+                       count, columns(args.out, row) + o * args.x.cols);
+        }
         past.shift();
       },
       [&] { past.write(step.saved); }, [&] { past.write(step.to); });
@@ -116,7 +118,7 @@ void short_conv(void* state, const ShortConvArgs& args) {
   CpuState& s = state_of(state);
   const int64_t channels = args.x.cols;
   const int64_t tiles = (channels + kConvTile - 1) / kConvTile;
-  const int64_t work = walked_rows(*args.batch) * channels / 2;
+  const int64_t work = walked_rows(*args.batch) * args.num_outs * channels / 2;
   s.for_each(num_seqs(*args.batch) * tiles, work, [&](int64_t item, int32_t) {
     const int64_t first = item % tiles * kConvTile;
     conv_channels(s.states, args, narrow<int32_t>(item / tiles), first,
@@ -195,6 +197,13 @@ void head_scan(void* state, const HeadScanArgs& args) {
     const int64_t value = head * v_dim + first;
     const float skip = args.skip == nullptr ? 0.0f : args.skip->vector[head];
     const auto compute = [&](float* at, const HeadRow& row, const float* q, float* out) {
+      float* to = out == nullptr ? nullptr : out + value;
+      if (row.erased != nullptr) {
+        s.states.erase_row(at, v_dim, args.k_dim, columns.count, row.k + key,
+                           q == nullptr ? nullptr : q + key, row.v + value, row.dt + key,
+                           row.erased + key, row.removed + key, to);
+        return;
+      }
       float k_unit[kMaxKeyDim];
       float q_unit[kMaxKeyDim];
       scale_key(args, row.k + key, 1.0, k_unit);
@@ -205,8 +214,7 @@ void head_scan(void* state, const HeadScanArgs& args) {
       }
       s.states.head_row(at, v_dim, args.k_dim, columns.count, k_unit,
                         q == nullptr ? nullptr : q_unit, row.v + value, decays, args.row_decays,
-                        head_weight(args, head, row.dt, row.beta), row.beta != nullptr, skip,
-                        out == nullptr ? nullptr : out + value);
+                        head_weight(args, head, row.dt, row.beta), row.beta != nullptr, skip, to);
     };
     walk_columns(
         batch, seq, columns, s.thread_scratch[thread],
@@ -255,6 +263,6 @@ void channel_scan(void* state, const ChannelScanArgs& args) {
 
 }  // namespace
 
-const RecurrentOps kRecurrentOps = {short_conv, head_scan, channel_scan};
+const RecurrentOps kRecurrentOps = {short_conv, head_scan, channel_scan, wkv_inputs, wkv_output};
 
 }  // namespace hearth::kernels::cpu

@@ -54,5 +54,7 @@ void moe_combine(void* state, const MoeCombineArgs& args);
 void short_conv(void* state, const ShortConvArgs& args);
 void head_scan(void* state, const HeadScanArgs& args);
 void channel_scan(void* state, const ChannelScanArgs& args);
+void wkv_inputs(void* state, const WkvInputsArgs& args);
+void wkv_output(void* state, const WkvOutputArgs& args);
 
 }  // namespace hearth::kernels::cuda

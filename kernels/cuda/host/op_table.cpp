@@ -9,6 +9,7 @@
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
 #include "kernels/ops/recurrent_kernels.h"
+#include "kernels/ops/wkv_ops.h"
 
 namespace hearth::kernels {
 namespace {
@@ -37,9 +38,10 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::sigmoid_gate, SigmoidGateArgs>,
                                     checked<cuda::relu_squared, ReluSquaredArgs>};
 
-constexpr RecurrentOps kRecurrentOps = {checked<cuda::short_conv, ShortConvArgs>,
-                                        checked<cuda::head_scan, HeadScanArgs>,
-                                        checked<cuda::channel_scan, ChannelScanArgs>};
+constexpr RecurrentOps kRecurrentOps = {
+    checked<cuda::short_conv, ShortConvArgs>, checked<cuda::head_scan, HeadScanArgs>,
+    checked<cuda::channel_scan, ChannelScanArgs>, checked<cuda::wkv_inputs, WkvInputsArgs>,
+    checked<cuda::wkv_output, WkvOutputArgs>};
 
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
                               checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sigmoid_gate_kernel(const int32_t* count, RowsView x, RowsView gate, int64_t cols) {
+    sigmoid_gate_kernel(const int32_t* count, RowsView x, RowsView gate, int64_t cols, bool alone) {
   after_previous_launch();
   const int row = block_x();
   if (row >= *count) return;
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
   const float* by = gate.data + row * gate.stride;
   const int step = grid_y() * kThreads;
   for (int64_t c = block_y() * kThreads + thread_x(); c < cols; c += step) {
-    to[c] = to[c] / (1.0f + expf(-by[c]));
+    to[c] = (alone ? 1.0f : to[c]) / (1.0f + expf(-by[c]));
   }
 }
 
@@ -56,7 +56,7 @@ void cuda::sigmoid_gate(void* state, const SigmoidGateArgs& args) {
   HEARTH_LAUNCH(cuda_state(state).stream.get(), sigmoid_gate_kernel,
                 grid2(rows, blocks_across(args.x.cols)), kThreads, 0,
                 row_count(*args.batch, Rows::kTokens), rows_view(args.x), rows_view(args.gate),
-                args.x.cols);
+                args.x.cols, args.alone);
 }
 
 }  // namespace hearth::kernels

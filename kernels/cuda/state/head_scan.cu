@@ -25,7 +25,9 @@ struct HeadScanParams {
   RowsView k;
   RowsView v;
   RowsView dt;
-  RowsView beta;  ///< data null: no delta rule
+  RowsView beta;    ///< data null: no delta rule
+  RowsView erased;  ///< data null: none
+  RowsView removed;
   bool row_decays;
   const float* dt_bias;  ///< null: no dt
   const float* a;
@@ -44,21 +46,31 @@ struct HeadInputs {
   const float* v;
   const float* dt;
   const float* beta;
+  const float* erased;
+  const float* removed;
 };
+__device__ bool has_dt(const HeadScanParams& p) {
+  return p.dt_bias != nullptr || p.erased.data != nullptr;
+}
 /// HeadScanArgs::dt_width on the device.
 __device__ int64_t dt_width(const HeadScanParams& p) {
   return int64_t{p.num_heads} * (p.row_decays ? p.k_dim : 1);
 }
 __device__ HeadInputs inputs_of(const HeadScanParams& p, const Walk& walk, int i) {
   const int64_t row = walk.row(i);
+  const auto of = [row](const RowsView& view) {
+    return view.data == nullptr ? nullptr : row_of(view, row);
+  };
   if (!walk.replayed(i)) {
-    return {row_of(p.k, row), row_of(p.v, row), p.dt_bias == nullptr ? nullptr : row_of(p.dt, row),
-            p.beta.data == nullptr ? nullptr : row_of(p.beta, row)};
+    return {row_of(p.k, row), row_of(p.v, row), has_dt(p) ? row_of(p.dt, row) : nullptr,
+            of(p.beta),       of(p.erased),     of(p.removed)};
   }
   const float* k = row_of(p.kept, row);
   const float* v = k + int64_t{p.num_k_heads} * p.k_dim;
   const float* dt = v + int64_t{p.num_heads} * p.v_dim;
-  return {k, v, dt, p.beta.data == nullptr ? nullptr : dt + dt_width(p)};
+  const float* rest = dt + dt_width(p);
+  if (p.erased.data != nullptr) return {k, v, dt, nullptr, rest, rest + dt_width(p)};
+  return {k, v, dt, p.beta.data == nullptr ? nullptr : rest, nullptr, nullptr};
 }
 
 /// Loads a key or query, padded with zeros to `padded` values, and divides it by its length if
@@ -80,11 +92,19 @@ __device__ void load_key(const HeadScanParams& p, const float* from, float scale
   for (int i = lane; i < padded; i += kWarp) to[i] *= scale;
 }
 
-/// kRowDecays: each row of a state has a decay of its own.
-template <int kPer, int kParts, bool kRowDecays>
+enum class Decays {
+  kOne,     ///< of a state
+  kRows,    ///< of each row of a state
+  kErased,  ///< the same, given as they are, and a key is erased
+};
+
+template <int kPer, int kParts, Decays kMode>
 struct ScanShape {
+  static constexpr bool kRowDecays = kMode != Decays::kOne;
+  static constexpr bool kErases = kMode == Decays::kErased;
   static constexpr int kRows = kPer * kParts;  ///< most rows of a state
   static constexpr int kDecays = kRowDecays ? kRows : 1;
+  static constexpr int kErased = kErases ? kRows : 1;
   static constexpr int kWarpColumns = kWarp / kParts;
   static constexpr int kColumns = kScanWarps * kWarpColumns;
   static constexpr int kChunk = kRows <= 128 ? 16 : kRows <= 256 ? 8 : kRowDecays ? 2 : 4;
@@ -96,6 +116,8 @@ struct ScanChunk {
   float q[Shape::kChunk][Shape::kRows];
   float v[Shape::kChunk][Shape::kColumns];
   float decay[Shape::kChunk][Shape::kDecays];
+  float erased[Shape::kChunk][Shape::kErased];
+  float removed[Shape::kChunk][Shape::kErased];
   float weight[Shape::kChunk];
 };
 
@@ -121,6 +143,13 @@ __device__ void load_chunk(const HeadScanParams& p, const Walk& walk, int head, 
     const int r = n / Shape::kDecays, i = n % Shape::kDecays;
     const HeadInputs in = inputs_of(p, walk, first + r);
     const int64_t at = Shape::kDecays > 1 ? int64_t{head} * p.k_dim + i : head;
+    if (Shape::kErases) {
+      const bool there = i < p.k_dim;
+      chunk.decay[r][i] = there ? in.dt[at] : 1.0f;
+      chunk.erased[r][i] = there ? in.erased[at] : 0.0f;
+      chunk.removed[r][i] = there ? in.removed[at] : 0.0f;
+      continue;
+    }
     double d = p.dt_bias == nullptr ? 1 : 0;
     if (p.dt_bias != nullptr && (Shape::kDecays == 1 || i < p.k_dim)) {
       d = softplus_of(double{in.dt[at]} + double{p.dt_bias[at]});
@@ -147,10 +176,13 @@ __device__ void keep_row(const HeadScanParams& p, const Walk& walk, int i, int h
     v[at] = in.v[at];
   }
   if (first_column != 0) return;
-  const int decays = p.dt_bias == nullptr ? 0 : p.row_decays ? p.k_dim : 1;
+  const int decays = !has_dt(p) ? 0 : p.row_decays ? p.k_dim : 1;
   for (int n = thread; n < decays; n += kThreads) {
     const int64_t at = int64_t{head} * decays + n;
     dt[at] = in.dt[at];
+    if (in.erased == nullptr) continue;
+    dt[dt_width(p) + at] = in.erased[at];
+    dt[2 * dt_width(p) + at] = in.removed[at];
   }
   if (thread == 0 && in.beta != nullptr) dt[dt_width(p) + head] = in.beta[head];
   const bool first_of_key =
@@ -170,10 +202,39 @@ __device__ float sum_of_parts(float value) {
   return value;
 }
 
-template <int kPer, int kParts, bool kRowDecays>
+/// The state's decay, and what is erased of it. Returns what the row's key adds to it.
+template <int kPer, int kParts, typename Shape>
+__device__ float forget(const HeadScanParams& p, const ScanChunk<Shape>& chunk, int r, int part,
+                        float v, float (&s)[kPer]) {
+  const float* decay = chunk.decay[r] + (Shape::kRowDecays ? part : 0);
+  float sum = 0;
+  if constexpr (Shape::kErases) {
+    const float* erased = chunk.erased[r] + part;
+    const float* removed = chunk.removed[r] + part;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) sum = fmaf(s[j], erased[j * kParts], sum);
+    sum = sum_of_parts<kParts>(sum);
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      s[j] = fmaf(removed[j * kParts], -sum, s[j] * decay[j * kParts]);
+    }
+    return v;
+  } else {
+    const float* k = chunk.k[r] + part;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      s[j] *= decay[Shape::kRowDecays ? j * kParts : 0];
+      sum = fmaf(s[j], k[j * kParts], sum);
+    }
+    const float expected = p.beta.data == nullptr ? 0.0f : sum_of_parts<kParts>(sum);
+    return (v - expected) * chunk.weight[r];
+  }
+}
+
+template <int kPer, int kParts, Decays kMode>
 __global__ void __launch_bounds__(kThreads) head_scan_kernel(HeadScanParams p) {
   after_previous_launch();
-  using Shape = ScanShape<kPer, kParts, kRowDecays>;
+  using Shape = ScanShape<kPer, kParts, kMode>;
   const int seq = block_y();
   if (seq >= p.rows.counts[1]) return;
   const Walk walk = walk_of(p.rows, seq);
@@ -216,20 +277,12 @@ __global__ void __launch_bounds__(kThreads) head_scan_kernel(HeadScanParams p) {
       const int i = first + r;
       const float* k = chunk.k[r] + part;
       const float v = there ? chunk.v[r][in_tile] : 0.0f;
-      const float* decay = chunk.decay[r] + (kRowDecays ? part : 0);
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) {
-        s[j] *= decay[kRowDecays ? j * kParts : 0];
-        sum = fmaf(s[j], k[j * kParts], sum);
-      }
-      const float expected = p.beta.data == nullptr ? 0.0f : sum_of_parts<kParts>(sum);
-      const float w = (v - expected) * chunk.weight[r];
+      const float w = forget<kPer, kParts, Shape>(p, chunk, r, part, v, s);
 #pragma unroll
       for (int j = 0; j < kPer; ++j) s[j] = fmaf(k[j * kParts], w, s[j]);
       if (!walk.replayed(i)) {
         const float* q = chunk.q[r] + part;
-        sum = 0;
+        float sum = 0;
 #pragma unroll
         for (int j = 0; j < kPer; ++j) sum = fmaf(s[j], q[j * kParts], sum);
         sum = sum_of_parts<kParts>(sum);
@@ -247,13 +300,18 @@ __global__ void __launch_bounds__(kThreads) head_scan_kernel(HeadScanParams p) {
 
 template <int kPer, int kParts>
 void launch_scan(cudaStream_t stream, HeadScanParams params, int num_seqs) {
-  constexpr int kColumns = ScanShape<kPer, kParts, false>::kColumns;
+  constexpr int kColumns = ScanShape<kPer, kParts, Decays::kOne>::kColumns;
   params.tiles = (params.v_dim + kColumns - 1) / kColumns;
   const dim3 grid = grid2(int64_t{params.num_heads} * params.tiles, num_seqs);
-  if (params.row_decays) {
-    HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts, true>), grid, kThreads, 0, params);
+  if (params.erased.data != nullptr) {
+    HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts, Decays::kErased>), grid, kThreads, 0,
+                  params);
+  } else if (params.row_decays) {
+    HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts, Decays::kRows>), grid, kThreads, 0,
+                  params);
   } else {
-    HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts, false>), grid, kThreads, 0, params);
+    HEARTH_LAUNCH(stream, (head_scan_kernel<kPer, kParts, Decays::kOne>), grid, kThreads, 0,
+                  params);
   }
 }
 
@@ -262,23 +320,41 @@ void launch_scan(cudaStream_t stream, HeadScanParams params, int num_seqs) {
 void cuda::head_scan(void* state, const HeadScanArgs& args) {
   const BatchIndex& batch = *args.batch;
   if (batch.num_tokens == 0) return;
-  const HeadScanParams params{
-      state_rows(batch),    args.num_heads,
-      args.num_k_heads,     args.k_dim,
-      args.v_dim,           0,
-      args.tiled,           rows_view(args.q),
-      rows_view(args.k),    rows_view(args.v),
-      rows_view(args.dt),   args.beta == nullptr ? RowsView{} : rows_view(*args.beta),
-      args.row_decays,      args.dt_bias == nullptr ? nullptr : args.dt_bias->vector,
-      args.a->vector,       args.skip == nullptr ? nullptr : args.skip->vector,
-      args.unit_keys,       args.eps,
-      args.q_scale,         args.state,
-      rows_view(args.kept), rows_view(args.out)};
+  const auto view_or_none = [](const TensorView* view) {
+    return view == nullptr ? RowsView{} : rows_view(*view);
+  };
+  const auto vector_or_none = [](const Weight* weight) {
+    return weight == nullptr ? nullptr : weight->vector;
+  };
+  const HeadScanParams params{state_rows(batch),
+                              args.num_heads,
+                              args.num_k_heads,
+                              args.k_dim,
+                              args.v_dim,
+                              0,
+                              args.tiled,
+                              rows_view(args.q),
+                              rows_view(args.k),
+                              rows_view(args.v),
+                              rows_view(args.dt),
+                              view_or_none(args.beta),
+                              view_or_none(args.erased),
+                              view_or_none(args.removed),
+                              args.row_decays,
+                              vector_or_none(args.dt_bias),
+                              vector_or_none(args.a),
+                              vector_or_none(args.skip),
+                              args.unit_keys,
+                              args.eps,
+                              args.q_scale,
+                              args.state,
+                              rows_view(args.kept),
+                              rows_view(args.out)};
   cudaStream_t stream = cuda_state(state).stream.get();
   if (args.k_dim <= 32) return launch_scan<8, 4>(stream, params, batch.num_seqs);
   if (args.k_dim <= 128) return launch_scan<32, 4>(stream, params, batch.num_seqs);
   if (args.k_dim <= 256) return launch_scan<32, 8>(stream, params, batch.num_seqs);
-  static_assert(ScanShape<64, 16, false>::kRows == kMaxKeyDim);
+  static_assert(ScanShape<64, 16, Decays::kOne>::kRows == kMaxKeyDim);
   launch_scan<64, 16>(stream, params, batch.num_seqs);
 }
 

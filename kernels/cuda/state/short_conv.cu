@@ -18,6 +18,7 @@ struct ConvParams {
   const float* bias;  ///< null: none
   int64_t channels;
   int taps;
+  int num_outs;
   bool silu;
   StatePart state;
   RowsView kept;
@@ -43,16 +44,19 @@ __global__ void __launch_bounds__(kThreads) conv_rows_kernel(ConvParams p) {
   if (row >= p.rows.counts[0] || channel >= p.channels) return;
   const Walk walk = walk_of(p.rows, p.rows.seq_idx[row]);
   const int i = walk.step.replay + row - walk.first_row;
-  float y = p.bias == nullptr ? 0.0f : p.bias[channel];
   float z = 0;
-  for (int j = 0; j < p.taps; ++j) {
-    z = input_of(p, walk, i - (p.taps - 1) + j, channel);
-    y = fmaf(p.weight[j * p.channels + channel], z, y);
+  for (int o = 0; o < p.num_outs; ++o) {
+    const float* weight = p.weight + int64_t{o} * p.taps * p.channels;
+    float y = p.bias == nullptr ? 0.0f : p.bias[channel];
+    for (int j = 0; j < p.taps; ++j) {
+      z = input_of(p, walk, i - (p.taps - 1) + j, channel);
+      y = fmaf(weight[j * p.channels + channel], z, y);
+    }
+    if (p.silu) y = y / (1.0f + expf(-y));
+    if (p.out_gate.data != nullptr) y *= row_of(p.out_gate, row)[channel];
+    p.out.data[row * p.out.stride + o * p.channels + channel] = y;
   }
   if (walk.draft(i)) p.kept.data[walk.kept(i) * p.kept.stride + channel] = z;
-  if (p.silu) y = y / (1.0f + expf(-y));
-  if (p.out_gate.data != nullptr) y *= row_of(p.out_gate, row)[channel];
-  p.out.data[row * p.out.stride + channel] = y;
 }
 
 /// The taps - 1 rows before the walk's row `end`.
@@ -104,6 +108,7 @@ void cuda::short_conv(void* state, const ShortConvArgs& args) {
                           args.bias == nullptr ? nullptr : args.bias->vector,
                           args.x.cols,
                           args.taps,
+                          args.num_outs,
                           args.silu,
                           args.state,
                           rows_view(args.kept),

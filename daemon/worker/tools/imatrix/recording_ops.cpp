@@ -164,7 +164,8 @@ OpTable InputRecorder::record(OpTable inner) {
   if (inner.recurrent != nullptr) {
     using kernels::RecurrentOps;
     pass_of<State, &OpTable::recurrent, RecurrentOps, &RecurrentOps::short_conv,
-            &RecurrentOps::head_scan, &RecurrentOps::channel_scan>(inner, state->recurrent);
+            &RecurrentOps::head_scan, &RecurrentOps::channel_scan, &RecurrentOps::wkv_inputs,
+            &RecurrentOps::wkv_output>(inner, state->recurrent);
     table.recurrent = &state->recurrent;
   }
   table.pack_weights = State::pack;
