@@ -67,6 +67,8 @@ constexpr std::array kFamilies = {
     Family{"plamo2", load_plamo2},
     Family{"kimi-linear", load_kimi_linear},
     Family{"minimax-01", load_minimax_01},
+    Family{"rwkv7", load_rwkv7},
+    Family{"arwkv7", load_arwkv7},
     Family{"llada", load_llada},
     Family{"llada-moe", load_llada_moe},
     Family{"dream", load_dream},

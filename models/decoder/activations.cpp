@@ -1,5 +1,7 @@
 #include "models/decoder/activations.h"
 
+#include <algorithm>
+
 namespace hearth::models {
 
 uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t outputs,
@@ -75,6 +77,11 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
       recurrent.dt = place(tokens, r.num_heads > 0 ? r.num_heads : r.inner);
     }
     if (r.kind == RecurrentConfig::Kind::kKimiDelta) recurrent.dt = place(tokens, r.inner);
+    if (r.kind == RecurrentConfig::Kind::kWkv) {
+      recurrent.low = place(tokens, std::max({r.decay_rank, r.rate_rank, r.v_rank, r.gate_rank}));
+      recurrent.first_v = place(tokens, r.inner);
+    }
+    if (r.ffn_shift) recurrent.shift_kept = place(kept, r.inner);
     recurrent.out = place(tokens, r.inner);
     recurrent.conv_kept = place(kept, r.conv_channels());
     if (r.kept_width() > 0) recurrent.scan_kept = place(kept, r.kept_width());

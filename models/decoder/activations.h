@@ -47,15 +47,19 @@ struct Activations {
     kernels::TensorView low;         ///< (tokens, laurel_rank)
   } altup;                           ///< if config.altup.streams > 0
   struct Recurrent {
-    kernels::TensorView row;        ///< (tokens, recurrent.row_width())
-    kernels::TensorView conv;       ///< (tokens, recurrent.conv_channels())
-    kernels::TensorView gates;      ///< (tokens, 2 num_heads), if recurrent.joined_gates
-    kernels::TensorView low;        ///< (tokens, dt_rank + 2 d_state), of kMamba and kPlamo
-    kernels::TensorView dt;         ///< (tokens, inner), or num_heads, likewise; of kKimiDelta
-    kernels::TensorView out;        ///< (tokens, inner)
-    kernels::TensorView conv_kept;  ///< (layers * 2 kKeptRows, conv_channels)
-    kernels::TensorView scan_kept;  ///< (layers * 2 kKeptRows, kept_width)
-  } recurrent;                      ///< if config.recurrent.kind is one
+    kernels::TensorView row;         ///< (tokens, recurrent.row_width())
+    kernels::TensorView conv;        ///< (tokens, recurrent.conv_channels()); of kWkv the
+                                     ///< feed-forward's input
+    kernels::TensorView gates;       ///< (tokens, 2 num_heads), if recurrent.joined_gates
+    kernels::TensorView low;         ///< (tokens, dt_rank + 2 d_state), of kMamba and kPlamo; of
+                                     ///< kWkv (tokens, the largest rank)
+    kernels::TensorView dt;          ///< (tokens, inner), or num_heads, likewise; of kKimiDelta
+    kernels::TensorView out;         ///< (tokens, inner)
+    kernels::TensorView conv_kept;   ///< (layers * 2 kKeptRows, conv_channels)
+    kernels::TensorView scan_kept;   ///< (layers * 2 kKeptRows, kept_width)
+    kernels::TensorView first_v;     ///< (tokens, inner), of kWkv: of the first layer
+    kernels::TensorView shift_kept;  ///< (layers * 2 kKeptRows, inner), if recurrent.ffn_shift
+  } recurrent;                       ///< if config.recurrent.kind is one
   struct Draft {
     kernels::TensorView hidden;    ///< (tokens + 2 * outputs, width): the step's final rows (with
                                    ///< heads x itself), rows that a draft continues, final rows of

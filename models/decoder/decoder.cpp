@@ -64,11 +64,12 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
   // A table without `embed` only measures.
   const bool more = c.norm != Norm::kRms || !c.gated_ffn || c.attention_gate || c.gate_in_q ||
                     c.canvas.mask_token >= 0 || c.position_scale > 0 || kind == Kind::kKimiDelta ||
-                    kind == Kind::kLightning;
+                    kind == Kind::kLightning || kind == Kind::kWkv;
   HEARTH_TRY(want(more, ops.encoder != nullptr || ops.embed == nullptr,
                   "layer norms, gelu, factors of rows, or attention to all tokens"));
   const bool scales = c.logit_scale != 1 || c.logit_soft_cap > 0 || c.altup.streams > 0 ||
-                      c.layer_scale || c.experts.logit_scale != 1 || c.normed_stream > 0;
+                      c.layer_scale || c.experts.logit_scale != 1 || c.normed_stream > 0 ||
+                      kind == Kind::kWkv;
   return want(scales, ops.soft_cap != nullptr, "soft caps");
 }
 
@@ -191,7 +192,8 @@ void Decoder::embed(const BatchIndex& batch) {
                        .scale = config_.embedding_scale,
                        .out = act_.x});
   if (weights_.embedding_norm) {
-    norm_rows(batch, Rows::kTokens, act_.x, weights_.embedding_norm, {}, act_.x, nullptr);
+    norm_rows(batch, Rows::kTokens, act_.x, weights_.embedding_norm, weights_.embedding_norm_bias,
+              act_.x, nullptr);
   }
   rotations(batch);
   if (config_.per_layer_width > 0) embed_per_layer(batch);
@@ -454,7 +456,7 @@ void Decoder::norm(const LayerStep& s, const TensorView& x, const WeightHandle& 
 }
 
 const Weight* Decoder::first_of_feed_forward(const LayerStep& s) const {
-  return s.spec.experts ? nullptr : s.weights.gate_up.get();
+  return s.spec.experts || s.weights.recurrent.shift ? nullptr : s.weights.gate_up.get();
 }
 
 void Decoder::multiply(const kernels::MatmulArgs& args) {
@@ -510,7 +512,7 @@ void PreNormDecoder::layer(const LayerStep& s) {
   }
   if (!s.spec.experts && s.spec.ffn_width == 0) return;
   norm_input(s, s.weights.ffn_norm, s.weights.ffn_norm_bias, first_of_feed_forward(s));
-  add_feed_forward(s, act().normed);
+  add_feed_forward(s, feed_forward_rows(s));
 }
 
 void ParallelDecoder::layer(const LayerStep& s) {

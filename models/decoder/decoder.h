@@ -87,6 +87,8 @@ class Decoder : public Model {
   /// act().recurrent.out = the result of a layer with a state for the rows of `in`, before its
   /// output projection (recurrent.cpp).
   void recurrent(const LayerStep& s, const kernels::TensorView& in);
+  /// The feed-forward's input: act().normed, or that mixed with the row before (recurrent.cpp).
+  kernels::TensorView feed_forward_rows(const LayerStep& s);
   /// s.gated = activation(gate) * up of the rows of `in`, or gelu(up), before the down projection.
   void gated(const LayerStep& s, const kernels::TensorView& in);
   /// act().x += residual_scale * the feed-forward of the rows of `in`, with experts if the model
@@ -168,6 +170,9 @@ class Decoder : public Model {
     kernels::TensorView out;
   };
   void scan_heads(const LayerStep& s, const ScanParts& parts);
+  struct WkvRows {
+    kernels::TensorView r, k, v, decay, removed, erased;
+  };
   /// act().recurrent.out = silu(gate) * y, `gate_and_y` being both, side by side.
   void gate_rows(const LayerStep& s, const kernels::TensorView& gate_and_y);
   void gated_delta(const LayerStep& s, const kernels::TensorView& in);
@@ -176,6 +181,8 @@ class Decoder : public Model {
   void mamba2(const LayerStep& s, const kernels::TensorView& in);
   void plamo(const LayerStep& s, const kernels::TensorView& in);
   void lightning(const LayerStep& s, const kernels::TensorView& in);
+  void wkv(const LayerStep& s, const kernels::TensorView& in);
+  void scan_wkv(const LayerStep& s, const WkvRows& rows);
   /// Of the first product's rows of each head, q and its gate: into act().q and act().gate.
   void split_gate(const LayerStep& s, const kernels::TensorView& q_and_gate);
   /// Stores k, and v or what is made of k in place of it, after their norms and the rotation.

@@ -165,8 +165,9 @@ struct DecoderConfig {
   bool long_rope = false;            ///< rope_factors_long.weight and _short are allowed
   float embedding_scale = 1;         ///< of the embedding's rows
   bool embedding_norm = false;       ///< the embedding's rows are normed, without a weight
-  float attention_scale = 0;         ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
-  float attention_soft_cap = 0;      ///< 0: none
+  bool weighted_embedding_norm = false;  ///< the same with one: token_embd_norm
+  float attention_scale = 0;     ///< of q.k; load_common sets 1 / sqrt(attention.key_length)
+  float attention_soft_cap = 0;  ///< 0: none
   float position_scale = 0;     ///< q grows with its position (ScaleByPositionArgs); 0: it does not
   int32_t position_length = 1;  ///< of the positions with the same scale
   float residual_scale = 1;     ///< of what attention and feed-forward add

@@ -63,6 +63,8 @@ class LayerFinder {
     LayerTensors::Recurrent& out = t.recurrent;
     const int64_t width = c_.width, inner = r.inner, channels = r.conv_channels();
     HEARTH_ASSIGN_OR_RETURN(t.attn_norm, want("attn_norm.weight", {width}));
+    HEARTH_ASSIGN_OR_RETURN(t.attn_norm_bias,
+                            want_if(c_.norm == Norm::kLayer, "attn_norm.bias", {width}));
     HEARTH_ASSIGN_OR_RETURN(t.attn_post_norm, post_norm("post_attention_norm"));
     if (r.kind == RecurrentConfig::Kind::kShortConv) {
       HEARTH_ASSIGN_OR_RETURN(out.in[0], want("shortconv.in_proj.weight", {width, 3 * inner}));
@@ -72,6 +74,7 @@ class LayerFinder {
     }
     if (r.kind == RecurrentConfig::Kind::kKimiDelta) return find_kimi_delta(out);
     if (r.kind == RecurrentConfig::Kind::kLightning) return find_lightning(out);
+    if (r.kind == RecurrentConfig::Kind::kWkv) return find_wkv(out);
     HEARTH_ASSIGN_OR_RETURN(out.conv, want("ssm_conv1d.weight", {r.taps, channels}));
     HEARTH_ASSIGN_OR_RETURN(out.conv_bias, want_if(r.kind == RecurrentConfig::Kind::kMamba ||
                                                        r.kind == RecurrentConfig::Kind::kMamba2,
@@ -85,6 +88,7 @@ class LayerFinder {
       case RecurrentConfig::Kind::kNone:
       case RecurrentConfig::Kind::kKimiDelta:
       case RecurrentConfig::Kind::kLightning:
+      case RecurrentConfig::Kind::kWkv:
       case RecurrentConfig::Kind::kShortConv: break;
     }
     return {};
@@ -135,6 +139,53 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(out.in[1], want("attn_gate.weight", {width, inner}));
     HEARTH_ASSIGN_OR_RETURN(out.norm, want("attn_norm_2.weight", {inner}));
     HEARTH_ASSIGN_OR_RETURN(out.out, want("attn_output.weight", {inner, width}));
+    return {};
+  }
+
+  Result<void> find_wkv(LayerTensors::Recurrent& out) {
+    const RecurrentConfig& r = c_.recurrent;
+    LayerTensors::Recurrent::Wkv& t = out.wkv;
+    const int64_t width = c_.width, inner = r.inner;
+    HEARTH_ASSIGN_OR_RETURN(out.conv,
+                            want("time_mix_lerp_fused.weight", {width, 1, 1, r.num_mixed()}));
+    HEARTH_ASSIGN_OR_RETURN(t.r, want("time_mix_receptance.weight", {width, inner}));
+    HEARTH_ASSIGN_OR_RETURN(t.k, want("time_mix_key.weight", {width, inner}));
+    HEARTH_ASSIGN_OR_RETURN(t.v, want("time_mix_value.weight", {width, inner}));
+    HEARTH_ASSIGN_OR_RETURN(out.out, want("time_mix_output.weight", {inner, width}));
+    HEARTH_TRY(find_pair('w', r.decay_rank, {&t.decay_in, &t.decay_out, &t.decay_bias}));
+    HEARTH_TRY(find_pair('a', r.rate_rank, {&t.rate_in, &t.rate_out, &t.rate_bias}));
+    if (index_ > 0) {
+      HEARTH_TRY(find_pair('v', r.v_rank, {&t.v_in, &t.v_out, &t.v_bias}));
+    } else {
+      // Written for the first layer, too, and used by none: its values are those that others mix.
+      for (const char* rest : {"time_mix_v0.weight", "time_mix_v1.weight", "time_mix_v2.weight"}) {
+        set_.ignore(name(rest));
+      }
+    }
+    if (r.gate_rank > 0)
+      HEARTH_TRY(find_pair('g', r.gate_rank, {&t.gate_in, &t.gate_out, nullptr}));
+    HEARTH_ASSIGN_OR_RETURN(t.erased_scale, want("time_mix_k_k.weight", {inner}));
+    HEARTH_ASSIGN_OR_RETURN(t.k_scale, want("time_mix_k_a.weight", {inner}));
+    HEARTH_ASSIGN_OR_RETURN(t.bonus, want("time_mix_r_k.weight", {inner}));
+    const bool normed = r.norm || set_.has(name("time_mix_ln.weight"));
+    HEARTH_ASSIGN_OR_RETURN(t.norm, want_if(normed, "time_mix_ln.weight", {inner}));
+    HEARTH_ASSIGN_OR_RETURN(t.norm_bias, want_if(normed, "time_mix_ln.bias", {inner}));
+    return {};
+  }
+
+  struct PairTensors {
+    const GgufTensor **in, **out, **bias;  ///< bias null: there is none
+  };
+  /// Two products through a row of `rank` values, time_mix_L1 and _L2, and the bias _L0.
+  Result<void> find_pair(char letter, int32_t rank, const PairTensors& to) {
+    const auto part = [letter](int number) {
+      return fmt::format("time_mix_{}{}.weight", letter, number);
+    };
+    const int64_t inner = c_.recurrent.inner;
+    HEARTH_ASSIGN_OR_RETURN(*to.in, want(part(1), {c_.width, rank}));
+    HEARTH_ASSIGN_OR_RETURN(*to.out, want(part(2), {rank, inner}));
+    if (to.bias == nullptr) return {};
+    HEARTH_ASSIGN_OR_RETURN(*to.bias, want(part(0), {inner}));
     return {};
   }
 
@@ -282,6 +333,13 @@ class LayerFinder {
     HEARTH_ASSIGN_OR_RETURN(t.ffn_post_norm, post_norm("post_ffw_norm"));
     if (spec_.experts) HEARTH_TRY(find_experts(t));
     if (spec_.experts && !c_.experts.with_dense) return find_shared_expert(t);
+    if (c_.recurrent.ffn_shift) {
+      HEARTH_ASSIGN_OR_RETURN(t.recurrent.shift, want("channel_mix_lerp_k.weight", {c_.width}));
+      HEARTH_ASSIGN_OR_RETURN(t.up, want("channel_mix_key.weight", {c_.width, spec_.ffn_width}));
+      HEARTH_ASSIGN_OR_RETURN(t.down,
+                              want("channel_mix_value.weight", {spec_.ffn_width, c_.width}));
+      return {};
+    }
     if (c_.fused_gate_up) {
       HEARTH_ASSIGN_OR_RETURN(t.fused_gate_up,
                               want("ffn_up.weight", {c_.width, 2 * int64_t{spec_.ffn_width}}));
@@ -480,6 +538,10 @@ Result<DecoderTensors> DecoderTensors::find(const GgufFile& file, const DecoderC
   TensorSet set(file);
   DecoderTensors t{};
   HEARTH_ASSIGN_OR_RETURN(t.embedding, find_embedding(file, set, c.width));
+  if (c.weighted_embedding_norm) {
+    HEARTH_ASSIGN_OR_RETURN(t.embedding_norm, set.want("token_embd_norm.weight", {c.width}));
+    HEARTH_ASSIGN_OR_RETURN(t.embedding_norm_bias, set.want("token_embd_norm.bias", {c.width}));
+  }
   HEARTH_TRY(find_rope_tensors(set, c, t));
   HEARTH_TRY(find_inputs(set, c, t));
   for (int32_t i = 0; i < size32(c.layers); ++i) {

@@ -42,6 +42,14 @@ struct LayerTensors {
     const GgufTensor *norm, *dt_norm, *b_norm, *c_norm;
     const GgufTensor* gate;
     const GgufTensor* out;
+    const GgufTensor* shift;  ///< of ffn_shift
+    struct Wkv {
+      const GgufTensor *r, *k, *v;
+      const GgufTensor *decay_in, *decay_out, *rate_in, *rate_out, *v_in, *v_out;
+      const GgufTensor *gate_in, *gate_out;
+      const GgufTensor *decay_bias, *rate_bias, *v_bias;
+      const GgufTensor *erased_scale, *k_scale, *bonus, *norm, *norm_bias;
+    } wkv;
   } recurrent;
 };
 
@@ -54,6 +62,7 @@ struct DraftTensors {
 
 struct DecoderTensors {
   const GgufTensor* embedding;
+  const GgufTensor *embedding_norm, *embedding_norm_bias;
   const GgufTensor* rope_divisors;
   const GgufTensor *rope_long, *rope_short;
   const GgufTensor *per_layer_embedding, *per_layer_projection, *per_layer_norm;

@@ -102,11 +102,61 @@ std::vector<float> lightning_decays(int32_t num_heads, int32_t layer, int32_t nu
   return out;
 }
 
+/// ShortConvArgs::weight of two taps for rows mixed with those before: mu * before + (1 - mu) * row
+/// for each row mu of the tensor.
+Result<WeightHandle> pack_mix(WeightPacker& packer, const GgufTensor& tensor) {
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<float> mu, f32_values(tensor));
+  const size_t width = tensor.dims[0];
+  std::vector<float> out;
+  out.reserve(2 * mu.size());
+  for (size_t first = 0; first < mu.size(); first += width) {
+    const std::span<const float> row = std::span(mu).subspan(first, width);
+    out.insert(out.end(), row.begin(), row.end());
+    for (const float value : row) out.emplace_back(1 - value);
+  }
+  return packer.pack_values(tensor.name, out);
+}
+
+Result<void> pack_wkv(WeightPacker& packer, const LayerTensors::Recurrent::Wkv& t,
+                      DecoderWeights::Layer::Recurrent::Wkv& w) {
+  constexpr WeightRole kMatmul = WeightRole::kMatmul;
+  constexpr WeightRole kVector = WeightRole::kVector;
+  HEARTH_ASSIGN_OR_RETURN(w.r, packer.pack({t.r}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.k, packer.pack({t.k}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.v, packer.pack({t.v}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.decay_in, packer.pack({t.decay_in}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.decay_out, packer.pack({t.decay_out}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.rate_in, packer.pack({t.rate_in}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.rate_out, packer.pack({t.rate_out}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.v_in, packer.pack({t.v_in}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.v_out, packer.pack({t.v_out}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.gate_in, packer.pack({t.gate_in}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.gate_out, packer.pack({t.gate_out}, kMatmul));
+  HEARTH_ASSIGN_OR_RETURN(w.decay_bias, packer.pack({t.decay_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.rate_bias, packer.pack({t.rate_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.v_bias, packer.pack({t.v_bias}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.erased_scale, packer.pack({t.erased_scale}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.k_scale, packer.pack({t.k_scale}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.bonus, packer.pack({t.bonus}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.norm, packer.pack({t.norm}, kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.norm_bias, packer.pack({t.norm_bias}, kVector));
+  return {};
+}
+
 Result<void> pack_recurrent(WeightPacker& packer, const LayerTensors::Recurrent& t,
                             const RecurrentConfig& c, DecoderWeights::Layer::Recurrent& w) {
   constexpr WeightRole kMatmul = WeightRole::kMatmul;
   constexpr WeightRole kVector = WeightRole::kVector;
   if (t.out == nullptr) return {};
+  if (t.shift != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.shift, pack_mix(packer, *t.shift));
+  }
+  if (c.kind == RecurrentConfig::Kind::kWkv) {
+    HEARTH_ASSIGN_OR_RETURN(w.conv, pack_mix(packer, *t.conv));
+    HEARTH_TRY(pack_wkv(packer, t.wkv, w.wkv));
+    HEARTH_ASSIGN_OR_RETURN(w.out, packer.pack({t.out}, kMatmul));
+    return {};
+  }
   if (t.in[5] != nullptr) {
     HEARTH_ASSIGN_OR_RETURN(
         w.in, packer.pack({t.in[0], t.in[1], t.in[2], t.in[3], t.in[4], t.in[5]}, kMatmul));
@@ -297,6 +347,11 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   if (config.embedding_norm) {
     const std::vector<float> ones(config.width, 1.0f);
     HEARTH_ASSIGN_OR_RETURN(w.embedding_norm, packer.pack_values("embedding norm", ones));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(w.embedding_norm,
+                            packer.pack({tensors.embedding_norm}, WeightRole::kVector));
+    HEARTH_ASSIGN_OR_RETURN(w.embedding_norm_bias,
+                            packer.pack({tensors.embedding_norm_bias}, WeightRole::kVector));
   }
   packer.report();
   HEARTH_TRY(pack_inputs(packer, tensors, config, w));

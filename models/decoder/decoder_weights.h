@@ -83,13 +83,22 @@ struct DecoderWeights {
       std::vector<WeightHandle> norms;       ///< vectors of v_dim, or of each group's part of inner
       WeightHandle dt_norm, b_norm, c_norm;  ///< vectors of dt_rank, d_state, d_state
       WeightHandle out;                      ///< (width, inner)
+      WeightHandle shift;                    ///< of ffn_shift: ShortConvArgs::weight
+      struct Wkv {                           ///< of kWkv, whose `conv` is of num_mixed() rows
+        WeightHandle r, k, v;                ///< (inner, width)
+        WeightHandle decay_in, rate_in, v_in, gate_in;      ///< (rank, width)
+        WeightHandle decay_out, rate_out, v_out, gate_out;  ///< (inner, rank)
+        WeightHandle decay_bias, rate_bias, v_bias;  ///< these and the next: vectors of inner
+        WeightHandle erased_scale, k_scale, bonus;
+        WeightHandle norm, norm_bias;
+      } wkv;
     } recurrent;
   };
 
-  WeightHandle embedding;                      ///< (vocab_size, width)
-  WeightHandle embedding_norm;                 ///< vector of width, all 1; or null
-  std::vector<WeightHandle> rope_frequencies;  ///< per config.ropes: vector of rope.dim / 2
-  WeightHandle long_rope_frequencies;          ///< replaces the first in a long context
+  WeightHandle embedding;                            ///< (vocab_size, width)
+  WeightHandle embedding_norm, embedding_norm_bias;  ///< vectors of width (all 1), or null
+  std::vector<WeightHandle> rope_frequencies;        ///< per config.ropes: vector of rope.dim / 2
+  WeightHandle long_rope_frequencies;                ///< replaces the first in a long context
   struct PerLayer {
     WeightHandle embedding;   ///< (vocab_size, num_layers * per_layer_width)
     WeightHandle projection;  ///< (num_layers * per_layer_width, width)

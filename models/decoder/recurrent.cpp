@@ -31,21 +31,29 @@
 //   y = scan of (q, k, v), each head's state with a decay of its own
 //   out = (norm(y) * sigmoid(z)) W_out
 //
+// RWKV-7's time mix, each row of h mixed with the one before in proportions of its own (conv):
+//   r = h_r W_r;  k = h_k W_k;  v = h_v W_v;  decay = tanh(h_w W_w1) W_w2;  rate = h_a W_a1 W_a2
+//   v is moved towards the first layer's, by the sigmoid of h_v W_v1 W_v2 (WkvInputsArgs)
+//   y = scan of (r, k, v, decay), which erases a key (HeadScanArgs::erased)
+//   out = ((norm_head(y) + bonus) * sigmoid(h_g W_g1) W_g2) W_out (WkvOutputArgs)
+//
 // Short convolution, without silu:
 //   [b, c, x] = h W_in;  out = (c * conv(b * x)) W_out
 //
 // Source: Yang, Kautz and Hatamizadeh 2024 (Gated Delta Networks); Qwen Team 2025 (Qwen3-Next), the
 // published code; Kimi Team 2025 (Kimi Linear); Dao and Gu 2024 (Mamba-2); Gu and Dao 2023 (Mamba);
 // Liquid AI 2025 (LFM2); Qin et al. 2024 (Lightning Attention-2); MiniMax 2025 (MiniMax-01),
-// section 2.2.
+// section 2.2; Peng et al. 2025 (RWKV-7), section 4.
 
 #include "kernels/base/check.h"
 #include "kernels/base/numbers.h"
 #include "kernels/ops/encoder_ops.h"
+#include "kernels/ops/wkv_ops.h"
 #include "models/decoder/decoder.h"
 
 namespace hearth::models {
 
+using kernels::Rows;
 using kernels::TensorView;
 using Kind = RecurrentConfig::Kind;
 
@@ -53,6 +61,8 @@ namespace {
 
 /// Of the lengths of q and k, as in the published code.
 constexpr float kUnitEps = 1e-6f;
+/// Of RWKV-7's norm of each head, as in the published code.
+constexpr float kHeadNormEps = 64e-5f;
 
 TensorView kept_rows(const TensorView& all, int32_t layer) {
   TensorView view = all;
@@ -71,12 +81,30 @@ void Decoder::convolve(const LayerStep& s, const ConvParts& parts) {
                               .weight = s.weights.recurrent.conv.get(),
                               .bias = s.weights.recurrent.conv_bias.get(),
                               .taps = c.taps,
-                              .silu = c.kind != Kind::kShortConv,
+                              .silu = c.kind != Kind::kShortConv && c.kind != Kind::kWkv,
                               .in_gate = parts.in_gate,
                               .out_gate = parts.out_gate,
                               .state = s.state,
                               .kept = kept_rows(act_.recurrent.conv_kept, s.spec.state_index),
-                              .out = parts.out});
+                              .out = parts.out,
+                              .num_outs = c.kind == Kind::kWkv ? c.num_mixed() : 1});
+}
+
+TensorView Decoder::feed_forward_rows(const LayerStep& s) {
+  const RecurrentConfig& c = config_.recurrent;
+  if (!s.weights.recurrent.shift) return act_.normed;
+  kernels::StatePart part = s.state;
+  part.offset += 4 * (c.conv_values() + c.scan_values());
+  ops_.recurrent->short_conv(state(),
+                             {.batch = &s.batch,
+                              .x = act_.normed,
+                              .weight = s.weights.recurrent.shift.get(),
+                              .bias = nullptr,
+                              .taps = c.taps,
+                              .state = part,
+                              .kept = kept_rows(act_.recurrent.shift_kept, s.spec.state_index),
+                              .out = act_.recurrent.conv});
+  return act_.recurrent.conv;
 }
 
 void Decoder::gate_rows(const LayerStep& s, const TensorView& gate_and_y) {
@@ -298,6 +326,96 @@ void Decoder::lightning(const LayerStep& s, const TensorView& in) {
   ops_.encoder->sigmoid_gate(state(), {.batch = &s.batch, .x = a.out, .gate = gate});
 }
 
+void Decoder::scan_wkv(const LayerStep& s, const WkvRows& rows) {
+  const RecurrentConfig& c = config_.recurrent;
+  kernels::StatePart part = s.state;
+  part.offset += 4 * c.conv_values();
+  ops_.recurrent->head_scan(state(),
+                            {.batch = &s.batch,
+                             .num_heads = c.num_heads,
+                             .num_k_heads = c.num_heads,
+                             .k_dim = c.k_dim,
+                             .v_dim = c.v_dim,
+                             .q = rows.r,
+                             .k = rows.k,
+                             .v = rows.v,
+                             .dt = rows.decay,
+                             .dt_bias = nullptr,
+                             .a = nullptr,
+                             .row_decays = true,
+                             .erased = &rows.erased,
+                             .removed = &rows.removed,
+                             .state = part,
+                             .kept = kept_rows(act_.recurrent.scan_kept, s.spec.state_index),
+                             .out = act_.recurrent.out});
+}
+
+void Decoder::wkv(const LayerStep& s, const TensorView& in) {
+  const RecurrentConfig& c = config_.recurrent;
+  const DecoderWeights::Layer::Recurrent::Wkv& w = s.weights.recurrent.wkv;
+  const Activations::Recurrent& a = act_.recurrent;
+  const auto part = [&](int32_t number) {
+    return a.row.columns(number * int64_t{c.inner}, c.inner);
+  };
+  convolve(s, {in, a.row.columns(0, c.num_mixed() * int64_t{c.inner}), nullptr, nullptr});
+  const bool first = s.index == 0;
+  const TensorView r = part(c.num_mixed()), k = part(c.num_mixed() + 1);
+  const TensorView v = first ? a.first_v : part(c.num_mixed() + 2);
+  product(s, part(0), w.r, {}, r);
+  product(s, part(2), w.k, {}, k);
+  product(s, part(3), w.v, {}, v);
+  // What a pair of products makes of a mixed row takes its place.
+  const auto pair = [&](const TensorView& row, const WeightHandle& to_low, const WeightHandle& out,
+                        const auto& activate) {
+    const TensorView low = a.low.columns(0, to_low->rows);
+    product(s, row, to_low, {}, low);
+    activate(low);
+    product(s, low, out, {}, row);
+  };
+  const auto nothing = [](const TensorView&) {};
+  pair(part(1), w.decay_in, w.decay_out, [&](const TensorView& low) {  // tanh
+    ops_.soft_cap(state(), {.batch = &s.batch, .rows = Rows::kTokens, .soft_cap = 1, .x = low});
+  });
+  pair(part(4), w.rate_in, w.rate_out, nothing);
+  if (!first) pair(part(3), w.v_in, w.v_out, nothing);
+  const TensorView v_gate = part(3), gate = part(c.num_mixed() - 1);
+  const bool gated = c.gate_rank > 0;
+  if (gated) {
+    pair(gate, w.gate_in, w.gate_out, [&](const TensorView& low) {
+      ops_.encoder->sigmoid_gate(state(),
+                                 {.batch = &s.batch, .x = low, .gate = low, .alone = true});
+    });
+  }
+  const WkvRows rows = {
+      .r = r, .k = k, .v = v, .decay = part(1), .removed = part(4), .erased = part(0)};
+  ops_.recurrent->wkv_inputs(state(), {.batch = &s.batch,
+                                       .head_dim = c.k_dim,
+                                       .k = k,
+                                       .v = v,
+                                       .decay = rows.decay,
+                                       .rate = rows.removed,
+                                       .erased = rows.erased,
+                                       .erased_scale = w.erased_scale.get(),
+                                       .rate_bias = w.rate_bias.get(),
+                                       .k_scale = w.k_scale.get(),
+                                       .decay_bias = w.decay_bias.get(),
+                                       .first_v = first ? nullptr : &a.first_v,
+                                       .v_gate = first ? nullptr : &v_gate,
+                                       .v_gate_bias = w.v_bias.get()});
+  scan_wkv(s, rows);
+  ops_.recurrent->wkv_output(state(), {.batch = &s.batch,
+                                       .head_dim = c.k_dim,
+                                       .y = a.out,
+                                       .q = r,
+                                       .k = k,
+                                       .v = v,
+                                       .bonus = w.bonus.get(),
+                                       .norm = w.norm.get(),
+                                       .norm_bias = w.norm_bias.get(),
+                                       .eps = kHeadNormEps,
+                                       .gate = gated ? &gate : nullptr});
+}
+
 void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
   const RecurrentConfig& c = config_.recurrent;
   const TensorView& row = act_.recurrent.row;
@@ -309,6 +427,7 @@ void Decoder::recurrent(const LayerStep& s, const TensorView& in) {
     case Kind::kMamba2: return mamba2(s, in);
     case Kind::kPlamo: return plamo(s, in);
     case Kind::kLightning: return lightning(s, in);
+    case Kind::kWkv: return wkv(s, in);
     case Kind::kShortConv: {
       product(s, in, s.weights.recurrent.in, {}, row.columns(0, c.in_width()));
       const TensorView b = row.columns(0, c.inner);

@@ -73,6 +73,7 @@ int64_t RecurrentConfig::conv_channels() const {
     case Kind::kMamba2: return inner + 2 * k_width();
     case Kind::kMamba:
     case Kind::kPlamo:
+    case Kind::kWkv:
     case Kind::kShortConv: return inner;
   }
   return 0;
@@ -86,6 +87,7 @@ int64_t RecurrentConfig::scan_values() const {
     case Kind::kKimiDelta:
     case Kind::kPlamo:
     case Kind::kLightning:
+    case Kind::kWkv:
     case Kind::kMamba2: return int64_t{inner} * k_dim;
     case Kind::kMamba: return int64_t{inner} * d_state;
   }
@@ -102,6 +104,7 @@ int64_t RecurrentConfig::in_width() const {
     case Kind::kMamba2: return inner + conv_channels() + num_heads;
     case Kind::kShortConv: return 3 * int64_t{inner};
     case Kind::kLightning: return 4 * int64_t{inner};
+    case Kind::kWkv: return 0;  // each mixed row has products of its own
   }
   return 0;
 }
@@ -116,6 +119,7 @@ int64_t RecurrentConfig::row_width() const {
     case Kind::kMamba: return in_width() + inner;
     case Kind::kPlamo: return in_width() + 3 * int64_t{inner};  // gate, y, the convolution's input
     case Kind::kLightning: return in_width() + 3 * int64_t{inner};  // q, k, v
+    case Kind::kWkv: return (num_mixed() + 3) * int64_t{inner};     // r, k, v
   }
   return 0;
 }
@@ -131,6 +135,7 @@ int64_t RecurrentConfig::kept_width() const {
     case Kind::kMamba2:
       return kernels::HeadScanArgs::kept_width(num_heads, num_k_heads, k_dim, v_dim,
                                                kind == Kind::kKimiDelta);
+    case Kind::kWkv: return kernels::HeadScanArgs::kept_width_erasing(num_heads, k_dim, v_dim);
     case Kind::kMamba: return 2 * int64_t{inner} + d_state;
   }
   return 0;
@@ -213,6 +218,31 @@ Result<RecurrentConfig> RecurrentConfig::load_mamba(Metadata& m) {
   HEARTH_ASSIGN_OR_RETURN(c.dt_rank, m.number("ssm.time_step_rank", kMaxWidth));
   if (c.scan_values() <= kMaxStateValues) return c;
   return m.unsupported("ssm.state_size", fmt::format("a state of {} values", c.scan_values()));
+}
+
+Result<RecurrentConfig> RecurrentConfig::load_wkv(Metadata& m, int32_t width) {
+  constexpr std::string_view kHead = "wkv.head_size", kShifts = "token_shift_count";
+  RecurrentConfig c;
+  c.kind = Kind::kWkv;
+  c.taps = 2;
+  c.inner = width;
+  HEARTH_ASSIGN_OR_RETURN(c.k_dim, m.number(kHead, kernels::kMaxKeyDim));
+  if (c.k_dim % kStateLanes != 0) {
+    return m.unsupported(kHead, fmt::format("{}, want a multiple of {}", c.k_dim, kStateLanes));
+  }
+  if (width % c.k_dim != 0) {
+    return m.corrupt(kHead, fmt::format("{}, want a divisor of the width {}", c.k_dim, width));
+  }
+  c.v_dim = c.k_dim;
+  c.num_heads = c.num_k_heads = width / c.k_dim;
+  HEARTH_ASSIGN_OR_RETURN(c.decay_rank, m.number("attention.decay_lora_rank", kMaxWidth));
+  HEARTH_ASSIGN_OR_RETURN(c.rate_rank, m.number("attention.iclr_lora_rank", kMaxWidth));
+  HEARTH_ASSIGN_OR_RETURN(c.v_rank, m.number("attention.value_residual_mix_lora_rank", kMaxWidth));
+  HEARTH_ASSIGN_OR_RETURN(c.gate_rank, m.small_or("attention.gate_lora_rank", kMaxWidth, 0));
+  HEARTH_ASSIGN_OR_RETURN(const int32_t shifts, m.number_or(kShifts, 2, 2));
+  c.ffn_shift = shifts == 2;
+  if (c.scan_values() <= kMaxStateValues) return c;
+  return m.unsupported(kHead, fmt::format("a state of {} values", c.scan_values()));
 }
 
 Result<RecurrentConfig> RecurrentConfig::load_short_conv(Metadata& m, int32_t width) {

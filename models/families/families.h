@@ -42,6 +42,8 @@ FamilyLoader load_exaone4;
 FamilyLoader load_hunyuan_dense;
 FamilyLoader load_internlm2;
 FamilyLoader load_minimax_01;
+FamilyLoader load_rwkv7;
+FamilyLoader load_arwkv7;
 FamilyLoader load_minimax_m2;
 DraftingLoader load_deepseek2;
 FamilyLoader load_mistral4;

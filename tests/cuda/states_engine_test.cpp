@@ -25,7 +25,7 @@ namespace {
 constexpr int32_t kVocab = 128;
 
 /// One with each kind of scan, and with and without attention next to it.
-constexpr const char* kFamilies[] = {"qwen35", "mamba", "falcon_h1", "lfm2"};
+constexpr const char* kFamilies[] = {"qwen35", "mamba", "falcon_h1", "lfm2", "rwkv7"};
 
 engine::EngineConfig config() {
   engine::EngineConfig c;

@@ -75,7 +75,7 @@ Answer resumed(const Daemon& daemon, ipc::Client& client, const ipc::GenerateReq
 
 TEST_CASE("a model with a state, killed with -9: the text is the same, and prefixes from disk") {
   const Sandbox sandbox;
-  std::vector<std::string> families = {"qwen35", "minimax_01"};
+  std::vector<std::string> families = {"qwen35", "minimax_01", "rwkv7"};
   if (tests::full_counts()) families.insert(families.end(), {"mamba", "falcon_h1", "lfm2"});
   for (const std::string& family : families) {
     CAPTURE(family);

@@ -97,7 +97,8 @@ void FamilyModel::describe(models::GgufWriter* file) const {
 void FamilyModel::add_tensors(models::GgufWriter* file, kernels::DType matrix_type) const {
   for (const FamilyTensor& tensor : tensors) {
     const bool vector = tensor.dims.size() == 1 || tensor.name.ends_with(".bias") ||
-                        tensor.name.ends_with("norm.weight");
+                        tensor.name.ends_with("norm.weight") ||
+                        tensor.name.ends_with("lerp_fused.weight");
     // Rows of a few values, as those of AltUp's coefficients, are in no file quantized.
     const bool whole_blocks = tensor.dims.front() % kernels::info(matrix_type).block_elements == 0;
     file->add_floats(tensor.name, tensor.dims,

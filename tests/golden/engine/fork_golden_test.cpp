@@ -107,8 +107,9 @@ void check_forks(const models::GgufFile& file, const kernels::OpTable& ops, bool
 TEST_CASE("models with a state: samples and forks give the tokens they give alone") {
   std::vector<std::string> names = {"qwen35", "mamba"};
   if (tests::full_counts()) {
-    names = {"falcon_h1",  "granitehybrid", "jamba",  "lfm2",   "mamba",     "mamba2",
-             "minimax_01", "nemotron_h",    "plamo2", "qwen35", "qwen35moe", "qwen3next"};
+    names = {"falcon_h1", "granitehybrid", "jamba",      "lfm2",   "mamba",
+             "mamba2",    "minimax_01",    "nemotron_h", "plamo2", "qwen35",
+             "qwen35moe", "qwen3next",     "rwkv7"};
   }
   for (const std::string& name : names) {
     CAPTURE(name);

@@ -947,6 +947,75 @@ class MiniMax01(Experts):
         return self.m["residual_scale"] * h + self.feed_forward(blk, h)
 
 
+class Rwkv7(Reference):
+    """Peng et al. 2025 (RWKV-7), section 4 and appendix; with Qwen2's norms and feed-forward ARWKV-7."""
+
+    def __init__(self, model):
+        metadata = dict(model.metadata)
+        model.metadata.update({"attention.head_count": 1, "attention.head_count_kv": 1})
+        super().__init__(model)
+        model.metadata = self.m = metadata
+        self.first_v = None
+
+    def norm(self, x, name):
+        bias = name.replace(".weight", ".bias")
+        return layer_norm(x, self.w[name], self.w[bias], self.eps) if bias in self.w else super().norm(x, name)
+
+    def before(self, x):
+        return torch.cat([torch.zeros_like(x[:1]), x[:-1]])
+
+    def time_mix(self, blk, x, layer):
+        w, tokens, dim = self.w, x.shape[0], self.m["wkv.head_size"]
+        heads = x.shape[1] // dim
+        mix = lambda name: w[f"{blk}time_mix_{name}.weight"]
+        rows = [x + (self.before(x) - x) * mu for mu in mix("lerp_fused").view(-1, x.shape[1])]
+        pair = lambda row, letter, act=lambda y: y: act(row @ mix(letter + "1").T) @ mix(letter + "2").T
+        r, k, v = rows[0] @ mix("receptance").T, rows[2] @ mix("key").T, rows[3] @ mix("value").T
+        decay = torch.exp(-math.exp(-0.5) * torch.sigmoid(mix("w0") + pair(rows[1], "w", torch.tanh)))
+        rate = torch.sigmoid(mix("a0") + pair(rows[4], "a"))
+        if layer == 0:
+            self.first_v = v
+        else:
+            v = v + (self.first_v - v) * torch.sigmoid(mix("v0") + pair(rows[3], "v"))
+        split = lambda y: y.view(tokens, heads, dim)
+        erased = torch.nn.functional.normalize(split(k * mix("k_k")), dim=-1, eps=1e-12)
+        k = k * (1 + (rate - 1) * mix("k_a"))
+        r, k, v, decay, rate = (split(y) for y in (r, k, v, decay, rate))
+        state, out = x.new_zeros(heads, dim, dim), []  # (value, key), as in the paper
+        for t in range(tokens):
+            removal = torch.einsum("hi,hj->hij", -erased[t], erased[t] * rate[t])
+            state = state * decay[t][:, None, :] + state @ removal + v[t][:, :, None] * k[t][:, None, :]
+            out.append(torch.einsum("hvk,hk->hv", state, r[t]))
+        y = torch.stack(out)
+        if blk + "time_mix_ln.weight" in w:
+            y = layer_norm(y, split_vector(mix("ln"), dim), split_vector(w[blk + "time_mix_ln.bias"], dim), 64e-5)
+        y = y + (r * k * split_vector(mix("r_k"), dim)).sum(-1, keepdim=True) * v
+        y = y.reshape(tokens, -1)
+        if blk + "time_mix_g1.weight" in w:
+            y = y * (torch.sigmoid(rows[5] @ mix("g1").T) @ mix("g2").T)
+        return y @ mix("output").T
+
+    def channel_mix(self, blk, x):
+        mixed = x + (self.before(x) - x) * self.w[blk + "channel_mix_lerp_k.weight"]
+        return torch.relu(mixed @ self.w[blk + "channel_mix_key.weight"].T) ** 2 @ (
+            self.w[blk + "channel_mix_value.weight"].T)
+
+    def layer(self, x, i):
+        blk = f"blk.{i}."
+        x = x + self.time_mix(blk, self.norm(x, blk + "attn_norm.weight"), i)
+        if blk + "channel_mix_key.weight" in self.w:
+            return x + self.channel_mix(blk, self.norm(x, blk + "attn_norm_2.weight"))
+        return x + self.feed_forward(blk, self.norm(x, blk + "ffn_norm.weight"))
+
+    def embed(self, ids):
+        x = super().embed(ids)
+        return self.norm(x, "token_embd_norm.weight") if "token_embd_norm.weight" in self.w else x
+
+
+def split_vector(vector, dim):
+    return vector.view(-1, dim)
+
+
 class Jamba(Hybrid):
     shares_sum_to_1 = False
 
@@ -1019,7 +1088,7 @@ FAMILIES = {
     "mistral4": DeepSeek2, "cohere2": Cohere2, "starcoder2": StarCoder2, "mistral3": Mistral3, "deci": Deci,
     "muse-glimmer": MuseGlimmer, "qwen35": QwenHybrid, "qwen35moe": QwenHybrid, "qwen3next": QwenHybrid,
     "mamba": Hybrid, "mamba2": Hybrid, "jamba": Jamba, "falcon-h1": Hybrid, "granitehybrid": GraniteHybrid,
-    "kimi-linear": KimiLinear, "minimax-01": MiniMax01, "plamo2": Plamo2, "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
+    "kimi-linear": KimiLinear, "minimax-01": MiniMax01, "rwkv7": Rwkv7, "arwkv7": Rwkv7, "plamo2": Plamo2, "lfm2": Lfm2, "lfm2moe": Lfm2, "nemotron_h": NemotronH, "nemotron_h_moe": NemotronH,
 }
 
 

@@ -518,6 +518,63 @@ def minimax_01(name: str, kinds: list[str]) -> TinyModel:
     return m
 
 
+def rwkv7(name: str, layers: int, *, width=128, dim=64, qwen=False, gate=64, normed=True) -> TinyModel:
+    """qwen: ARWKV-7, whose norms and feed-forward are Qwen2's. llama.cpp computes heads of 64 only."""
+    ffn, ranks = 96, {"w": 32, "a": 16, "v": 32, "g": gate}
+    m = TinyModel(name, "arwkv7" if qwen else "rwkv7", {
+        "context_length": CONTEXT, "embedding_length": width, "block_count": layers, "feed_forward_length": ffn,
+        "attention.head_count": 0, "wkv.head_size": dim, "attention.decay_lora_rank": ranks["w"],
+        "attention.iclr_lora_rank": ranks["a"], "attention.value_residual_mix_lora_rank": ranks["v"],
+        "attention.gate_lora_rank": gate, "vocab_size": VOCAB})
+    m.metadata.update({"attention.layer_norm_rms_epsilon": 1e-5, "token_shift_count": 1} if qwen else
+                      {"attention.layer_norm_epsilon": 1e-5})
+    b = Builder(name, m.architecture, layers)
+    b.model = m
+
+    def norm(name, biased):
+        b.vector(f"{name}.weight", width)
+        if biased:
+            b.vector(f"{name}.bias", width, 0.0, 0.25)
+
+    m.tensors.append(Tensor("token_embd.weight", [width, VOCAB], 0.0, 0.5))
+    if not qwen:
+        norm("token_embd_norm", True)
+    for i in range(layers):
+        blk, mix = f"blk.{i}.", f"blk.{i}.time_mix_"
+        norm(blk + "attn_norm", not qwen)
+        m.tensors.append(Tensor(mix + "lerp_fused.weight", [width, 1, 1, 6 if gate else 5], 0.5, 0.5))
+        for part in ("receptance", "key", "value"):
+            b.matrix(f"{mix}{part}.weight", width, width, 2.0)
+        b.matrix(mix + "output.weight", width, width, 2.0)
+        for letter, rank in ranks.items():
+            if rank == 0:
+                continue
+            if letter == "v" and i == 0:
+                rank = ranks["a"]  # unused: converters write copies of the rate's
+            if letter != "g":
+                b.vector(f"{mix}{letter}0.weight", width, 0.0, 1.0)
+            b.matrix(f"{mix}{letter}1.weight", width, rank)
+            b.matrix(f"{mix}{letter}2.weight", rank, width, 2.0)
+        b.vector(mix + "k_k.weight", width, 1.0, 0.5)
+        b.vector(mix + "k_a.weight", width, 0.75, 0.5)
+        b.vector(mix + "r_k.weight", width, 0.0, 0.25)
+        if normed:
+            norm(mix + "ln", True)
+        if qwen:
+            b.vector(blk + "ffn_norm.weight", width)
+            b.matrix(blk + "ffn_gate.weight", width, ffn)
+            b.matrix(blk + "ffn_up.weight", width, ffn)
+            b.matrix(blk + "ffn_down.weight", ffn, width, 2.0)
+        else:
+            norm(blk + "attn_norm_2", True)
+            b.vector(blk + "channel_mix_lerp_k.weight", width, 0.5, 0.5)
+            b.matrix(blk + "channel_mix_key.weight", width, ffn)
+            b.matrix(blk + "channel_mix_value.weight", ffn, width)
+    norm("output_norm", not qwen)
+    b.matrix("output.weight", width, VOCAB, 4.0)
+    return m
+
+
 def kimi_linear(name: str, kinds: list[str]) -> TinyModel:
     """"r": Kimi delta attention; "a": latent attention without positions. The first layer is dense."""
     heads, dim, taps, rank, plain, rotated, v_dim = 4, 32, 4, 32, 32, 8, 16
@@ -654,6 +711,9 @@ def recurrent_models() -> list[TinyModel]:
     models.append(plamo2("plamo2", ["r", "a", "r", "r"]))
     models.append(kimi_linear("kimi_linear", ["r", "r", "a", "r"]))
     models.append(minimax_01("minimax_01", ["r", "r", "a", "r", "a"]))
+    models.append(rwkv7("rwkv7", 3))
+    models.append(rwkv7("arwkv7", 3, qwen=True))
+    models.append(rwkv7("arwkv7_plain", 3, width=WIDTH, dim=16, qwen=True, gate=0, normed=False))
     for model in models:
         if model.architecture in ("mamba", "mamba2"):
             for key in ("attention.head_count_kv", "rope.dimension_count", "rope.freq_base"):
