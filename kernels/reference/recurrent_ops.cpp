@@ -44,7 +44,7 @@ void conv_row(const ShortConvArgs& args, float* past, const std::vector<float>& 
     }
     if (args.silu) y *= sigmoid(y);
     if (out_gate != nullptr) y *= out_gate[c];
-    out[o] = static_cast<float>(y);
+    out[o] = rounded(y);
   }
   std::copy(past + channels, past + (args.taps - 1) * channels, past);
   std::ranges::copy(z, past + (args.taps - 2) * channels);
@@ -104,13 +104,13 @@ void scan_head(const HeadScanArgs& args, int32_t head, const HeadRow& row, const
     const double w = weight * (row.beta == nullptr ? v[c] : v[c] - expected);
     for (int32_t i = 0; i < k_dim; ++i) {
       float& value = state[i * v_dim + c];
-      value = static_cast<float>(value - removed[i * v_dim + c] + k[i] * k_scale * w);
+      value = rounded(value - removed[i * v_dim + c] + k[i] * k_scale * w);
     }
     if (out == nullptr) continue;
     const double q_scale = key_scale(args, q + key, args.q_scale);
     double sum = args.skip == nullptr ? 0.0 : double{args.skip->vector[head]} * double{v[c]};
     for (int32_t i = 0; i < k_dim; ++i) sum += state[i * v_dim + c] * (q[key + i] * q_scale);
-    out[int64_t{head} * v_dim + c] = static_cast<float>(sum);
+    out[int64_t{head} * v_dim + c] = rounded(sum);
   }
 }
 
@@ -147,11 +147,11 @@ void scan_channels(const ChannelScanArgs& args, const ChannelRow& row, const flo
     for (int64_t n = 0; n < d_state; ++n) {
       float& value = state[n * channels + c];
       const double decay = std::exp(d * args.a->vector[n * channels + c]);
-      value = static_cast<float>(decay * value + d * row.x[c] * row.b[n]);
+      value = rounded(decay * value + d * row.x[c] * row.b[n]);
       if (out != nullptr) sum += double{c_row[n]} * double{value};
     }
     if (out != nullptr) {
-      out[c] = static_cast<float>(sum + double{args.skip->vector[c]} * double{row.x[c]});
+      out[c] = rounded(sum + double{args.skip->vector[c]} * double{row.x[c]});
     }
   }
 }

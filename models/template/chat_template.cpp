@@ -15,6 +15,15 @@ namespace {
 
 constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
 
+/// What some files of RWKV have in place of a template: the name of this form.
+constexpr std::string_view kWorldName = "rwkv-world";
+constexpr std::string_view kWorldTemplate =
+    "{%- set names = {'system': 'System', 'user': 'User', 'assistant': 'Assistant'} -%}"
+    "{%- for message in messages if message.role in names -%}"
+    "{{- names[message.role] + ': ' + message.content|trim + '\\n\\n' -}}"
+    "{%- endfor -%}"
+    "{%- if messages and messages[-1].role == 'user' -%}{{- 'Assistant:' -}}{%- endif -%}";
+
 using jinja::Kind;
 using jinja::Value;
 
@@ -107,7 +116,8 @@ ChatTemplates ChatTemplates::load(const GgufFile& file) {
     const auto text = file.get<std::string_view>(entry.key);
     if (!text.ok()) continue;
     if (!name.empty()) name.remove_prefix(1);
-    out.sources_.push_back({std::string(name), std::string(*text)});
+    out.sources_.push_back(
+        {std::string(name), std::string(*text == kWorldName ? kWorldTemplate : *text)});
   }
   std::ranges::stable_sort(out.sources_, {}, [](const Source& s) { return !s.name.empty(); });
   return out;

@@ -8,6 +8,7 @@
 #include "models/tokenizer/kinds/spm_tokenizer.h"
 #include "models/tokenizer/kinds/unigram_tokenizer.h"
 #include "models/tokenizer/kinds/wordpiece_tokenizer.h"
+#include "models/tokenizer/kinds/world_tokenizer.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace hearth::models {
@@ -22,6 +23,7 @@ constexpr std::array kKinds = {
     TokenizerKind{"llama", load_spm_tokenizer},  TokenizerKind{"gemma4", load_listed_tokenizer},
     TokenizerKind{"gpt2", load_bpe_tokenizer},   TokenizerKind{"bert", load_wordpiece_tokenizer},
     TokenizerKind{"t5", load_unigram_tokenizer}, TokenizerKind{"plamo2", load_plamo2_tokenizer},
+    TokenizerKind{"rwkv", load_world_tokenizer},
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ declare -A files=(
   [vocabulary]="models/tokenizer/vocabulary/vocabulary.cpp models/tokenizer/vocabulary/vocabulary.h models/tokenizer/load_tokenizer.cpp
     models/tokenizer/vocabulary/special_tokens.cpp models/tokenizer/kinds/vocabulary_tokenizer.cpp models/tokenizer/kinds/bpe_tokenizer.cpp
     models/tokenizer/kinds/spm_tokenizer.cpp models/tokenizer/kinds/unigram_tokenizer.cpp models/tokenizer/kinds/wordpiece_tokenizer.cpp
-    models/tokenizer/kinds/plamo2_tokenizer.cpp models/tokenizer/text/charsmap.cpp models/tokenizer/kinds/bpe_merges.cpp models/tokenizer/kinds/load_merges.cpp models/tokenizer/vocabulary/token_index.cpp models/tokenizer/vocabulary/byte_trie.cpp"
+    models/tokenizer/kinds/plamo2_tokenizer.cpp models/tokenizer/kinds/world_tokenizer.cpp models/tokenizer/text/charsmap.cpp models/tokenizer/kinds/bpe_merges.cpp models/tokenizer/kinds/load_merges.cpp models/tokenizer/vocabulary/token_index.cpp models/tokenizer/vocabulary/byte_trie.cpp"
   [tokenizer]="models/tokenizer/pretokenizer models/tokenizer/text/utf8.cpp models/tokenizer/text/utf8.h models/tokenizer/text/compose.cpp
     models/tokenizer/detokenizer.cpp models/tokenizer/text/char_classes.cpp models/tokenizer/text/byte_alphabet.cpp models/tokenizer/kinds/bpe_merges.cpp"
   [wire]="ipc/wire/frames.cpp ipc/wire/json.cpp ipc/wire/codec_request.cpp ipc/wire/codec_event.cpp ipc/wire/convert.h ipc/schema/field_table.cpp ipc/text/utf8.cpp

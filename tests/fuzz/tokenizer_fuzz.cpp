@@ -44,6 +44,7 @@ std::vector<std::unique_ptr<Tokenizer>> make_all() {
                            "deepseek-coder", "deepseek-v3", "bloom", "viking", "mpt"}) {
     all.push_back(load(vocab_file(small_bpe_vocab(), rule)));
   }
+  all.push_back(load(vocab_file("rwkv", small_vocab())));
   return all;
 }
 

@@ -214,6 +214,23 @@ std::vector<int32_t> charsmap(Input* input) {
   return out;
 }
 
+/// Entries with escapes, whole and broken.
+void write_world(Input* input, Metadata* out) {
+  constexpr std::string_view kParts[] = {"\\n",  "\\x41", "\\xe4", "\\xZ1",
+                                         "\\\\", "\\",    "\\'",   "ab"};
+  TestVocab v = scored(input);
+  for (int i = input->number(0, 10); i > 0; --i) {
+    std::string entry;
+    for (int n = input->number(0, 4); n > 0; --n) {
+      const auto part = input->pick<std::string_view>(kParts);
+      const bool broken = part == "\\" || part == "\\xZ1";
+      if (!broken || input->rarely()) entry += part;
+    }
+    v.add(entry, 0, input->number(0, 5));
+  }
+  write_scored(input, v, out);
+}
+
 GgufWriter vocabulary(Input* input) {
   Metadata out(input);
   // A new kind takes a free number, so that inputs found before keep their kind.
@@ -239,6 +256,10 @@ GgufWriter vocabulary(Input* input) {
     case 4:
       out.string("model", "gemma4");
       write_listed(input, &out);
+      break;
+    case 5:
+      out.string("model", "rwkv");
+      write_world(input, &out);
       break;
     default:
       out.string("model", "t5");

@@ -204,7 +204,7 @@ void wkv_inputs(const WkvHeadInputs& in, int64_t n) {
 }
 
 void wkv_output(const WkvHeadOutput& in, int64_t n) {
-  const float width = n;
+  const float width = static_cast<float>(n);
   const F bonus = set1(lane_sum(n, [&](int64_t c, F sum) {
     return fma(mul(load(in.q + c), load(in.k + c)), load(in.bonus + c), sum);
   }));

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kWarp) wkv_output_kernel(OutputParams p) {
     sum += y[c];
   }
   bonus = warp_sum(bonus);
-  const float width = p.head_dim;
+  const auto width = static_cast<float>(p.head_dim);
   const float mean = warp_sum(sum) / width;
   for (int c = lane; c < p.head_dim; c += kWarp) {
     squares = fmaf(y[c] - mean, y[c] - mean, squares);

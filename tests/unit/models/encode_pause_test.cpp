@@ -76,6 +76,7 @@ TEST_CASE("a text encoded with pauses has the ids of a text encoded in one go") 
                            load_vocabulary(vocab_file(small_bpe_vocab(), "gpt-2")).value(),
                            load_vocabulary(unigram_file()).value(),
                            load_vocabulary(vocab_file("plamo2", small_vocab())).value(),
+                           load_vocabulary(vocab_file("rwkv", small_vocab())).value(),
                            load_vocabulary(wordpiece_file()).value()};
   for (const auto& tokenizer : tokenizers) {
     CAPTURE(tokenizer->kind());
