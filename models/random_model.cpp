@@ -24,122 +24,6 @@ using kernels::DType;
 constexpr int32_t kTaps = 4;             // of the convolution in front of a state
 constexpr int32_t kFirstWord = 3 + 256;  // after <unk>, <s>, </s> and the bytes
 
-constexpr ModelShape kGptOss{.name = "gpt-oss-20b",
-                             .layers = 24,
-                             .width = 2880,
-                             .ffn = 2880,
-                             .heads = 64,
-                             .kv_heads = 8,
-                             .head_dim = 64,
-                             .vocab = 201088,
-                             .context = 32768,
-                             .tied = false,
-                             .architecture = "gpt-oss",
-                             .experts = 32,
-                             .experts_used = 4,
-                             .expert_ffn = 2880,
-                             .window = 128};
-constexpr ModelShape kDeepSeek{.name = "deepseek-v2-lite",
-                               .layers = 27,
-                               .width = 2048,
-                               .ffn = 10944,
-                               .heads = 16,
-                               .kv_heads = 1,
-                               .head_dim = 128,
-                               .vocab = 102400,
-                               .context = 32768,
-                               .tied = false,
-                               .architecture = "deepseek2",
-                               .experts = 64,
-                               .experts_used = 6,
-                               .expert_ffn = 1408,
-                               .shared_experts = 2,
-                               .dense_layers = 1,
-                               .kv_rank = 512,
-                               .rotated = 64};
-
-constexpr ModelShape kQwen35{.name = "qwen3.5-2b",
-                             .layers = 24,
-                             .width = 2048,
-                             .ffn = 6144,
-                             .heads = 8,
-                             .kv_heads = 2,
-                             .head_dim = 256,
-                             .vocab = 151936,
-                             .context = 32768,
-                             .architecture = "qwen35",
-                             .rotated = 64,
-                             .state_heads = 16,
-                             .state_dim = 128,
-                             .attention_every = 4};
-
-constexpr ModelShape kLlada{.name = "llada-8b",
-                            .layers = 32,
-                            .width = 4096,
-                            .ffn = 12288,
-                            .heads = 32,
-                            .kv_heads = 32,
-                            .head_dim = 128,
-                            .vocab = 126464,
-                            .context = 4096,
-                            .tied = false,
-                            .architecture = "llada"};
-
-constexpr ModelShape with_q_rank(ModelShape shape, int32_t rank) {
-  shape.q_rank = rank;
-  return shape;
-}
-
-constexpr ModelShape cut(ModelShape shape, std::string_view name, int32_t layers) {
-  shape.name = name;
-  shape.layers = layers;
-  return shape;
-}
-
-/// Few layers of the same parts, small enough for tests.
-constexpr ModelShape shrunk(ModelShape shape, std::string_view name) {
-  shape = cut(shape, name, 2);
-  shape.width = shape.ffn = shape.expert_ffn = 256;
-  shape.heads = 4;
-  shape.kv_heads = shape.kv_heads > 1 ? 2 : 1;
-  shape.head_dim = 32;
-  if (shape.rotated > 0) shape.rotated = 32;
-  if (shape.state_heads > 0) {
-    shape.layers = shape.attention_every;
-    shape.state_heads = 2;
-    shape.state_dim = 32;
-  }
-  shape.vocab = 512;
-  shape.context = 2048;
-  if (shape.experts > 0) {
-    shape.experts = 4;
-    shape.experts_used = 2;
-  }
-  if (shape.kv_rank > 0) shape.kv_rank = 256;
-  return shape;
-}
-
-constexpr ModelShape kShapes[] = {
-    {"tiny", 2, 256, 512, 4, 2, 64, 512, 2048, true},
-    {"0.1B", 12, 768, 2048, 12, 4, 64, 32000, 8192, true},
-    {"0.5B", 24, 1024, 4096, 16, 4, 64, 128256, 8192, true},
-    {"S", 16, 2048, 8192, 32, 8, 64, 128256, 8192, true},
-    {"M", 32, 4096, 14336, 32, 8, 128, 128256, 8192, false},
-    {"13B", 40, 5120, 13824, 40, 40, 128, 32000, 4096, false},
-    kGptOss,
-    cut(kGptOss, "gpt-oss-20b-8", 8),
-    shrunk(kGptOss, "gpt-oss-tiny"),
-    kDeepSeek,
-    cut(kDeepSeek, "deepseek-v2-lite-8", 8),
-    cut(with_q_rank(kDeepSeek, 1536), "deepseek-v2-lite-q-8", 8),
-    shrunk(kDeepSeek, "deepseek-tiny"),
-    kQwen35,
-    shrunk(kQwen35, "qwen3.5-tiny"),
-    kLlada,
-    cut(kLlada, "llada-8b-8", 8),
-    shrunk(kLlada, "llada-tiny"),
-};
-
 /// SplitMix64.
 class Noise {
  public:
@@ -207,6 +91,19 @@ void set_vocabulary(GgufWriter* writer, int32_t size) {
   writer->set_bool("tokenizer.ggml.add_space_prefix", true);
 }
 
+void set_wkv(GgufWriter* writer, const ModelShape& shape) {
+  const auto set = [writer](const char* rest, int32_t value) {
+    writer->set_u32(fmt::format("rwkv7.{}", rest), value);
+  };
+  set("attention.head_count", 0);
+  set("wkv.head_size", shape.state_dim);
+  set("attention.decay_lora_rank", shape.decay_rank);
+  set("attention.iclr_lora_rank", shape.decay_rank);
+  set("attention.value_residual_mix_lora_rank", shape.v_rank);
+  set("attention.gate_lora_rank", shape.gate_rank);
+  writer->set_f32("rwkv7.attention.layer_norm_epsilon", 1e-5f);
+}
+
 void set_shape(GgufWriter* writer, const ModelShape& shape) {
   const auto key = [&](const char* rest) { return fmt::format("{}.{}", shape.architecture, rest); };
   const auto set = [&](const char* rest, int32_t value) { writer->set_u32(key(rest), value); };
@@ -217,6 +114,8 @@ void set_shape(GgufWriter* writer, const ModelShape& shape) {
   set("context_length", shape.context);
   set("embedding_length", shape.width);
   set("feed_forward_length", shape.ffn);
+  set("vocab_size", shape.vocab);
+  if (shape.decay_rank > 0) return set_wkv(writer, shape);
   set("attention.head_count", shape.heads);
   set("attention.head_count_kv", shape.kv_heads);
   if (shape.kv_rank > 0) {
@@ -244,7 +143,6 @@ void set_shape(GgufWriter* writer, const ModelShape& shape) {
     writer->set_i32s(key("rope.dimension_sections"),
                      std::vector<int32_t>{rest, section, section, 0});
   }
-  set("vocab_size", shape.vocab);
   writer->set_f32(key("rope.freq_base"), 500000.0f);
   writer->set_f32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
   if (shape.window > 0) set("attention.sliding_window", shape.window);
@@ -272,15 +170,25 @@ class ShapeTensors {
         expert_type_(type),
         type_(shape.experts > 0 && type == DType::kMXFP4 ? DType::kQ8_0 : type),
         oss_(shape.architecture == "gpt-oss"),
-        hybrid_(shape.state_heads > 0) {}
+        wkv_(shape.decay_rank > 0),
+        hybrid_(shape.state_heads > 0 && !wkv_) {}
 
   std::vector<RandomModel::Tensor> list() {
     matrix("token_embd", s_.vocab, s_.width);
     norm("output_norm", s_.width);
+    if (wkv_) {
+      bias("output_norm", s_.width);
+      norm("token_embd_norm", s_.width);
+      bias("token_embd_norm", s_.width);
+    }
     if (!s_.tied) matrix("output", s_.vocab, s_.width);
     for (int32_t layer = 0; layer < s_.layers + (s_.draft_layer ? 1 : 0); ++layer) {
       prefix_ = fmt::format("blk.{}.", layer);
       norm("attn_norm", s_.width);
+      if (wkv_) {
+        time_mix();
+        continue;
+      }
       if (hybrid_ && layer < s_.layers && (layer + 1) % s_.attention_every != 0) {
         gated_delta_net();
       } else if (s_.kv_rank > 0) {
@@ -352,6 +260,35 @@ class ShapeTensors {
     norm("ssm_norm", s_.state_dim);
     matrix("ssm_out", s_.width, inner);
   }
+  /// And the feed-forward, which mixes rows, too.
+  void time_mix() {
+    bias("attn_norm", s_.width);
+    norm("attn_norm_2", s_.width);
+    bias("attn_norm_2", s_.width);
+    constant("time_mix_lerp_fused.weight", s_.width, 0.5f);
+    out_.back().rows = out_.back().experts = 6;
+    out_.back().fourth = true;
+    for (const char* part : {"receptance", "key", "value", "output"}) {
+      matrix(fmt::format("time_mix_{}", part), s_.width, s_.width);
+    }
+    // The smallest matrices stay as they are.
+    pair("w", s_.decay_rank, DType::kF32);
+    pair("a", s_.decay_rank, DType::kF16);
+    pair("v", s_.v_rank, DType::kF16);
+    pair("g", s_.gate_rank, DType::kF16);
+    for (const char* part : {"w0", "a0", "v0", "k_k", "k_a", "r_k"}) {
+      constant(fmt::format("time_mix_{}.weight", part), s_.width, part[1] == '0' ? 0.0f : 0.5f);
+    }
+    norm("time_mix_ln", s_.width);
+    bias("time_mix_ln", s_.width);
+    constant("channel_mix_lerp_k.weight", s_.width, 0.5f);
+    matrix("channel_mix_key", s_.ffn, s_.width);
+    matrix("channel_mix_value", s_.width, s_.ffn);
+  }
+  void pair(const char* letter, int32_t rank, DType type) {
+    add(fmt::format("time_mix_{}1.weight", letter), rank, s_.width, type);
+    add(fmt::format("time_mix_{}2.weight", letter), s_.width, rank, type);
+  }
   void latent_attention() {
     const int32_t q = s_.heads * (s_.head_dim + s_.rotated);
     if (s_.q_rank > 0) {
@@ -390,6 +327,7 @@ class ShapeTensors {
   const DType expert_type_;
   const DType type_;  ///< of the other matrices
   const bool oss_;
+  const bool wkv_;
   const bool hybrid_;
   std::string prefix_;
   std::vector<RandomModel::Tensor> out_;
@@ -401,7 +339,7 @@ std::vector<RandomModel::Tensor> tensors_of(const ModelShape& shape, DType type)
 
 /// The dimensions of a tensor in the file: a vector, a matrix, or one per expert.
 uint32_t num_dims(const RandomModel::Tensor& tensor) {
-  if (tensor.experts > 1) return 3;
+  if (tensor.experts > 1) return tensor.fourth ? 4 : 3;
   return tensor.rows == 1 ? 1 : 2;
 }
 
@@ -410,22 +348,6 @@ uint64_t padded(uint64_t bytes) {
 }
 
 }  // namespace
-
-std::span<const ModelShape> named_shapes() { return kShapes; }
-
-std::string shape_names() {
-  std::vector<std::string_view> names;
-  for (const ModelShape& shape : kShapes) names.push_back(shape.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-Result<ModelShape> find_shape(std::string_view name) {
-  for (const ModelShape& shape : kShapes) {
-    if (shape.name == name) return shape;
-  }
-  return Error::not_found(fmt::format("no shape is called {}, want one of {}", name, shape_names()),
-                          "shape");
-}
 
 std::span<const DType> weight_types() {
   static const std::vector<DType> types = [] {
@@ -508,7 +430,7 @@ Result<RandomModel> RandomModel::create(std::vector<Tensor> tensors, GgufWriter 
     tensor.bytes = kernels::bytes_of(tensor.dtype, rows * cols);
     model.parameters_ += rows * cols;
     const uint64_t experts = tensor.experts;
-    const uint64_t dims[] = {cols, rows / experts, experts};
+    const uint64_t dims[] = {cols, rows / experts, tensor.fourth ? 1 : experts, experts};
     writer.declare_tensor(tensor.name, {dims, num_dims(tensor)}, tensor.dtype);
     const std::pair key(tensor.dtype, tensor.cols);
     if (!is_searched(tensor.dtype) || model.pools_.contains(key)) continue;

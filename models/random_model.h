@@ -1,8 +1,8 @@
 #pragma once
 // Models with seeded random weights, for measuring the speed of a shape without published weights:
-// of family llama, of gpt-oss or deepseek2 if they have experts, of qwen35, or of llada. Their text
-// is meaningless; their speed is that of a real model. The file includes a vocabulary of bytes and
-// short words, so that any engine can load it.
+// of family llama, of gpt-oss or deepseek2 if they have experts, of qwen35, rwkv7 or llada. Their
+// text is meaningless; their speed is that of a real model. The file includes a vocabulary of bytes
+// and short words, so that any engine can load it.
 
 #include <cstdint>
 #include <filesystem>
@@ -47,6 +47,8 @@ struct ModelShape {
   int32_t state_dim = 0;        ///< of their q, k and v
   int32_t attention_every = 0;  ///< the last of so many layers is attention, gated
   bool draft_layer = false;     ///< one more layer, for drafting; of shapes with states
+  // Of rwkv7, whose heads all have a state: ranks of the small products; 0: not rwkv7.
+  int32_t decay_rank = 0, v_rank = 0, gate_rank = 0;
 };
 
 /// tiny, 0.1B, 0.5B (a draft of the larger ones: same vocabulary), S (1.2 B parameters, as Llama
@@ -55,7 +57,7 @@ struct ModelShape {
 /// with DeepSeek V2's rank of queries, without which llama.cpp refuses eight layers), and two small
 /// layers (gpt-oss-tiny, deepseek-tiny); with states qwen3.5-2b, and four small layers
 /// (qwen3.5-tiny); llada-8b (LLaDA), eight layers of it (llada-8b-8), and two small ones
-/// (llada-tiny).
+/// (llada-tiny); rwkv7-1.5b (as RWKV-7 World 1.5B), and two small layers (rwkv7-tiny).
 std::span<const ModelShape> named_shapes();
 /// "tiny, 0.1B, ..."
 std::string shape_names();
@@ -79,6 +81,7 @@ class RandomModel {
     uint64_t bytes = 0;
     std::optional<float> constant{};  ///< of all values; nothing: they are random
     int32_t experts = 1;              ///< matrices of equal size; `rows` counts those of all
+    bool fourth = false;              ///< the file counts those in its fourth dimension
   };
 
   /// Matrices in `type`, norms in F32. kUnsupported if `type` has no encoder, or its blocks do not

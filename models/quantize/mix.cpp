@@ -77,14 +77,21 @@ DType in_small_blocks(DType type) {
 
 bool divides(DType type, uint64_t cols) { return cols % kernels::info(type).block_elements == 0; }
 
+/// RWKV's pairs of small products and their biases: "time_mix_w1.weight".
+bool is_time_mix_pair(std::string_view name) {
+  constexpr std::string_view kPart = ".time_mix_", kUsual = "w1.weight";
+  const size_t at = name.find(kPart);
+  return at != name.npos && name.size() == at + kPart.size() + kUsual.size();
+}
+
 bool is_matrix_to_store_anew(const GgufTensor& tensor) {
   const std::string_view name = tensor.name;
   return tensor.num_dims >= 2 && name.ends_with(".weight") && name.find("norm") == name.npos &&
          name.find("altup") == name.npos && name.find("laurel") == name.npos &&
-         name != "per_layer_model_proj.weight" &&
+         name != "per_layer_model_proj.weight" && !is_time_mix_pair(name) &&
          !ends_with_one_of(
              name, {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".ssm_conv1d.weight",
-                    "position_embd.weight", "token_types.weight"});
+                    ".time_mix_lerp_fused.weight", "position_embd.weight", "token_types.weight"});
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ TEST_CASE("the inputs after a norm have its weight's size, and joined matrices t
 }
 
 TEST_CASE("recording changes no bit, and covers what quantizing writes in every kind of layer") {
-  for (const char* shape : {"tiny", "gpt-oss-tiny", "deepseek-tiny", "qwen3.5-tiny"}) {
+  for (const char* shape :
+       {"tiny", "gpt-oss-tiny", "deepseek-tiny", "qwen3.5-tiny", "rwkv7-tiny"}) {
     CAPTURE(shape);
     const tests::TempDir dir;
     const auto random =

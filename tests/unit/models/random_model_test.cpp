@@ -59,7 +59,8 @@ TEST_CASE("a random model is a file that loads, with its vocabulary, in every ty
 }
 
 TEST_CASE("shapes with experts or states are files that load: MXFP4 for experts alone, and a mix") {
-  for (const char* name : {"gpt-oss-tiny", "deepseek-tiny", "qwen3.5-tiny", "llada-tiny"}) {
+  for (const char* name :
+       {"gpt-oss-tiny", "deepseek-tiny", "qwen3.5-tiny", "llada-tiny", "rwkv7-tiny"}) {
     const auto shape = find_shape(name);
     REQUIRE(shape.ok());
     for (const char* type : {"MXFP4", "Q4_K_M", "Q8_0"}) {

@@ -306,8 +306,8 @@ TEST_CASE("metadata that contradicts itself is an error that names the key") {
                 ErrorCode::kCorrupt, "tokenizer.ggml.tokens: 0 tokens");
 
   GgufWriter other_kind;
-  other_kind.set_string("tokenizer.ggml.model", "rwkv");
-  check_refused(other_kind, ErrorCode::kUnsupported, "\"rwkv\"");
+  other_kind.set_string("tokenizer.ggml.model", "nonesuch");
+  check_refused(other_kind, ErrorCode::kUnsupported, "\"nonesuch\"");
   check_refused(GgufWriter(), ErrorCode::kCorrupt, "tokenizer.ggml.model: missing");
 
   GgufWriter no_scores;
