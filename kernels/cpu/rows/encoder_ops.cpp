@@ -49,7 +49,10 @@ void relu_squared(void* state, const ReluSquaredArgs& args) {
   const int32_t rows = num_rows(*args.batch, Rows::kTokens) * args.rows_per_token;
   s.for_each(rows, rows * args.x.cols / 4, [&](int64_t t, int32_t) {
     float* x = args.x.row<float>(t);
-    for (int64_t c = 0; c < args.x.cols; ++c) x[c] = x[c] > 0 ? x[c] * x[c] : 0.0f;
+    for (int64_t c = 0; c < args.x.cols; ++c) {
+      const float kept = x[c] > 0 ? x[c] : 0.0f;  // a maximum: signs are not predictable
+      x[c] = kept * kept;
+    }
   });
 }
 
