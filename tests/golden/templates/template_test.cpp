@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "models/gguf/gguf_file.h"
+#include "models/gguf/gguf_writer.h"
 #include "models/template/chat_template.h"
 #include "models/template/json.h"
 #include "models/template/parser.h"
@@ -110,6 +112,23 @@ TEST_CASE("whole chat templates over conversations render as jinja2 renders them
             file + ": " + std::string(name.text()));
     }
   }
+}
+
+TEST_CASE("a file that names RWKV's form in place of a template has that form") {
+  GgufWriter writer;
+  writer.set_string("tokenizer.chat_template", "rwkv-world");
+  const std::vector<std::byte> bytes = writer.bytes();
+  const ChatTemplates templates = ChatTemplates::load(GgufFile::parse(bytes, "chat").value());
+  const auto text = [&templates](std::string_view messages) {
+    const auto rendered = templates.render("", "{\"messages\":[" + std::string(messages) + "]}",
+                                           {"<s>", "<s>", a_moment()});
+    REQUIRE_MESSAGE(rendered.ok(), (rendered.ok() ? "" : rendered.error().message));
+    return rendered->text;
+  };
+  CHECK(text(R"({"role":"system","content":" Be brief. "},{"role":"user","content":"Hi\n"})") ==
+        "System: Be brief.\n\nUser: Hi\n\nAssistant:");
+  CHECK(text(R"({"role":"user","content":"a"},{"role":"assistant","content":"b"})") ==
+        "User: a\n\nAssistant: b\n\n");
 }
 
 }  // namespace

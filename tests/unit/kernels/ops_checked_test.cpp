@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/ops/recurrent_ops.h"
+#include "kernels/ops/wkv_ops.h"
 
 namespace hearth::kernels {
 namespace {
@@ -25,7 +26,7 @@ class Calls {
     pool_ = buffer(2 * kv().block_bytes);
     experts_ = pack(DType::kF32, 64, 8, WeightRole::kExperts, 8);
     for (DeviceBuffer* b : {&x_, &y_, &wide_, &cos_sin_, &gathered_, &ids_, &shares_, &answers_,
-                            &states_in_, &scanned_}) {
+                            &states_in_, &scanned_, &wkv_[0], &wkv_[1], &wkv_[2]}) {
       *b = buffer(3 * 16 * 4);
     }
     taps_ = pack(DType::kF32, 1, 2 * 16, WeightRole::kVector);
@@ -139,7 +140,31 @@ class Calls {
                                      .state = part(64 + 4 * 8 * 16),
                                      .kept = view(kept_, 2 * 16 + 8, 2 * kKeptRows),
                                      .out = view(scanned_, 16)});
+    wkv(s);
     ops_.add_scaled(s, {.batch = &batch_, .x = view_of(scanned_, 16, 8), .out = view(x_, 8)});
+  }
+
+  void wkv(void* s) {
+    const TensorView rows = view(scanned_, 16), other = view(wide_, 16);
+    const Weight* each = channels_.get();
+    ops_.recurrent->wkv_inputs(s, {.batch = &batch_,
+                                   .head_dim = 16,
+                                   .k = rows,
+                                   .v = view(states_in_, 16),
+                                   .decay = view(wkv_[0], 16),
+                                   .rate = view(wkv_[1], 16),
+                                   .erased = view(wkv_[2], 16),
+                                   .erased_scale = each,
+                                   .rate_bias = each,
+                                   .k_scale = each,
+                                   .decay_bias = each});
+    ops_.recurrent->wkv_output(s, {.batch = &batch_,
+                                   .head_dim = 16,
+                                   .y = rows,
+                                   .q = other,
+                                   .k = other,
+                                   .v = other,
+                                   .bonus = each});
   }
 
   std::vector<float> result() const {
@@ -178,7 +203,7 @@ class Calls {
   std::unique_ptr<Weight> matrix_, table_, vector_, frequencies_, experts_;
   std::unique_ptr<Weight> taps_, channels_, decays_, one_;
   DeviceBuffer pool_, x_, y_, wide_, cos_sin_, gathered_, ids_, shares_, answers_;
-  DeviceBuffer states_, states_in_, scanned_, kept_;
+  DeviceBuffer states_, states_in_, scanned_, kept_, wkv_[3];
   /// Two rows stay, and their state is saved after the first; the third row is a draft.
   StateStep state_step_{.from = 0, .to = 0, .advance = 2, .saved = 1, .saved_after = 1};
   std::vector<int32_t> token_ids_{4, 9, 0}, positions_{0, 1, 2}, seq_idx_{0, 0, 0}, blocks_{1};
@@ -208,12 +233,17 @@ void into_wrong_block(void* s, const Args& args) {
   changed.batch = &batch;
   (reference_ops().recurrent->*member)(s, changed);
 }
-template <auto member>
-void break_state_op(OpTable& table) {
+template <auto member, typename Op>
+void break_recurrent_op(OpTable& table, const Op& op) {
   static RecurrentOps wrong;
   wrong = *table.recurrent;
-  wrong.*member = into_wrong_block<member>;
+  wrong.*member = op;
   table.recurrent = &wrong;
+}
+template <auto member>
+void break_state_op(OpTable& table) {
+  break_recurrent_op<member>(table,
+                             [](void* s, const auto& args) { into_wrong_block<member>(s, args); });
 }
 
 OpTable best() { return cpu_ops({.num_threads = 2, .variant = ""}).value(); }
@@ -286,7 +316,17 @@ TEST_CASE("a table that computes another value is named, with the op and both va
       {"copy_blocks", [](OpTable& t) { t.copy_blocks = [](void*, const CopyBlocksArgs&) {}; }},
       {"short_conv", [](OpTable& t) { break_state_op<&RecurrentOps::short_conv>(t); }},
       {"head_scan", [](OpTable& t) { break_state_op<&RecurrentOps::head_scan>(t); }},
-      {"channel_scan", [](OpTable& t) { break_state_op<&RecurrentOps::channel_scan>(t); }}};
+      {"channel_scan", [](OpTable& t) { break_state_op<&RecurrentOps::channel_scan>(t); }},
+      {"wkv_inputs",
+       [](OpTable& t) {
+         break_recurrent_op<&RecurrentOps::wkv_inputs>(t, [](void* s, const WkvInputsArgs& args) {
+           reference_ops().recurrent->wkv_inputs(s, args);
+           args.rate.row<float>(1)[3] += 0.1f;
+         });
+       }},
+      {"wkv_output", [](OpTable& t) {
+         break_recurrent_op<&RecurrentOps::wkv_output>(t, [](void*, const WkvOutputArgs&) {});
+       }}};
   for (const auto& [op, breaks] : broken) {
     const std::string text = abort_message([&] {
       OpTable wrong = reference_ops();
