@@ -15,7 +15,6 @@ namespace {
 struct Family {
   std::string_view architecture;  // general.architecture
   FamilyLoader* load;
-  DraftingLoader* load_drafting = nullptr;  ///< in place of `load`
 };
 
 constexpr std::array kFamilies = {
@@ -36,7 +35,7 @@ constexpr std::array kFamilies = {
     Family{"granitemoe", load_granitemoe},
     Family{"gpt-oss", load_gpt_oss},
     Family{"glm4", load_glm4},
-    Family{"glm4moe", nullptr, load_glm4moe},
+    Family{"glm4moe", load_glm4moe},
     Family{"qwen2moe", load_qwen2moe},
     Family{"ernie4_5", load_ernie4_5},
     Family{"ernie4_5-moe", load_ernie4_5_moe},
@@ -45,16 +44,16 @@ constexpr std::array kFamilies = {
     Family{"hunyuan-dense", load_hunyuan_dense},
     Family{"internlm2", load_internlm2},
     Family{"minimax-m2", load_minimax_m2},
-    Family{"deepseek2", nullptr, load_deepseek2},
+    Family{"deepseek2", load_deepseek2},
     Family{"mistral4", load_mistral4},
     Family{"cohere2", load_cohere2},
     Family{"starcoder2", load_starcoder2},
     Family{"mistral3", load_mistral3},
     Family{"deci", load_deci},
     Family{"muse-glimmer", load_muse_glimmer},
-    Family{"qwen35", nullptr, load_qwen35},
-    Family{"qwen35moe", nullptr, load_qwen35moe},
-    Family{"qwen3next", nullptr, load_qwen3next},
+    Family{"qwen35", load_qwen35},
+    Family{"qwen35moe", load_qwen35moe},
+    Family{"qwen3next", load_qwen3next},
     Family{"mamba", load_mamba},
     Family{"mamba2", load_mamba2},
     Family{"jamba", load_jamba},
@@ -116,9 +115,7 @@ Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::O
   for (const Family& family : kFamilies) {
     if (family.architecture != wanted) continue;
     HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                            family.load_drafting != nullptr
-                                ? family.load_drafting(file, ops, progress, possible)
-                                : family.load(file, ops, progress));
+                            family.load(file, ops, progress, possible));
     if (options.heads != nullptr) HEARTH_TRY(model->add_heads(*options.heads));
     return model;
   }

@@ -43,6 +43,20 @@ struct LayerGroup {
   }
 };
 
+/// Consecutive layers of a model. `end` 0: to the last one.
+struct LayerRange {
+  int32_t first = 0;
+  int32_t end = 0;
+};
+
+/// What one device holds of a model that is computed in stages (models/decoder/staged_model.h).
+struct StageInfo {
+  std::string device;  ///< its name in the configuration
+  LayerRange layers;
+  uint64_t weight_bytes = 0;
+  std::vector<int32_t> group_layers;  ///< of each group: its layers here that store KV or a state
+};
+
 struct ModelInfo {
   std::string name;          ///< file name without suffix
   std::string architecture;  ///< general.architecture
@@ -76,6 +90,7 @@ struct ModelInfo {
   int32_t draft_vocab = 0;          ///< tokens among which it drafts: the first ones, or
   std::vector<int32_t> draft_tokens;  ///< these, if not empty
   Pooling pooling = Pooling::kNone;   ///< from the file
+  std::vector<StageInfo> stages;      ///< of a decoder; one: one device computes all layers
 
   bool denoises() const { return canvas.mask_token >= 0; }
 };
@@ -110,6 +125,9 @@ struct StepArgs {
   std::span<const kernels::BatchIndex> also_stored = {};
   /// Rows may be in several. A step with any cannot be captured.
   std::span<const AdaptedRows> adapted = {};
+  /// (num_tokens, width) f32, host memory, of a model that has only some of the layers: the rows
+  /// that the layers before them made, replaced by their own; by the last ones, by the final rows.
+  kernels::TensorView hidden = {};
 };
 
 /// Owned by the engine thread. Holds weights and activations, no KV and no sequence.
@@ -125,7 +143,11 @@ class Model {
   /// Bytes that `reserve` would allocate.
   virtual uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const = 0;
   /// Computes one step: stores K and V of every token, writes the logits of the output rows.
+  /// A model in stages may return before a step without outputs is computed; `settle` waits.
   virtual void forward(const StepArgs& args) = 0;
+  /// Waits until all steps are computed. Call before KV blocks are read, or written to in any other
+  /// way than by `forward`.
+  virtual void settle() {}
   /// The rows (num_tokens, width) of the last step after the final norm; embeddings are made from
   /// them. The model's device memory, valid until the next step.
   virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
@@ -172,6 +194,8 @@ struct LoadOptions {
   bool draft_layer = false;
   /// Heads to add (Model::add_heads); null: none.
   const GgufFile* heads = nullptr;
+  /// Loads these layers alone: a stage. kUnsupported names what cannot be computed in stages.
+  LayerRange layers = {};
 };
 
 /// Loads the model of a parsed GGUF file into the device of `ops`. The family is chosen by

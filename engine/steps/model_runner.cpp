@@ -150,6 +150,7 @@ void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> 
   }
   traffic_.before_steps();
   traffic_.steps_went_on();
+  model_->settle();
   ops_.copy_to_host(ops_.state.get(), out.data(), block_memory(group, block), bytes);
 }
 
@@ -161,6 +162,7 @@ void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std:
   }
   traffic_.before_steps();
   traffic_.steps_went_on();
+  model_->settle();
   ops_.copy_to_device(ops_.state.get(), block_memory(group, block), from.data(), bytes);
 }
 
@@ -171,6 +173,7 @@ bool ModelRunner::back(int32_t group, int32_t first, int32_t end) {
 
 void ModelRunner::give_back(int32_t group, int32_t first, int32_t end) {
   // A step that was launched ahead and dropped may still write to the blocks.
+  model_->settle();
   ops_.synchronize(ops_.state.get());
   if (traffic_.busy()) traffic_.wait();
   const size_t block_bytes = plan_.groups[group].block_bytes;
@@ -384,6 +387,7 @@ void ModelRunner::copy_blocks_of(int32_t group, std::span<const BlockCopy> copie
     copy_dst_.push_back(copy.dst);
   }
   const models::KvPool& pool = pools_[group];
+  model_->settle();
   ops_.copy_blocks(ops_.state.get(), {pool.base, pool.block_bytes, copy_src_, copy_dst_});
 }
 

@@ -30,6 +30,7 @@ class ModelRunner final : public BlockMemory {
   static Result<std::unique_ptr<ModelRunner>> create(const MemoryPlan& plan,
                                                      kernels::KvTypes kv_type, kernels::OpTable ops,
                                                      std::unique_ptr<models::Model> model);
+  ~ModelRunner() override { model_->settle(); }
 
   /// Makes the plan's copies, computes its rows, waits, and fetches the results in `wishes` of its
   /// output rows; all logits without wishes.

@@ -76,13 +76,15 @@ Result<void> check_ops(const DecoderConfig& c, const OpTable& ops) {
 }  // namespace
 
 Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig config,
-                                           const OpTable& ops, const LoadProgressFn& progress) {
+                                           const OpTable& ops, const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   HEARTH_TRY(check_ops(config, ops));
+  HEARTH_TRY(config.choose_stage(options.layers));
   HEARTH_ASSIGN_OR_RETURN(ModelInfo info, describe_file(file));
   HEARTH_ASSIGN_OR_RETURN(DecoderWeights weights,
                           DecoderWeights::load(file, config, ops, progress));
   info.context_length = config.context_length;
-  info.vocab_size = narrow<int32_t>(weights.embedding->rows);
+  info.vocab_size = weights.vocab_size;
   info.width = config.width;
   info.num_layers = config.num_layers;
   info.num_heads = config.most([](const LayerSpec& layer) { return layer.num_heads; });
@@ -92,6 +94,7 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
   info.draft_vocab =
       weights.draft.head ? narrow<int32_t>(weights.draft.head->rows) : info.vocab_size;
   info.groups = config.groups;
+  info.stages.push_back(config.stage_info(weights.bytes));
   info.canvas = config.canvas;
   if (info.canvas.mask_token >= info.vocab_size) {
     return Error::corrupt(fmt::format("tokenizer.ggml.mask_token_id: {}, the model has {} tokens",
@@ -144,15 +147,12 @@ void Decoder::forward(const StepArgs& args) {
   HEARTH_CHECK(args.pools.size() == config_.groups.size(), "{} pools for {} groups",
                args.pools.size(), config_.groups.size());
   adapted_ = args.adapted;
-  embed(batch);
-  begin(batch);
-  for (int32_t i = 0; i < config_.num_layers; ++i) {
+  begin_step(args);
+  for (int32_t i = config_.stage.first; i < config_.stage.end; ++i) {
     if (feature_head_ != nullptr) feature_head_->take(batch, i, act_.x);
     layer(step_of(args, i));
   }
-  if (feature_head_ != nullptr) feature_head_->take(batch, config_.num_layers, act_.x);
-  finish(batch);
-  if (batch.num_outputs > 0) head(batch, weights_.head(), args.logits);
+  end_step(args);
   if (config_.draft_layer) store_draft_kv(args);
   if (feature_head_ != nullptr) feature_head_->store(args);
   adapted_ = {};

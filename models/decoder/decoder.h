@@ -35,7 +35,8 @@ class Decoder : public Model {
   };
   /// Loads the weights that `config` requires. Errors as of load_model.
   static Result<Parts> load_parts(const GgufFile& file, DecoderConfig config,
-                                  const kernels::OpTable& ops, const LoadProgressFn& progress);
+                                  const kernels::OpTable& ops, const LoadProgressFn& progress,
+                                  const LoadOptions& options);
 
   explicit Decoder(Parts parts);
   ~Decoder() override;
@@ -146,7 +147,10 @@ class Decoder : public Model {
   void store_rows(const LayerStep& s, const kernels::TensorView& in);
 
  private:
+  void begin_step(const StepArgs& args);
+  void end_step(const StepArgs& args);
   void embed(const kernels::BatchIndex& batch);
+  size_t row_bytes(const kernels::BatchIndex& batch) const;
   void norm_rows(const kernels::BatchIndex& batch, kernels::Rows rows, const kernels::TensorView& x,
                  const WeightHandle& weight, const WeightHandle& bias,
                  const kernels::TensorView& out, const kernels::Weight* reader);
@@ -316,8 +320,10 @@ class PostNormDecoder final : public Decoder {
 template <typename Family>
 Result<std::unique_ptr<Model>> load_decoder(const GgufFile& file, const DecoderConfig& config,
                                             const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
-  HEARTH_ASSIGN_OR_RETURN(Decoder::Parts parts, Decoder::load_parts(file, config, ops, progress));
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(Decoder::Parts parts,
+                          Decoder::load_parts(file, config, ops, progress, options));
   return std::unique_ptr<Model>(std::make_unique<Family>(std::move(parts)));
 }
 

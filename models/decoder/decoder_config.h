@@ -121,6 +121,7 @@ struct DecoderConfig {
   int32_t num_layers = 0;
   int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn)
   bool draft_layer = false;      ///< the first of those is loaded: layers[num_layers]
+  LayerRange stage;              ///< of num_layers, those that are loaded (LoadOptions::layers)
   HeadKind draft_heads = HeadKind::kNone;
   int32_t feature_width = 0;  ///< of the rows of a target's layers (feature_head.h)
   Norm norm = Norm::kRms;
@@ -217,6 +218,12 @@ struct DecoderConfig {
   /// after group_layers.
   Result<void> attend_to_all(Metadata& metadata, const CanvasModel& usual);
   bool is_sliding(int32_t layer) const { return layers[layer].window > 0; }
+  bool in_stage(int32_t layer) const { return stage.first <= layer && layer < stage.end; }
+  bool has_first_layer() const { return stage.first == 0; }
+  bool has_last_layer() const { return stage.end == num_layers; }
+  /// Chooses the layers to load; kUnsupported names what cannot be computed in stages.
+  Result<void> choose_stage(const LayerRange& chosen);
+  StageInfo stage_info(uint64_t weight_bytes) const;
   /// Reads expert_count and the keys of experts, and gives all layers but the leading dense ones
   /// (leading_dense_block_count) experts in place of their feed-forward. `normalize`: the default
   /// if the file does not set it.

@@ -327,6 +327,15 @@ Result<void> pack_inputs(WeightPacker& packer, const DecoderTensors& t, const De
   return {};
 }
 
+/// What follows the last layer.
+Result<void> pack_head(WeightPacker& packer, const DecoderTensors& tensors, DecoderWeights& w) {
+  HEARTH_ASSIGN_OR_RETURN(w.output_norm, packer.pack({tensors.output_norm}, WeightRole::kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.output_norm_bias,
+                          packer.pack({tensors.output_norm_bias}, WeightRole::kVector));
+  HEARTH_ASSIGN_OR_RETURN(w.output, packer.pack({tensors.output}, WeightRole::kMatmul));
+  return {};
+}
+
 }  // namespace
 
 Result<WeightHandle> pack_row_before(WeightPacker& packer, int32_t width) {
@@ -343,8 +352,11 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   WeightPacker packer(file, ops, progress);
   DecoderWeights w;
   HEARTH_TRY(pack_frequencies(packer, tensors, config, w));
-  HEARTH_ASSIGN_OR_RETURN(w.embedding, packer.pack({tensors.embedding}, WeightRole::kEmbedding));
-  if (config.embedding_norm) {
+  w.vocab_size = narrow<int32_t>(tensors.embedding->dims[1]);
+  if (config.has_first_layer() || (config.has_last_layer() && tensors.output == nullptr)) {
+    HEARTH_ASSIGN_OR_RETURN(w.embedding, packer.pack({tensors.embedding}, WeightRole::kEmbedding));
+  }
+  if (config.embedding_norm && config.has_first_layer()) {
     const std::vector<float> ones(config.width, 1.0f);
     HEARTH_ASSIGN_OR_RETURN(w.embedding_norm, packer.pack_values("embedding norm", ones));
   } else {
@@ -357,6 +369,10 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   HEARTH_TRY(pack_inputs(packer, tensors, config, w));
   for (size_t i = 0; i < tensors.layers.size(); ++i) {
     const bool draft = std::cmp_equal(i, config.num_layers);
+    if (!draft && !config.in_stage(narrow<int32_t>(i))) {
+      w.layers.emplace_back();
+      continue;
+    }
     const uint64_t before = packer.device_bytes();
     HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, tensors.layers[i], draft));
     const LayerSpec& spec = config.layers[i];
@@ -377,10 +393,7 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
     w.layers.push_back(std::move(packed));
     packer.report();
   }
-  HEARTH_ASSIGN_OR_RETURN(w.output_norm, packer.pack({tensors.output_norm}, WeightRole::kVector));
-  HEARTH_ASSIGN_OR_RETURN(w.output_norm_bias,
-                          packer.pack({tensors.output_norm_bias}, WeightRole::kVector));
-  HEARTH_ASSIGN_OR_RETURN(w.output, packer.pack({tensors.output}, WeightRole::kMatmul));
+  if (config.has_last_layer()) HEARTH_TRY(pack_head(packer, tensors, w));
   packer.report();
   w.bytes = packer.device_bytes();
   w.parts = packer.take_parts();

@@ -95,7 +95,8 @@ struct DecoderWeights {
     } recurrent;
   };
 
-  WeightHandle embedding;                            ///< (vocab_size, width)
+  int32_t vocab_size = 0;
+  WeightHandle embedding;  ///< (vocab_size, width), where rows or logits are made
   WeightHandle embedding_norm, embedding_norm_bias;  ///< vectors of width (all 1), or null
   std::vector<WeightHandle> rope_frequencies;        ///< per config.ropes: vector of rope.dim / 2
   WeightHandle long_rope_frequencies;                ///< replaces the first in a long context
@@ -126,8 +127,8 @@ struct DecoderWeights {
   uint64_t bytes = 0;        ///< of all, on the device
   uint64_t draft_bytes = 0;  ///< of those, the draft layer's
 
-  /// Checks all tensors, then loads them layer by layer and releases the file's pages as it goes.
-  /// Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.
+  /// Checks all tensors, then loads those of config.stage them layer by layer and releases the
+  /// file's pages as it goes. Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.
   static Result<DecoderWeights> load(const GgufFile& file, const DecoderConfig& config,
                                      const kernels::OpTable& ops, const LoadProgressFn& progress);
 };

@@ -16,7 +16,7 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_bert(const GgufFile& file, const kernels::OpTable& ops,
-                                         const LoadProgressFn& progress) {
+                                         const LoadProgressFn& progress, const LoadOptions&) {
   Metadata metadata(file, "bert");
   HEARTH_ASSIGN_OR_RETURN(const EncoderConfig c, EncoderConfig::load_common(metadata));
   HEARTH_TRY(metadata.refuse_others());
@@ -24,7 +24,7 @@ Result<std::unique_ptr<Model>> load_bert(const GgufFile& file, const kernels::Op
 }
 
 Result<std::unique_ptr<Model>> load_nomic_bert(const GgufFile& file, const kernels::OpTable& ops,
-                                               const LoadProgressFn& progress) {
+                                               const LoadProgressFn& progress, const LoadOptions&) {
   Metadata metadata(file, "nomic-bert");
   HEARTH_ASSIGN_OR_RETURN(EncoderConfig c, EncoderConfig::load_common(metadata));
   HEARTH_ASSIGN_OR_RETURN(c.rope, RopeConfig::load(file, c.architecture, c.head_dim));

@@ -15,7 +15,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_cohere2(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "cohere2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c,
                           DecoderConfig::load_common(m, {.norm = Norm::kLayerNoBias}));
@@ -27,7 +28,7 @@ Result<std::unique_ptr<Model>> load_cohere2(const GgufFile& file, const kernels:
   c.ffn_norm = "";
   c.set_window(window, slides);
   c.rotate_only(slides);
-  return load_decoder<ParallelDecoder>(file, c, ops, progress);
+  return load_decoder<ParallelDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -15,13 +15,14 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_deci(const GgufFile& file, const kernels::OpTable& ops,
-                                         const LoadProgressFn& progress) {
+                                         const LoadProgressFn& progress,
+                                         const LoadOptions& options) {
   Metadata m(file, "deci");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.pruned = true}));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
   c.rope_divisors = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -94,7 +94,7 @@ Result<std::unique_ptr<Model>> load_as(std::string_view architecture, const Gguf
   HEARTH_TRY(c.load_position_scale(m, "attention.temperature_length"));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
-  return load_decoder<LatentDecoder>(file, c, ops, progress);
+  return load_decoder<LatentDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace
@@ -106,8 +106,9 @@ Result<std::unique_ptr<Model>> load_deepseek2(const GgufFile& file, const kernel
 }
 
 Result<std::unique_ptr<Model>> load_mistral4(const GgufFile& file, const kernels::OpTable& ops,
-                                             const LoadProgressFn& progress) {
-  return load_as("mistral4", file, ops, progress, {});
+                                             const LoadProgressFn& progress,
+                                             const LoadOptions& options) {
+  return load_as("mistral4", file, ops, progress, {.layers = options.layers});
 }
 
 }  // namespace hearth::models

@@ -10,7 +10,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_dream(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "dream");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(c.attend_to_all(m, {.shift_logits = true,
@@ -21,7 +22,7 @@ Result<std::unique_ptr<Model>> load_dream(const GgufFile& file, const kernels::O
                                  .top_p = 0.95f}));
   HEARTH_TRY(m.refuse_others());
   c.qkv_bias = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -11,16 +11,18 @@
 
 namespace hearth::models {
 Result<std::unique_ptr<Model>> load_ernie4_5(const GgufFile& file, const kernels::OpTable& ops,
-                                             const LoadProgressFn& progress) {
+                                             const LoadProgressFn& progress,
+                                             const LoadOptions& options) {
   Metadata m(file, "ernie4_5");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_ernie4_5_moe(const GgufFile& file, const kernels::OpTable& ops,
-                                                 const LoadProgressFn& progress) {
+                                                 const LoadProgressFn& progress,
+                                                 const LoadOptions& options) {
   Metadata m(file, "ernie4_5-moe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(c.load_experts(m, true));
@@ -30,7 +32,7 @@ Result<std::unique_ptr<Model>> load_ernie4_5_moe(const GgufFile& file, const ker
   HEARTH_TRY(c.load_shared_expert(m));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

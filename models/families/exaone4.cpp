@@ -12,7 +12,8 @@
 
 namespace hearth::models {
 Result<std::unique_ptr<Model>> load_exaone4(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "exaone4");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window,
@@ -27,7 +28,7 @@ Result<std::unique_ptr<Model>> load_exaone4(const GgufFile& file, const kernels:
     c.set_window(window, slides);
     c.rotate_only(slides);
   }
-  return load_decoder<PostNormDecoder>(file, c, ops, progress);
+  return load_decoder<PostNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -13,7 +13,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_falcon_h1(const GgufFile& file, const kernels::OpTable& ops,
-                                              const LoadProgressFn& progress) {
+                                              const LoadProgressFn& progress,
+                                              const LoadOptions& options) {
   Metadata m(file, "falcon-h1");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(c.recurrent, RecurrentConfig::load_mamba2(m));
@@ -21,7 +22,7 @@ Result<std::unique_ptr<Model>> load_falcon_h1(const GgufFile& file, const kernel
   c.plain_ffn_norm = file.find_tensor("blk.0.ffn_norm.weight") == nullptr;
   for (LayerSpec& layer : c.layers) layer.recurrent = true;
   c.group_layers();
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -11,10 +11,7 @@ namespace hearth::models {
 class GgufFile;
 
 using FamilyLoader = Result<std::unique_ptr<Model>>(const GgufFile&, const kernels::OpTable&,
-                                                    const LoadProgressFn&);
-/// Of a family whose files may have a layer for drafting.
-using DraftingLoader = Result<std::unique_ptr<Model>>(const GgufFile&, const kernels::OpTable&,
-                                                      const LoadProgressFn&, const LoadOptions&);
+                                                    const LoadProgressFn&, const LoadOptions&);
 
 FamilyLoader load_llama;
 FamilyLoader load_qwen2;
@@ -33,7 +30,7 @@ FamilyLoader load_olmoe;
 FamilyLoader load_granitemoe;
 FamilyLoader load_gpt_oss;
 FamilyLoader load_glm4;
-DraftingLoader load_glm4moe;
+FamilyLoader load_glm4moe;
 FamilyLoader load_qwen2moe;
 FamilyLoader load_ernie4_5;
 FamilyLoader load_ernie4_5_moe;
@@ -45,16 +42,16 @@ FamilyLoader load_minimax_01;
 FamilyLoader load_rwkv7;
 FamilyLoader load_arwkv7;
 FamilyLoader load_minimax_m2;
-DraftingLoader load_deepseek2;
+FamilyLoader load_deepseek2;
 FamilyLoader load_mistral4;
 FamilyLoader load_cohere2;
 FamilyLoader load_starcoder2;
 FamilyLoader load_mistral3;
 FamilyLoader load_deci;
 FamilyLoader load_muse_glimmer;
-DraftingLoader load_qwen35;
-DraftingLoader load_qwen35moe;
-DraftingLoader load_qwen3next;
+FamilyLoader load_qwen35;
+FamilyLoader load_qwen35moe;
+FamilyLoader load_qwen3next;
 FamilyLoader load_mamba;
 FamilyLoader load_mamba2;
 FamilyLoader load_jamba;

@@ -40,15 +40,17 @@ void scale_by_width(DecoderConfig& c, int32_t layers_of_largest) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_gemma(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "gemma");
   HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_gemma_config(m));
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_gemma2(const GgufFile& file, const kernels::OpTable& ops,
-                                           const LoadProgressFn& progress) {
+                                           const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   Metadata m(file, "gemma2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_gemma_config(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window,
@@ -60,11 +62,12 @@ Result<std::unique_ptr<Model>> load_gemma2(const GgufFile& file, const kernels::
   c.post_norms = true;
   c.set_window(window, slides);
   scale_by_width(c, 46);
-  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_gemma3(const GgufFile& file, const kernels::OpTable& ops,
-                                           const LoadProgressFn& progress) {
+                                           const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   Metadata m(file, "gemma3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_gemma_config(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window, m.number("attention.sliding_window", kMaxContext));
@@ -76,7 +79,7 @@ Result<std::unique_ptr<Model>> load_gemma3(const GgufFile& file, const kernels::
   c.qk_norm = QkNorm::kHeads;
   c.set_window(window, slides);
   scale_by_width(c, 62);
-  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -58,7 +58,8 @@ Result<void> load_cutoffs(Metadata& m, DecoderConfig& c) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_gemma3n(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "gemma3n");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window, m.number("attention.sliding_window", kMaxContext));
@@ -78,7 +79,7 @@ Result<std::unique_ptr<Model>> load_gemma3n(const GgufFile& file, const kernels:
   c.post_norms = true;
   c.qk_norm = QkNorm::kHeads;
   c.v_norm = true;
-  return load_decoder<AltUpDecoder>(file, c, ops, progress);
+  return load_decoder<AltUpDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

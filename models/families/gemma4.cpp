@@ -49,7 +49,8 @@ Result<void> load_head_sizes(Metadata& m, DecoderConfig& c,
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_gemma4(const GgufFile& file, const kernels::OpTable& ops,
-                                           const LoadProgressFn& progress) {
+                                           const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   Metadata m(file, "gemma4");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window, m.number("attention.sliding_window", kMaxContext));
@@ -79,7 +80,7 @@ Result<std::unique_ptr<Model>> load_gemma4(const GgufFile& file, const kernels::
   c.v_norm = true;
   c.layer_scale = true;
   c.needs_rope_divisors = true;
-  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -21,14 +21,15 @@ constexpr int32_t kMaxSharedExperts = 64;
 
 }  // namespace
 Result<std::unique_ptr<Model>> load_glm4(const GgufFile& file, const kernels::OpTable& ops,
-                                         const LoadProgressFn& progress) {
+                                         const LoadProgressFn& progress,
+                                         const LoadOptions& options) {
   Metadata m(file, "glm4");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
   c.post_norms = true;
   c.fused_gate_up = true;
-  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_glm4moe(const GgufFile& file, const kernels::OpTable& ops,
@@ -46,7 +47,7 @@ Result<std::unique_ptr<Model>> load_glm4moe(const GgufFile& file, const kernels:
   c.qk_norm = QkNorm::kHeadsIfPresent;
   c.ffn_norm = "post_attention_norm";
   c.experts.selection_bias = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -13,7 +13,8 @@
 
 namespace hearth::models {
 Result<std::unique_ptr<Model>> load_gpt_oss(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "gpt-oss");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window, m.number("attention.sliding_window", kMaxContext));
@@ -28,7 +29,7 @@ Result<std::unique_ptr<Model>> load_gpt_oss(const GgufFile& file, const kernels:
   c.sinks = true;
   c.ffn_norm = "post_attention_norm";
   c.experts.biases = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

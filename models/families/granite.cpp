@@ -41,25 +41,28 @@ Result<DecoderConfig> load_granite_config(Metadata& m, const CommonKeys& keys = 
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_granite(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "granite");
   HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_granite_config(m));
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_granitemoe(const GgufFile& file, const kernels::OpTable& ops,
-                                               const LoadProgressFn& progress) {
+                                               const LoadProgressFn& progress,
+                                               const LoadOptions& options) {
   Metadata m(file, "granitemoe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_granite_config(m));
   HEARTH_TRY(c.load_experts(m, true));
   HEARTH_TRY(c.load_shared_expert(m));
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_granitehybrid(const GgufFile& file, const kernels::OpTable& ops,
-                                                  const LoadProgressFn& progress) {
+                                                  const LoadProgressFn& progress,
+                                                  const LoadOptions& options) {
   Metadata m(file, "granitehybrid");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_granite_config(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(RecurrentConfig sizes, RecurrentConfig::load_mamba2(m));
@@ -72,7 +75,7 @@ Result<std::unique_ptr<Model>> load_granitehybrid(const GgufFile& file, const ke
     HEARTH_TRY(c.load_shared_expert(m));
   }
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -7,12 +7,13 @@
 
 namespace hearth::models {
 Result<std::unique_ptr<Model>> load_hunyuan_dense(const GgufFile& file, const kernels::OpTable& ops,
-                                                  const LoadProgressFn& progress) {
+                                                  const LoadProgressFn& progress,
+                                                  const LoadOptions& options) {
   Metadata m(file, "hunyuan-dense");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(m.refuse_others());
   c.qk_norm = QkNorm::kHeadsAfterRope;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

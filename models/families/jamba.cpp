@@ -16,7 +16,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_jamba(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "jamba");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(RecurrentConfig sizes, RecurrentConfig::load_mamba(m));
@@ -37,7 +38,7 @@ Result<std::unique_ptr<Model>> load_jamba(const GgufFile& file, const kernels::O
     c.group_layers();
   }
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

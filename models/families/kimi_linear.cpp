@@ -15,7 +15,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_kimi_linear(const GgufFile& file, const kernels::OpTable& ops,
-                                                const LoadProgressFn& progress) {
+                                                const LoadProgressFn& progress,
+                                                const LoadOptions& options) {
   Metadata m(file, "kimi-linear");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   if (c.ropes.empty()) {
@@ -29,7 +30,7 @@ Result<std::unique_ptr<Model>> load_kimi_linear(const GgufFile& file, const kern
   HEARTH_TRY(m.refuse_others());
   c.rotate_only([](int32_t) { return false; });
   c.ropes.clear();
-  return load_decoder<LatentDecoder>(file, c, ops, progress);
+  return load_decoder<LatentDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -26,22 +26,24 @@ Result<DecoderConfig> load_lfm2_config(Metadata& m) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_lfm2(const GgufFile& file, const kernels::OpTable& ops,
-                                         const LoadProgressFn& progress) {
+                                         const LoadProgressFn& progress,
+                                         const LoadOptions& options) {
   Metadata m(file, "lfm2");
   HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_lfm2_config(m));
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_lfm2moe(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "lfm2moe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_lfm2_config(m));
   c.experts.sigmoid = true;
   c.experts.selection_bias = true;
   HEARTH_TRY(c.load_experts(m, true));
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -20,24 +20,26 @@ constexpr CanvasModel kUsual = {.block_length = 32};
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_llada(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "llada");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(c.attend_to_all(m, kUsual));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_llada_moe(const GgufFile& file, const kernels::OpTable& ops,
-                                              const LoadProgressFn& progress) {
+                                              const LoadProgressFn& progress,
+                                              const LoadOptions& options) {
   Metadata m(file, "llada-moe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(c.load_experts(m, false));
   HEARTH_TRY(c.attend_to_all(m, kUsual));
   HEARTH_TRY(m.refuse_others());
   c.qk_norm = QkNorm::kHeads;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -16,7 +16,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_llama(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata metadata(file, "llama");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window,
@@ -29,16 +30,17 @@ Result<std::unique_ptr<Model>> load_llama(const GgufFile& file, const kernels::O
   HEARTH_TRY(metadata.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
   c.rope_divisors = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_internlm2(const GgufFile& file, const kernels::OpTable& ops,
-                                              const LoadProgressFn& progress) {
+                                              const LoadProgressFn& progress,
+                                              const LoadOptions& options) {
   Metadata m(file, "internlm2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -10,7 +10,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_mamba(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "mamba");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(const RecurrentConfig sizes, RecurrentConfig::load_mamba(m));
@@ -18,18 +19,19 @@ Result<std::unique_ptr<Model>> load_mamba(const GgufFile& file, const kernels::O
   if (plain_norms) return m.unsupported("ssm.dt_b_c_rms", "norms without weights");
   HEARTH_TRY(m.refuse_others());
   c.set_recurrent(sizes);
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_mamba2(const GgufFile& file, const kernels::OpTable& ops,
-                                           const LoadProgressFn& progress) {
+                                           const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   Metadata m(file, "mamba2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(RecurrentConfig sizes, RecurrentConfig::load_mamba2(m));
   HEARTH_TRY(m.refuse_others());
   sizes.norm = true;
   c.set_recurrent(sizes);
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -22,7 +22,8 @@ constexpr float kMaxScale = 1e6f;
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_minimax_01(const GgufFile& file, const kernels::OpTable& ops,
-                                               const LoadProgressFn& progress) {
+                                               const LoadProgressFn& progress,
+                                               const LoadOptions& options) {
   Metadata m(file, "minimax-01");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(
@@ -38,7 +39,7 @@ Result<std::unique_ptr<Model>> load_minimax_01(const GgufFile& file, const kerne
   c.set_recurrent(sizes, [&](int32_t i) {
     return recurrent.empty() ? i % interval != interval - 1 : recurrent[i];
   });
-  return load_decoder<NormedStreamDecoder>(file, c, ops, progress);
+  return load_decoder<NormedStreamDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

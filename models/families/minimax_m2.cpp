@@ -8,7 +8,8 @@
 
 namespace hearth::models {
 Result<std::unique_ptr<Model>> load_minimax_m2(const GgufFile& file, const kernels::OpTable& ops,
-                                               const LoadProgressFn& progress) {
+                                               const LoadProgressFn& progress,
+                                               const LoadOptions& options) {
   Metadata m(file, "minimax-m2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   c.experts.sigmoid = true;
@@ -16,7 +17,7 @@ Result<std::unique_ptr<Model>> load_minimax_m2(const GgufFile& file, const kerne
   HEARTH_TRY(m.refuse_others());
   c.qk_norm = QkNorm::kWidth;
   c.experts.selection_bias = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

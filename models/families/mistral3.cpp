@@ -17,7 +17,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_mistral3(const GgufFile& file, const kernels::OpTable& ops,
-                                             const LoadProgressFn& progress) {
+                                             const LoadProgressFn& progress,
+                                             const LoadOptions& options) {
   Metadata m(file, "mistral3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(c.load_position_scale(m, "rope.scaling.original_context_length"));
@@ -34,7 +35,7 @@ Result<std::unique_ptr<Model>> load_mistral3(const GgufFile& file, const kernels
   }
   c.pairs = kernels::RopePairs::kNeighbours;
   c.rope_divisors = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -17,7 +17,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_muse_glimmer(const GgufFile& file, const kernels::OpTable& ops,
-                                                 const LoadProgressFn& progress) {
+                                                 const LoadProgressFn& progress,
+                                                 const LoadOptions& options) {
   Metadata m(file, "muse-glimmer");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window, m.number("attention.sliding_window", kMaxContext));
@@ -35,7 +36,7 @@ Result<std::unique_ptr<Model>> load_muse_glimmer(const GgufFile& file, const ker
   c.attention_gate = true;
   c.set_window(window, slides);
   c.rotate_only(slides);
-  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

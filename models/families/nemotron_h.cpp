@@ -36,16 +36,18 @@ Result<DecoderConfig> load_nemotron(Metadata& m) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_nemotron_h(const GgufFile& file, const kernels::OpTable& ops,
-                                               const LoadProgressFn& progress) {
+                                               const LoadProgressFn& progress,
+                                               const LoadOptions& options) {
   Metadata m(file, "nemotron_h");
   HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_nemotron(m));
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_nemotron_h_moe(const GgufFile& file,
                                                    const kernels::OpTable& ops,
-                                                   const LoadProgressFn& progress) {
+                                                   const LoadProgressFn& progress,
+                                                   const LoadOptions& options) {
   Metadata m(file, "nemotron_h_moe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, load_nemotron(m));
   const std::vector<LayerSpec> plain = c.layers;
@@ -62,7 +64,7 @@ Result<std::unique_ptr<Model>> load_nemotron_h_moe(const GgufFile& file,
     if (groups > 1) return m.unsupported(key, "groups of experts");
   }
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

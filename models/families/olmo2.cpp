@@ -41,7 +41,8 @@ Result<void> set_sliding_layers(Metadata& m, DecoderConfig& c) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_olmo2(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "olmo2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(set_sliding_layers(m, c));
@@ -49,7 +50,7 @@ Result<std::unique_ptr<Model>> load_olmo2(const GgufFile& file, const kernels::O
   c.pre_norms = false;
   c.post_norms = true;
   c.qk_norm = QkNorm::kWidth;
-  return load_decoder<PostNormDecoder>(file, c, ops, progress);
+  return load_decoder<PostNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -13,13 +13,14 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_olmoe(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "olmoe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(c.load_experts(m, false));
   HEARTH_TRY(m.refuse_others());
   c.qk_norm = QkNorm::kWidth;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

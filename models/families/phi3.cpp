@@ -14,7 +14,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_phi3(const GgufFile& file, const kernels::OpTable& ops,
-                                         const LoadProgressFn& progress) {
+                                         const LoadProgressFn& progress,
+                                         const LoadOptions& options) {
   Metadata m(file, "phi3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window,
@@ -24,7 +25,7 @@ Result<std::unique_ptr<Model>> load_phi3(const GgufFile& file, const kernels::Op
   c.fused_qkv = true;
   c.fused_gate_up = true;
   c.long_rope = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -13,7 +13,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_plamo2(const GgufFile& file, const kernels::OpTable& ops,
-                                           const LoadProgressFn& progress) {
+                                           const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   Metadata m(file, "plamo2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(const RecurrentConfig sizes, RecurrentConfig::load_plamo(m, c.width));
@@ -24,7 +25,7 @@ Result<std::unique_ptr<Model>> load_plamo2(const GgufFile& file, const kernels::
   c.plain_post_norms = true;
   c.fused_qkv = true;
   c.fused_gate_up = true;
-  return load_decoder<SandwichDecoder>(file, c, ops, progress);
+  return load_decoder<SandwichDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

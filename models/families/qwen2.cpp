@@ -10,16 +10,18 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_qwen2(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata metadata(file, "qwen2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
   HEARTH_TRY(metadata.refuse_others());
   c.qkv_bias = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_qwen2moe(const GgufFile& file, const kernels::OpTable& ops,
-                                             const LoadProgressFn& progress) {
+                                             const LoadProgressFn& progress,
+                                             const LoadOptions& options) {
   Metadata m(file, "qwen2moe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(c.load_experts(m, false));
@@ -27,7 +29,7 @@ Result<std::unique_ptr<Model>> load_qwen2moe(const GgufFile& file, const kernels
   HEARTH_TRY(m.refuse_others());
   c.qkv_bias = true;
   c.experts.shared_gate = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

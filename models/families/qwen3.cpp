@@ -12,22 +12,24 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_qwen3(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata metadata(file, "qwen3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
   HEARTH_TRY(metadata.refuse_others());
   c.qk_norm = QkNorm::kHeads;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_qwen3moe(const GgufFile& file, const kernels::OpTable& ops,
-                                             const LoadProgressFn& progress) {
+                                             const LoadProgressFn& progress,
+                                             const LoadOptions& options) {
   Metadata metadata(file, "qwen3moe");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(metadata));
   HEARTH_TRY(c.load_experts(metadata, true));
   HEARTH_TRY(metadata.refuse_others());
   c.qk_norm = QkNorm::kHeads;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Model>> load_with_experts(std::string_view architecture, 
   HEARTH_TRY(c.load_shared_expert(m));
   HEARTH_TRY(m.refuse_others());
   c.experts.shared_gate = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Model>> load_qwen35(const GgufFile& file, const kernels::
   Metadata m(file, "qwen35");
   HEARTH_ASSIGN_OR_RETURN(const DecoderConfig c, load_qwen35_config(m, true, options));
   HEARTH_TRY(m.refuse_others());
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_qwen35moe(const GgufFile& file, const kernels::OpTable& ops,

@@ -26,7 +26,8 @@ Result<RecurrentConfig> load_time_mix(Metadata& m, int32_t width, int32_t shifts
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_rwkv7(const GgufFile& file, const kernels::OpTable& ops,
-                                          const LoadProgressFn& progress) {
+                                          const LoadProgressFn& progress,
+                                          const LoadOptions& options) {
   Metadata m(file, "rwkv7");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c,
                           DecoderConfig::load_common(m, {.norm = Norm::kLayer, .hybrid = true}));
@@ -39,17 +40,18 @@ Result<std::unique_ptr<Model>> load_rwkv7(const GgufFile& file, const kernels::O
   c.ffn_norm = "attn_norm_2";
   c.gated_ffn = false;
   c.relu_squared = true;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 Result<std::unique_ptr<Model>> load_arwkv7(const GgufFile& file, const kernels::OpTable& ops,
-                                           const LoadProgressFn& progress) {
+                                           const LoadProgressFn& progress,
+                                           const LoadOptions& options) {
   Metadata m(file, "arwkv7");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.hybrid = true}));
   HEARTH_ASSIGN_OR_RETURN(const RecurrentConfig sizes, load_time_mix(m, c.width, 1));
   HEARTH_TRY(m.refuse_others());
   c.set_recurrent(sizes);
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

@@ -14,13 +14,14 @@ constexpr size_t kPeriod = 4;  // not in the metadata
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_smollm3(const GgufFile& file, const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   Metadata m(file, "smollm3");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m));
   HEARTH_TRY(m.refuse_others());
   c.pairs = kernels::RopePairs::kNeighbours;
   for (size_t i = kPeriod - 1; i < c.layers.size(); i += kPeriod) c.layers[i].rope = kNoRope;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

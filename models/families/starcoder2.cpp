@@ -13,7 +13,8 @@
 namespace hearth::models {
 
 Result<std::unique_ptr<Model>> load_starcoder2(const GgufFile& file, const kernels::OpTable& ops,
-                                               const LoadProgressFn& progress) {
+                                               const LoadProgressFn& progress,
+                                               const LoadOptions& options) {
   Metadata m(file, "starcoder2");
   HEARTH_ASSIGN_OR_RETURN(DecoderConfig c, DecoderConfig::load_common(m, {.norm = Norm::kLayer}));
   HEARTH_ASSIGN_OR_RETURN(const int32_t window,
@@ -24,7 +25,7 @@ Result<std::unique_ptr<Model>> load_starcoder2(const GgufFile& file, const kerne
   c.out_bias = true;
   c.ffn_bias = true;
   c.gated_ffn = false;
-  return load_decoder<PreNormDecoder>(file, c, ops, progress);
+  return load_decoder<PreNormDecoder>(file, c, ops, progress, options);
 }
 
 }  // namespace hearth::models

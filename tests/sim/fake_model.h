@@ -56,6 +56,7 @@ struct FakeModelConfig {
   int32_t wrong_every = 3;  ///< drafts of the tokens at such positions are wrong
   models::CanvasModel canvas;
   FakeCost cost;
+  bool late = false;  ///< as a model in stages (LateModel); neither drafts nor canvas then
 };
 
 class FakeModel final : public models::Model {

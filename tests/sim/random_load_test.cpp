@@ -99,6 +99,7 @@ void run_seed(uint64_t seed, Met& met) {
   EngineConfig config = load.engine_config();
   FakeModelConfig model = load.model_config();
   RandomLoad(seed + 2'000'000'011).add_states(model);
+  model.late = seed % 4 == 3;
   const bool has_states = model.windows.back() == kRecurrent;
   // From just enough for one request to plenty.
   const int64_t block_bytes = 2 * 16 * config.block_size;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "engine/sampling/sampler.h"
+#include "late_model.h"
 
 namespace hearth::tests {
 
@@ -51,7 +52,9 @@ void Simulation::create(const EngineConfig& config, std::unique_ptr<Proposer> pr
   publishes_ = config.published == PublishedScopes::kAll;
   EngineConfig f32 = config;
   f32.kv_type = kernels::DType::kF32;  // bytes of an Entry of the fake
-  auto made = Engine::create(f32, fake_ops(device_), std::move(fake), clock_, std::move(proposer),
+  std::unique_ptr<models::Model> model = std::move(fake);
+  if (model_config_.late) model = std::make_unique<LateModel>(std::move(model));
+  auto made = Engine::create(f32, fake_ops(device_), std::move(model), clock_, std::move(proposer),
                              store.store != nullptr ? &store_commands_ : nullptr);
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
   engine_ = std::move(made).value();

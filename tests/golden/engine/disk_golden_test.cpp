@@ -41,7 +41,7 @@ class DiskRun {
  public:
   DiskRun(const models::GgufFile& file, const kernels::OpTable& ops,
           const std::filesystem::path& folder, int32_t block_size = 16, bool draft_layer = false,
-          kernels::KvTypes kv_type = {}) {
+          kernels::KvTypes kv_type = {}, int32_t stages = 1) {
     EngineConfig config;
     config.kv_type = kv_type;
     config.kv_bytes = 8 << 20;
@@ -51,7 +51,8 @@ class DiskRun {
     config.speculation.lookup = false;
     config.speculation.fixed_width = 2;
     config.always_restore = true;
-    auto model = models::load_model(file, ops, nullptr, {.draft_layer = draft_layer});
+    auto model = stages > 1 ? load_in_stages(file, {ops.device.variant, ops}, stages)
+                            : models::load_model(file, ops, nullptr, {.draft_layer = draft_layer});
     REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
     auto made = Engine::create(config, ops, std::move(model).value(), clock_, nullptr, &commands_);
     REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
@@ -159,6 +160,28 @@ TEST_CASE("every family: a prefix from disk after a restart gives the same token
     const Answer again = DiskRun(owned.file, table.ops, folder.path()).ask(prompt);
     CHECK(again.restored >= 64);
     CHECK(again.tokens == cold.tokens);
+  }
+}
+
+TEST_CASE("stages: prefixes on disk are those of one device, in both directions") {
+  const NamedTable table = all_tables().back();
+  const auto prompt = random_tokens(90, 128, 3);
+  for (const char* name : {"llama", "gemma3", "qwen3moe", "deepseek2", "qwen3next", "mamba"}) {
+    CAPTURE(name);
+    OwnedFile owned(read_family(name).file_bytes(kernels::DType::kQ8_0));
+    owned.file.set_fingerprint(name);
+    const auto ask = [&](const tests::TempDir& folder, int32_t stages) {
+      return DiskRun(owned.file, table.ops, folder.path(), 16, false, {}, stages).ask(prompt);
+    };
+    const tests::TempDir first, second;
+    const Answer want = ask(first, 1);
+    const Answer restored = ask(first, 2);
+    CHECK(restored.restored >= 64);
+    CHECK(restored.tokens == want.tokens);
+    CHECK(ask(second, 2).tokens == want.tokens);
+    const Answer back = ask(second, 1);
+    CHECK(back.restored >= 64);
+    CHECK(back.tokens == want.tokens);
   }
 }
 

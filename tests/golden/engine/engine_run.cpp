@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+
+#include "models/staged_model.h"
+
 namespace hearth::golden {
 
 using namespace engine;
@@ -11,7 +15,17 @@ EngineRun::EngineRun(const models::GgufFile& file, const kernels::OpTable& ops,
                      const models::LoadOptions& options) {
   auto model = models::load_model(file, ops, nullptr, options);
   REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
-  auto made = Engine::create(config, ops, std::move(model).value(), clock_, std::move(proposer));
+  create(std::move(model).value(), ops, config, std::move(proposer));
+}
+
+EngineRun::EngineRun(std::unique_ptr<models::Model> model, const kernels::OpTable& ops,
+                     const EngineConfig& config, std::unique_ptr<Proposer> proposer) {
+  create(std::move(model), ops, config, std::move(proposer));
+}
+
+void EngineRun::create(std::unique_ptr<models::Model> model, const kernels::OpTable& ops,
+                       const EngineConfig& config, std::unique_ptr<Proposer> proposer) {
+  auto made = Engine::create(config, ops, std::move(model), clock_, std::move(proposer));
   REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
   engine_ = std::move(made).value();
 }
@@ -65,6 +79,29 @@ EngineAnswer EngineRun::ask(const Request& request) {
   REQUIRE(answer(request.id).ended);
   REQUIRE_FALSE(answer(request.id).failed);
   return answer(request.id);
+}
+
+Result<std::unique_ptr<models::Model>> load_in_stages(const models::GgufFile& file,
+                                                      const NamedTable& table, int32_t count) {
+  HEARTH_ASSIGN_OR_RETURN(const auto whole, models::load_model(file, table.ops, nullptr));
+  const int32_t layers = whole->info().num_layers;
+  std::vector<models::Stage> stages;
+  for (int32_t i = 0; i < count; ++i) {
+    models::Stage stage;
+    stage.table = {"stage " + std::to_string(i), table.ops, nullptr};
+    stage.layers = {layers * i / count, layers * (i + 1) / count};
+    if (i > 0) {
+      stage.table.thread = std::make_shared<kernels::OpThread>();
+      if (table.name == "reference") {
+        stage.table.ops = kernels::reference_ops();
+      } else {
+        HEARTH_ASSIGN_OR_RETURN(stage.table.ops,
+                                kernels::cpu_ops({.num_threads = 1, .variant = table.name}));
+      }
+    }
+    stages.push_back(std::move(stage));
+  }
+  return models::load_staged_model(file, std::move(stages), nullptr);
 }
 
 }  // namespace hearth::golden

@@ -10,6 +10,7 @@
 #include "kernels/ops.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
+#include "tests/golden/step_runner.h"
 
 namespace hearth::golden {
 
@@ -30,6 +31,9 @@ class EngineRun {
             const engine::EngineConfig& config,
             std::unique_ptr<engine::Proposer> proposer = nullptr,
             const models::LoadOptions& options = {});
+  EngineRun(std::unique_ptr<models::Model> model, const kernels::OpTable& ops,
+            const engine::EngineConfig& config,
+            std::unique_ptr<engine::Proposer> proposer = nullptr);
 
   void submit(const engine::Request& request);
   void post(engine::EngineCommand command) { engine_->inbox().post(std::move(command)); }
@@ -43,9 +47,17 @@ class EngineRun {
   engine::Engine& engine() { return *engine_; }
 
  private:
+  void create(std::unique_ptr<models::Model> model, const kernels::OpTable& ops,
+              const engine::EngineConfig& config, std::unique_ptr<engine::Proposer> proposer);
+
   SteadyClock clock_;
   std::unique_ptr<engine::Engine> engine_;
   std::map<engine::RequestId, EngineAnswer> answers_;
 };
+
+/// The model in `count` stages of about equally many layers: the first on `table`, the others on
+/// tables of the same kind with a thread each. Errors as of load_staged_model.
+Result<std::unique_ptr<models::Model>> load_in_stages(const models::GgufFile& file,
+                                                      const NamedTable& table, int32_t count);
 
 }  // namespace hearth::golden

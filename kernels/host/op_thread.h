@@ -1,0 +1,40 @@
+#pragma once
+// A thread that makes all calls of one op table, in the order in which they are posted. The op
+// table is made on it, too: threads that the table starts then inherit its cores.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace hearth::kernels {
+
+class OpThread {
+ public:
+  OpThread();
+  /// Makes the calls that were posted, then ends.
+  ~OpThread();
+  OpThread(const OpThread&) = delete;
+  OpThread& operator=(const OpThread&) = delete;
+
+  /// From any thread.
+  void post(std::function<void()> call);
+  /// Posts it and waits for it and all calls before it.
+  void run(std::function<void()> call);
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::deque<std::function<void()>> calls_;  ///< guarded by mutex_
+  std::atomic<uint64_t> posted_{0};
+  std::thread thread_;
+};
+
+/// Waits until `counter` is at least `value`: spins for some tens of microseconds, then sleeps
+/// until the thread that raises the counter notifies.
+void wait_for_count(const std::atomic<uint64_t>& counter, uint64_t value);
+
+}  // namespace hearth::kernels

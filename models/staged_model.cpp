@@ -1,0 +1,248 @@
+#include "models/staged_model.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "models/gguf/gguf_file.h"
+#include "models/row_pieces.h"
+
+namespace hearth::models {
+namespace {
+
+using kernels::BatchIndex;
+using kernels::TensorView;
+
+/// Calls on the stage's thread and waits.
+void run_on(const StageTable& table, const std::function<void()>& call) {
+  table.thread == nullptr ? call() : table.thread->run(call);
+}
+
+class StagedModel final : public Model {
+ public:
+  struct Part {
+    StageTable table;
+    std::unique_ptr<Model> model;
+  };
+  StagedModel(std::vector<Part> parts, ModelInfo info)
+      : parts_(std::move(parts)), info_(std::move(info)), slots_(parts_.size() + kSpareSlots) {}
+  ~StagedModel() override { settle(); }
+
+  const ModelInfo& info() const override { return info_; }
+  void set_context_length(int32_t context_length) override {
+    for (Part& part : parts_) part.model->set_context_length(context_length);
+  }
+  uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
+  Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
+  void forward(const StepArgs& args) override;
+  void settle() override { kernels::wait_for_count(num_computed_, num_started_); }
+  TensorView final_rows(const BatchIndex&) override {
+    settle();
+    return final_rows_;
+  }
+  Result<void> add_heads(const GgufFile& file) override { return refuse(file, "heads"); }
+  Result<int32_t> add_adapter(const GgufFile& file) override { return refuse(file, "adapters"); }
+
+ private:
+  /// A piece on its way through the stages.
+  struct Slot {
+    PieceIndex index;
+    StepArgs args;
+    TensorView final_rows;  ///< where its final rows go
+  };
+  /// More than stages, so that none waits for a slot to come back.
+  static constexpr size_t kSpareSlots = 2;
+
+  Error refuse(const GgufFile& file, std::string_view what) const {
+    return Error::unsupported(
+        fmt::format("{}: a model in stages takes no {}", printable(file.name()), what), "stages");
+  }
+  TensorView rows(std::byte* data, int32_t count) const {
+    return {data, kernels::DType::kF32, count, info_.width, info_.width};
+  }
+  uint64_t hidden_bytes(int32_t max_tokens, int32_t max_outputs) const;
+  Slot& free_slot();
+  void compute(Slot& slot, size_t stage);
+
+  std::vector<Part> parts_;
+  ModelInfo info_;
+  std::vector<Slot> slots_;
+  std::vector<RowPiece> pieces_;  ///< scratch
+  kernels::DeviceBuffer hidden_;
+  TensorView final_rows_;     ///< of the last step
+  uint64_t num_started_ = 0;  ///< pieces
+  std::atomic<uint64_t> num_computed_{0};
+};
+
+uint64_t StagedModel::hidden_bytes(int32_t max_tokens, int32_t max_outputs) const {
+  const uint64_t row_bytes = sizeof(float) * info_.width;
+  return row_bytes * (max_tokens + slots_.size() * most_piece_rows(max_tokens, max_outputs));
+}
+
+uint64_t StagedModel::activation_bytes(int32_t max_tokens, int32_t max_outputs) const {
+  uint64_t bytes = hidden_bytes(max_tokens, max_outputs);
+  const int32_t piece_rows = most_piece_rows(max_tokens, max_outputs);
+  for (const Part& part : parts_) bytes += part.model->activation_bytes(piece_rows, max_outputs);
+  return bytes;
+}
+
+Result<void> StagedModel::reserve(int32_t max_tokens, int32_t max_outputs) {
+  const int32_t piece_rows = most_piece_rows(max_tokens, max_outputs);
+  HEARTH_ASSIGN_OR_RETURN(
+      hidden_,
+      kernels::DeviceBuffer::allocate(
+          parts_.front().table.ops, hidden_bytes(max_tokens, max_outputs), "rows between stages"));
+  final_rows_ = rows(hidden_.data(), max_tokens);
+  std::byte* next = hidden_.data() + sizeof(float) * info_.width * max_tokens;
+  for (Slot& slot : slots_) {
+    slot.args.hidden = rows(next, piece_rows);
+    next += sizeof(float) * info_.width * piece_rows;
+  }
+  for (Part& part : parts_) {
+    Result<void> reserved;
+    run_on(part.table, [&] { reserved = part.model->reserve(piece_rows, max_outputs); });
+    HEARTH_TRY(reserved);
+  }
+  return {};
+}
+
+StagedModel::Slot& StagedModel::free_slot() {
+  if (num_started_ >= slots_.size()) {
+    kernels::wait_for_count(num_computed_, num_started_ - slots_.size() + 1);
+  }
+  return slots_[num_started_++ % slots_.size()];
+}
+
+void StagedModel::forward(const StepArgs& args) {
+  HEARTH_CHECK(args.adapted.empty() && args.batch->num_tokens <= final_rows_.rows, "{} rows",
+               args.batch->num_tokens);
+  cut_rows(args, &pieces_);
+  for (const RowPiece& piece : pieces_) {
+    Slot& slot = free_slot();
+    slot.index.fill(args, piece);
+    const BatchIndex& batch = slot.index.batch();
+    slot.args.batch = &batch;
+    slot.args.pools = args.pools;
+    slot.args.logits = args.logits;
+    slot.args.logits.rows = batch.num_outputs;
+    if (batch.num_outputs > 0) {
+      slot.args.logits.data = args.logits.row<float>(slot.index.first_output());
+    }
+    slot.args.also_stored = {};
+    if (piece.first == 0) slot.args.also_stored = args.also_stored;
+    slot.final_rows = final_rows_;
+    slot.final_rows.data = final_rows_.row<float>(piece.first);
+    compute(slot, 0);
+  }
+  if (args.batch->num_outputs > 0) settle();
+}
+
+void StagedModel::compute(Slot& slot, size_t stage) {
+  parts_[stage].model->forward(slot.args);
+  if (stage + 1 < parts_.size()) {
+    const auto go_on = [this, &slot, stage] { compute(slot, stage + 1); };
+    const StageTable& next = parts_[stage + 1].table;
+    return next.thread == nullptr ? go_on() : next.thread->post(go_on);
+  }
+  const auto* const computed = static_cast<const float*>(slot.args.hidden.data);
+  std::copy_n(computed, int64_t{info_.width} * slot.args.batch->num_tokens,
+              static_cast<float*>(slot.final_rows.data));
+  num_computed_.fetch_add(1, std::memory_order_release);
+  num_computed_.notify_one();
+}
+
+Result<void> check_stages(const std::vector<Stage>& stages) {
+  const kernels::OpTable& first = stages.front().table.ops;
+  for (const Stage& stage : stages) {
+    const kernels::OpTable& ops = stage.table.ops;
+    if (ops.mark != nullptr) {
+      return Error::unsupported(
+          fmt::format("stages: {} is a device with its own memory, want CPUs", stage.table.device),
+          "stages");
+    }
+    if (ops.numerics_id == first.numerics_id) continue;
+    return Error::unsupported(
+        fmt::format("stages: {} computes {}, {} computes {}: want devices with equal results",
+                    stages.front().table.device, first.numerics_id, stage.table.device,
+                    ops.numerics_id),
+        "stages");
+  }
+  return {};
+}
+
+/// The progress of several loaders.
+class JoinedProgress {
+ public:
+  JoinedProgress(size_t count, const LoadProgressFn& report) : done_(count), report_(report) {}
+  LoadProgressFn of(size_t stage) {
+    if (report_ == nullptr) return nullptr;
+    return [this, stage](const LoadProgress& progress) {
+      const std::lock_guard lock(mutex_);
+      done_[stage] = progress.bytes_done;
+      LoadProgress sum{0, progress.bytes_total};
+      for (const uint64_t bytes : done_) sum.bytes_done += bytes;
+      sum.bytes_done = std::min(sum.bytes_done, sum.bytes_total);
+      report_(sum);
+    };
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<uint64_t> done_;
+  const LoadProgressFn& report_;
+};
+
+/// What the stages are together.
+ModelInfo join(const std::vector<StagedModel::Part>& parts) {
+  ModelInfo info = parts.front().model->info();
+  info.stages.clear();
+  info.weight_bytes = 0;
+  for (const StagedModel::Part& part : parts) {
+    info.weight_bytes += part.model->info().weight_bytes;
+    for (const StageInfo& stage : part.model->info().stages) {
+      info.stages.push_back(stage);
+      info.stages.back().device = part.table.device;
+    }
+  }
+  return info;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_staged_model(const GgufFile& file, std::vector<Stage> stages,
+                                                 const LoadProgressFn& progress) {
+  HEARTH_CHECK(!stages.empty());
+  HEARTH_TRY(check_stages(stages));
+  JoinedProgress joined(stages.size(), progress);
+  std::vector<std::optional<Result<std::unique_ptr<Model>>>> loaded(stages.size());
+  const auto load = [&](size_t i) {
+    loaded[i].emplace(
+        load_model(file, stages[i].table.ops, joined.of(i), {.layers = stages[i].layers}));
+  };
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageTable& table = stages[i].table;
+    table.thread == nullptr ? load(i) : table.thread->post([&load, i] { load(i); });
+  }
+  for (const Stage& stage : stages) run_on(stage.table, [] {});
+  std::vector<StagedModel::Part> parts;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, std::move(*loaded[i]));
+    if (model->info().stages.empty()) {
+      return Error::unsupported(
+          fmt::format("architecture {}: not computed in stages", model->info().architecture),
+          "stages");
+    }
+    parts.push_back({std::move(stages[i].table), std::move(model)});
+  }
+  ModelInfo info = join(parts);
+  HEARTH_CHECK(info.stages.front().layers.first == 0 &&
+               info.stages.back().layers.end == info.num_layers);
+  return std::unique_ptr<Model>(std::make_unique<StagedModel>(std::move(parts), std::move(info)));
+}
+
+}  // namespace hearth::models
