@@ -1,20 +1,17 @@
 // hearth-worker-<device>: serves one model on one device to a broker. Also has the verbs that
 // compute without a daemon, which the command line runs as `hearth-worker-<device> VERB`.
 
-#include <fmt/format.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "daemon/worker/load/device.h"
 #include "daemon/worker/load/options.h"
+#include "daemon/worker/load/stages.h"
 #include "daemon/worker/serve/broker_link.h"
 #include "daemon/worker/serve/front_door.h"
 #include "daemon/worker/tools/command_line.h"
@@ -55,28 +52,13 @@ int block_sigterm() {
   return ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-// Runs before any thread starts, too.
-Result<void> use_cores(const std::vector<int32_t>& cores) {
-  if (cores.empty()) return {};
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int32_t core : cores) {
-    if (core < 0 || core >= CPU_SETSIZE) continue;
-    CPU_SET(core, &set);
-  }
-  if (::sched_setaffinity(0, sizeof set, &set) == 0) return {};
-  return Error::unavailable(fmt::format("none of the cores {} can be used: {}",
-                                        fmt::join(cores, ", "), std::strerror(errno)),
-                            "cores");
-}
-
 Result<int> serve(const ServeFlags& flags) {
   HEARTH_ASSIGN_OR_RETURN(const ipc::ServeSettings settings,
                           ipc::decode_serve_settings(flags.settings));
   HEARTH_ASSIGN_OR_RETURN(const ServeOptions options,
                           serve_options(flags.socket, flags.model, settings));
   init_logging("hearth-worker", options.log_level);
-  HEARTH_TRY(use_cores(settings.cores));
+  HEARTH_TRY(use_cores(settings.cores));  // before any thread starts, too
   const int signal_fd = block_sigterm();
   HEARTH_ASSIGN_OR_RETURN(BrokerLink link, BrokerLink::connect(options.socket));
   FrontDoor front_door(options, std::move(link), signal_fd);

@@ -7,15 +7,12 @@
 #include <type_traits>
 #include <variant>
 
+#include "ipc/schema/bind_settings.h"
 #include "ipc/schema/messages.h"
 #include "ipc/schema/request_fields.h"
-#include "ipc/schema/serve_settings.h"
 #include "ipc/schema/worker_messages.h"
 
 namespace hearth::ipc {
-
-template <class R, class T>
-concept Of = std::same_as<std::remove_const_t<R>, T>;
 
 template <class V, Of<ExpertUse> R>
 void bind(V& v, R& r) {
@@ -33,35 +30,6 @@ void bind(V& v, R& r) {
   v("repetition_penalty", r.repetition_penalty);
   v("penalty_window", r.penalty_window);
 }
-template <class V, Of<EngineSettings> R>
-void bind(V& v, R& r) {
-  v("device", r.device);
-  v("threads", r.threads);
-  v("cpu_variant", r.cpu_variant);
-  v("numerics", r.numerics);
-  v("mapping", r.mapping);
-  v("weight_bytes", r.weight_bytes);
-  v("kv_type", r.kv_type);
-  v("kv_bytes", r.kv_bytes);
-  v("block_size", r.block_size);
-  v("context_length", r.context_length);
-  v("max_seqs", r.max_seqs);
-  v("max_step_tokens", r.max_step_tokens);
-  v("policy", r.policy);
-  v("chunked_prefill", r.chunked_prefill);
-  v("waiting_served_ratio", r.waiting_served_ratio);
-  v("prefix_cache", r.prefix_cache);
-  v("speculation", r.speculation);
-  v("draft", r.draft);
-  v("prefix_store", r.prefix_store);
-  v("prefix_store_bytes", r.prefix_store_bytes);
-  v("prefix_owner_bytes", r.prefix_owner_bytes);
-  v("prefix_pinned_bytes", r.prefix_pinned_bytes);
-  v("prefix_ram_bytes", r.prefix_ram_bytes);
-  v("tool_form", r.tool_form);
-  v("prefix_restore", r.prefix_restore);
-  v("adapter_bytes", r.adapter_bytes);
-}
 template <class V, Of<WorkerEnvelope> R>
 void bind(V& v, R& r) {
   v("owner", r.owner);
@@ -72,16 +40,6 @@ void bind(V& v, R& r) {
   v("fork_sample", r.fork_sample);
   v("end_reasoning", r.end_reasoning);
   v("adapter_paths", r.adapter_paths);
-}
-template <class V, Of<ServeSettings> R>
-void bind(V& v, R& r) {
-  v("engine", r.engine);
-  v("sampling", r.sampling);
-  v("log_level", r.log_level);
-  v("prefix_dir", r.prefix_dir);
-  v("kv_events", r.kv_events);
-  v("memory_bytes", r.memory_bytes);
-  v("cores", r.cores);
 }
 
 template <class T, class Variant>
@@ -268,6 +226,16 @@ void bind(V& v, R& r) {
   v("utilization_percent", r.utilization_percent);
   v("throttled", r.throttled);
 }
+template <class V, Of<StageUse> R>
+void bind(V& v, R& r) {
+  v("device", r.device);
+  v("first_layer", r.first_layer);
+  v("end_layer", r.end_layer);
+  v("weight_bytes", r.weight_bytes);
+  v("kv_bytes", r.kv_bytes);
+  v("other_bytes", r.other_bytes);
+  v("budget_bytes", r.budget_bytes);
+}
 template <class V, Of<AdapterUse> R>
 void bind(V& v, R& r) {
   v("name", r.name);
@@ -319,6 +287,7 @@ void bind(V& v, R& r) {
   v("gpu", r.gpu);
   v("adapters", r.adapters);
   v("replicas", r.replicas);
+  v("stages", r.stages);
 }
 template <class V, Of<ModelsReply> R>
 void bind(V& v, R& r) {
@@ -528,6 +497,7 @@ void bind(V& v, R& r) {
   v("device_free_bytes", r.device_free_bytes);
   v("host_bytes", r.host_bytes);
   v("kv_floor_bytes", r.kv_floor_bytes);
+  v("stages", r.stages);
 }
 template <class V, Of<WorkerLoadProgress> R>
 void bind(V& v, R& r) {

@@ -84,6 +84,7 @@ struct ModelEntry {
   std::vector<AdapterUse> adapters{};  ///< in its memory
   /// Of a model with several devices, whose bytes above are sums.
   std::vector<ReplicaEntry> replicas{};
+  std::vector<StageUse> stages{};  ///< of a model in stages; known once a worker has planned it
   bool operator==(const ModelEntry&) const = default;
 };
 /// A file of an adapter, which requests may name.

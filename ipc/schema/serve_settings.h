@@ -48,6 +48,15 @@ struct EngineSettings {
   bool operator==(const EngineSettings&) const = default;
 };
 
+/// A device of a model in stages.
+struct StageSettings {
+  std::string device;  ///< its name
+  std::vector<int32_t> cores{};
+  int64_t threads = 0;       ///< 0: one per physical core of these
+  int64_t memory_bytes = 0;  ///< 0: it shares ServeSettings::memory_bytes
+  bool operator==(const StageSettings&) const = default;
+};
+
 struct ServeSettings {
   EngineSettings engine;
   SamplingSettings sampling;  ///< of the configuration, for this model
@@ -56,6 +65,8 @@ struct ServeSettings {
   std::string kv_events = "off";  ///< or shared, all: the prefixes whose events are reported
   int64_t memory_bytes = 0;       ///< for all models together; 0: no budget is set
   std::vector<int32_t> cores{};   ///< that it may use; empty: all
+  /// Of a model in stages, in their order; empty: one device computes it.
+  std::vector<StageSettings> stages{};
   bool operator==(const ServeSettings&) const = default;
 };
 

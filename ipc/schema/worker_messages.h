@@ -67,6 +67,7 @@ struct WorkerPlan {
   uint64_t host_bytes = 0;  ///< on such a device: host memory that the worker may take later
   /// Of kv_bytes, what is taken at start or always may be; the rest is taken within the bound.
   uint64_t kv_floor_bytes = 0;
+  std::vector<StageUse> stages{};  ///< of a model in stages; their sums are the bytes above
   bool operator==(const WorkerPlan&) const = default;
 };
 struct WorkerLoadProgress {

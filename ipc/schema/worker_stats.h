@@ -106,6 +106,18 @@ struct AdapterUse {
   bool operator==(const AdapterUse&) const = default;
 };
 
+/// One device of a model in stages, and the memory that is taken there.
+struct StageUse {
+  std::string device;
+  int32_t first_layer = 0;
+  int32_t end_layer = 0;  ///< the first that is in the next stage
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;      ///< of the reserved KV, that of its layers
+  uint64_t other_bytes = 0;   ///< activations; in the first stage, logits and index, too
+  uint64_t budget_bytes = 0;  ///< of the device; 0: it shares that of all models
+  bool operator==(const StageUse&) const = default;
+};
+
 /// A worker's engine after a step; see engine::EngineSnapshot.
 struct WorkerSnapshot {
   uint64_t num_steps = 0;

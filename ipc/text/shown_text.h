@@ -28,4 +28,7 @@ std::string human_duration(int64_t ms);   ///< "850 ms", "12.3 s", "2 h 5 min"
 /// 580.65.06, slowed by power limit".
 std::string gpu_text(const GpuSnapshot& gpu);
 
+/// "layers 0 to 11, 600.0 MiB weights, 1.0 GiB KV, 12.0 MiB more, of 2.0 GiB".
+std::string stage_text(const StageUse& stage);
+
 }  // namespace hearth::ipc

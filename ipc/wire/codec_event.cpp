@@ -79,7 +79,8 @@ Result<Variant> read_alternative(size_t index, Json& object) {
     if (index != I) return read_alternative<Variant, I + 1>(index, object);
     using T = std::variant_alternative_t<I, Variant>;
     HEARTH_ASSIGN_OR_RETURN(T value, read_members<T>(object));
-    return Variant(std::in_place_index<I>, std::move(value));
+    Variant out(std::in_place_index<I>, std::move(value));
+    return out;
   }
 }
 

@@ -85,6 +85,11 @@ void actions(const Snapshot& snapshot, View& view) {
     put_text(view, "models/replica/" + replica.device, replica_text(replica),
              model_colour(view.theme, replica.state));
   }
+  for (const ipc::StageUse& stage : entry->stages) {
+    ImGui::SameLine(0, 14 * view.scale);
+    put_text(view, "models/stage/" + stage.device, stage.device + ": " + ipc::stage_text(stage),
+             model_colour(view.theme, entry->state));
+  }
   if (!view.ask) return;
   const bool in_memory =
       entry->state == "resident" || entry->state == "loading" || entry->state == "asleep";

@@ -142,15 +142,9 @@ Result<void> check_device(const std::string& name, const DeviceConfig& device) {
   return {};
 }
 
-Result<void> check_devices_of(const std::string& model, const Config& config) {
-  const std::string key = "models." + model + ".devices";
-  const std::vector<std::string> devices = config.devices_of(model);
-  if (devices.empty()) return {};
-  if (devices.size() > kMaxReplicas || config.models.at(model).device) {
-    return Error::invalid(fmt::format("{}: want at most {} devices, and no models.{}.device", key,
-                                      kMaxReplicas, model),
-                          key);
-  }
+/// Each of `devices`, the value of `key`, exists and is named once.
+Result<void> check_known(const std::string& key, const std::vector<std::string>& devices,
+                         const Config& config) {
   std::vector<std::string> known = kDeviceKinds;
   for (const auto& [name, device] : config.devices) known.push_back(name);
   for (const std::string& device : devices) {
@@ -163,6 +157,43 @@ Result<void> check_devices_of(const std::string& model, const Config& config) {
   return {};
 }
 
+Result<void> check_devices_of(const std::string& model, const Config& config) {
+  const std::string key = "models." + model + ".devices";
+  const std::vector<std::string> devices = config.devices_of(model);
+  if (devices.empty()) return {};
+  if (devices.size() > kMaxReplicas || config.models.at(model).device) {
+    return Error::invalid(fmt::format("{}: want at most {} devices, and no models.{}.device", key,
+                                      kMaxReplicas, model),
+                          key);
+  }
+  return check_known(key, devices, config);
+}
+
+Result<void> check_stages_of(const std::string& model, const Config& config) {
+  const std::string key = "models." + model + ".stages";
+  const std::vector<std::string> stages = config.stages_of(model);
+  if (stages.empty()) return {};
+  const ModelConfig& own = config.models.at(model);
+  if (stages.size() < 2 || stages.size() > kMaxReplicas || own.device || own.devices) {
+    return Error::invalid(fmt::format("{0}: want 2 to {1} devices, and neither models.{2}.device "
+                                      "nor models.{2}.devices",
+                                      key, kMaxReplicas, model),
+                          key);
+  }
+  HEARTH_TRY(check_known(key, stages, config));
+  for (const std::string& stage : stages) {
+    const std::string kind = config.device(stage).kind;
+    if (kind == "cpu") continue;
+    return Error::invalid(
+        fmt::format("{}: {} is of kind {}, want devices of kind cpu", key, stage, kind), key);
+  }
+  if (config.worker_of(model).mapping == "memory") return {};
+  return Error::invalid(fmt::format("{}: mapping is \"file\", want \"memory\": stages hold their "
+                                    "weights in memory",
+                                    key),
+                        key);
+}
+
 }  // namespace
 
 Result<void> check_config(const Config& config) {
@@ -171,6 +202,7 @@ Result<void> check_config(const Config& config) {
   for (const auto& [role, remote] : config.remotes) HEARTH_TRY(check_remote(role, remote));
   for (const auto& [name, device] : config.devices) HEARTH_TRY(check_device(name, device));
   for (const auto& [name, model] : config.models) HEARTH_TRY(check_devices_of(name, config));
+  for (const auto& [name, model] : config.models) HEARTH_TRY(check_stages_of(name, config));
   return check_tcp(config.server);
 }
 

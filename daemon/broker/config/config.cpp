@@ -454,6 +454,12 @@ std::vector<std::string> Config::devices_of(const std::string& model) const {
   return found->second.devices.value_or(std::vector<std::string>());
 }
 
+std::vector<std::string> Config::stages_of(const std::string& model) const {
+  const auto found = models.find(model);
+  if (found == models.end()) return {};
+  return found->second.stages.value_or(std::vector<std::string>());
+}
+
 DeviceConfig Config::device(const std::string& name) const {
   const auto found = devices.find(name);
   if (found != devices.end()) return found->second;

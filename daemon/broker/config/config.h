@@ -135,7 +135,7 @@ struct SamplingConfig {
   ipc::SamplingSettings of(const std::string& model) const;
 };
 
-/// Devices of one model, at most.
+/// Devices of one model, or its stages, at most.
 inline constexpr size_t kMaxReplicas = 16;
 
 /// A device by a name of its own.
@@ -150,6 +150,8 @@ struct DeviceConfig {
 struct ModelConfig {
   /// Names of devices, or kinds; one worker on each. In place of `device`.
   std::optional<std::vector<std::string>> devices;
+  /// Names of devices; one worker computes some of its layers on each. In place of `device`, too.
+  std::optional<std::vector<std::string>> stages;
   std::optional<std::string> device, numerics, mapping, kv_type, draft;
   std::optional<int64_t> weight_bytes, kv_bytes, context_length;
   std::optional<int64_t> keep_alive_ms;  ///< overrides residency's
@@ -188,6 +190,8 @@ struct Config {
   int64_t keep_alive_ms(const std::string& model) const;
   /// Of the model's workers; empty: it has one, on the device of worker_of().
   std::vector<std::string> devices_of(const std::string& model) const;
+  /// Of the model's worker; empty: one device computes it.
+  std::vector<std::string> stages_of(const std::string& model) const;
   /// Of a name, or a kind.
   DeviceConfig device(const std::string& name) const;
 };

@@ -183,6 +183,7 @@ template <class Section>
 void visit_model(Section& in, ModelConfig* model) {
   visit_worker_or_model(in, model);
   in.texts("devices", &model->devices);
+  in.texts("stages", &model->stages);
   in.integer("keep_alive_ms", 0, 7 * kMaxMs, &model->keep_alive_ms);
 }
 

@@ -136,6 +136,7 @@ void Reports::add_resident(const Residency::Resident& resident, ipc::ModelEntry*
   entry.memory_bytes = residency_.memory_bytes(resident);
   entry.keep_alive_ms = residency_.keep_alive_ms(resident);
   if (resident.problem) entry.problem = resident.problem->message;
+  if (resident.plan && !resident.file.stages.empty()) entry.stages = resident.plan->stages;
   if (resident.facts) {
     entry.architecture = resident.facts->architecture;
     entry.file_type = resident.facts->file_type;

@@ -22,8 +22,9 @@ struct ModelFile {
   std::string problem{};       ///< why it cannot be loaded: parts are missing; empty: none
   std::string draft = "auto";  ///< the draft for it, if a load named one; auto: as configured
   // Of a replica (residency/replicas.h), whose `name` is its own:
-  std::string replica_of{};  ///< the model; empty: it is none
-  std::string device{};      ///< of its worker; empty: as configured
+  std::string replica_of{};           ///< the model; empty: it is none
+  std::string device{};               ///< of its worker; empty: as configured
+  std::vector<std::string> stages{};  ///< in place of it; empty: one device computes the model
 
   const std::string& model() const { return replica_of.empty() ? name : replica_of; }
 };

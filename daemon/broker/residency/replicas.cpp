@@ -8,6 +8,7 @@ namespace hearth::broker {
 std::vector<ModelFile> replicas_of(const ModelFile& model, const Config& config) {
   const std::vector<std::string> devices = config.devices_of(model.name);
   std::vector<ModelFile> replicas(std::max<size_t>(devices.size(), 1), model);
+  replicas.front().stages = config.stages_of(model.name);
   for (size_t i = 0; i < devices.size(); ++i) {
     replicas[i].device = devices[i];
     if (devices.size() == 1) continue;
@@ -17,9 +18,36 @@ std::vector<ModelFile> replicas_of(const ModelFile& model, const Config& config)
   return replicas;
 }
 
+namespace {
+
+/// The stages with budgets of their own have these next to that of all models.
+void use_stages(const ModelFile& resident, const Config& config, WorkerConfig* worker,
+                ipc::ServeSettings* settings) {
+  worker->device = "cpu";
+  bool all_cores = false;
+  int64_t own_bytes = 0;
+  bool shares = false;
+  for (const std::string& name : resident.stages) {
+    const DeviceConfig device = config.device(name);
+    const int64_t threads =
+        device.cores.empty() && device.threads == 0 ? worker->threads : device.threads;
+    settings->stages.push_back({name, device.cores, threads, device.memory_bytes});
+    settings->cores.insert(settings->cores.end(), device.cores.begin(), device.cores.end());
+    all_cores = all_cores || device.cores.empty();
+    own_bytes += device.memory_bytes;
+    shares = shares || device.memory_bytes == 0;
+  }
+  if (all_cores) settings->cores.clear();
+  const int64_t of_all = config.residency.memory_bytes;
+  settings->memory_bytes = !shares ? own_bytes : of_all == 0 ? 0 : of_all + own_bytes;
+}
+
+}  // namespace
+
 void use_device(const ModelFile& resident, const Config& config, WorkerConfig* worker,
                 ipc::ServeSettings* settings) {
   settings->memory_bytes = config.residency.memory_bytes;
+  if (!resident.stages.empty()) return use_stages(resident, config, worker, settings);
   if (resident.device.empty()) return;
   const DeviceConfig device = config.device(resident.device);
   worker->device = device.kind;

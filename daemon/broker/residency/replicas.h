@@ -9,7 +9,7 @@
 namespace hearth::broker {
 
 /// One for each of the model's devices, in their order: MODEL@DEVICE. A model with one device has
-/// one, with the model's name.
+/// one, with the model's name, and so has a model in stages.
 std::vector<ModelFile> replicas_of(const ModelFile& model, const Config& config);
 
 /// Sets what depends on the device of this resident: its budget, and what the device changes.

@@ -51,7 +51,8 @@ Residency::Resident& Residency::wanted_now(const ModelFile& file) {
         (other || resident.file.changed_ns != file.changed_ns)) {
       resident.worker->drain();
     }
-    if (other) resident.plan.reset();  // another file with that name
+    // Another file with that name, or other devices.
+    if (other || resident.file.stages != file.stages) resident.plan.reset();
     resident.file = file;
     resident.wanted = true;
     resident.wanted_since_us = now_us;
@@ -133,7 +134,7 @@ Result<bool> Residency::sleep(const std::string& model) {
   }
   if (!resident.facts->can_sleep) {
     return Error::unsupported(
-        fmt::format("model {} cannot sleep: it is on a GPU, or it is read from its file "
+        fmt::format("model {} cannot sleep: it is on a GPU, in stages, or read from its file "
                     "(mapping = \"file\"); unload it without keeping it",
                     model),
         "keep");
@@ -277,20 +278,23 @@ void Residency::tick() {
     if (a->insisted != b->insisted) return a->insisted;
     return a->wanted_since_us < b->wanted_since_us;
   });
-  std::map<Budget*, Resident*> waiting;
+  std::map<const Budget*, Resident*> waiting;
   for (Resident* resident : due) {
     // Changed by a listener.
     const bool sleeps = resident->worker != nullptr && resident->worker->is_asleep();
     if ((resident->worker != nullptr && !sleeps) || !resident->wanted) continue;
     // Those after one that waits for the same memory wait too; otherwise a stream of small models
     // could keep a large one out forever.
-    Budget& budget = budget_of(*resident);
-    if (waiting.contains(&budget)) continue;
+    const std::vector<const Budget*> budgets = budgets_of(*resident);
+    const bool waits = std::ranges::any_of(
+        budgets, [&](const Budget* budget) { return waiting.contains(budget); });
+    if (waits) continue;
     if (!has_room(*resident)) {
-      waiting[&budget] = resident;
+      for (const Budget* budget : budgets) waiting[budget] = resident;
       continue;
     }
-    budget.reclaim_since_us = 0;
+    if (resident->file.stages.empty()) budget_at(resident->file.device).reclaim_since_us = 0;
+    for (const std::string& stage : resident->file.stages) budget_at(stage).reclaim_since_us = 0;
     sleeps ? wake(*resident) : start(*resident);
   }
   const auto mind = [&](Budget& budget) {
@@ -330,6 +334,7 @@ void Residency::start(Resident& resident) {
   if (!worker) return give_up(resident, worker.error());
   resident.worker = std::move(worker).value();
   resident.kv_bound_bytes = 0;
+  resident.stage_bounds.clear();
   resident.wanted = false;
   resident.parked = false;
   log_info("worker_started", "model={} pid={}", resident.file.name, resident.worker->pid());
@@ -407,31 +412,48 @@ void Residency::on_worker_plan(Worker& worker) {
   Resident& resident = resident_of(worker);
   const ipc::WorkerPlan& plan = *worker.plan();
   resident.plan = plan;
-  MemoryBudget& budget = budget_of(resident).memory;
-  const uint64_t most = plan.weight_bytes + plan.kv_bytes + plan.other_bytes;
-  if (budget.hopeless(most)) {
-    const bool own = budget_bytes(resident) > 0;
-    resident.doomed = Error::out_of_memory(
+  resident.doomed = never_fits(resident);
+  if (resident.doomed) return worker.kill("it does not fit");
+  for (const Budget* budget : budgets_of(resident)) {
+    const MemoryBudget::InUse others = taken_by_others(*budget, &resident);
+    if (plan.device_free_bytes > 0) {
+      budget_at(resident.file.device).memory.found_device(plan.device_free_bytes, others);
+    }
+    const uint64_t bytes = needed_in(resident, *budget);
+    // Without a budget, the check of free memory just made is more accurate than estimates.
+    if (budget->memory.budget_bytes() == 0 || budget->memory.fits(bytes, others)) continue;
+    log_info("model_waits", "model={} bytes={} others={} budget={}", resident.file.name, bytes,
+             others.bytes, budget->memory.budget_bytes());
+    return wait_for_room(resident);
+  }
+}
+
+void Residency::wait_for_room(Resident& resident) {
+  if (!resident.wanted) {
+    resident.wanted = true;
+    resident.wanted_since_us = resident.worker->starting_since_us();
+  }
+  resident.worker->drain();
+}
+
+// Even alone. The worker of a model in stages checks the devices' budgets itself.
+std::optional<Error> Residency::never_fits(const Resident& resident) const {
+  const ipc::WorkerPlan& plan = *resident.plan;
+  for (const Budget* budget : budgets_of(resident)) {
+    const bool staged = !resident.file.stages.empty();
+    const uint64_t most = staged ? stage_bytes(resident, *budget, plan.kv_bytes)
+                                 : plan.weight_bytes + plan.kv_bytes + plan.other_bytes;
+    if (!budget->memory.hopeless(most)) continue;
+    const bool own = budget != &shared_ && !staged;
+    return Error::out_of_memory(
         fmt::format("model {} takes {} bytes (weights {}, KV {}), {} is {}", resident.file.name,
                     most, plan.weight_bytes, plan.kv_bytes,
                     own ? fmt::format("devices.{}.memory_bytes", resident.file.device)
                         : "residency.memory_bytes",
-                    budget.budget_bytes()),
+                    budget->memory.budget_bytes()),
         "model");
-    return worker.kill("it does not fit");
   }
-  const uint64_t bytes = needed_bytes(resident);
-  const MemoryBudget::InUse others = taken_by_others(budget_of(resident), &resident);
-  if (plan.device_free_bytes > 0) budget.found_device(plan.device_free_bytes, others);
-  // Without a budget, the check of free memory just made is more accurate than estimates.
-  if (budget.budget_bytes() == 0 || budget.fits(bytes, others)) return;
-  log_info("model_waits", "model={} bytes={} others={} budget={}", resident.file.name, bytes,
-           others.bytes, budget.budget_bytes());
-  if (!resident.wanted) {
-    resident.wanted = true;
-    resident.wanted_since_us = worker.starting_since_us();
-  }
-  worker.drain();
+  return std::nullopt;
 }
 
 void Residency::on_worker_ready(Worker& worker) {

@@ -73,8 +73,10 @@ class Residency final : public WorkerListener {
     std::string draft = "auto";  ///< auto: as configured
     int32_t failures_in_row = 0;
     int32_t restarts = 0;
-    std::optional<ipc::WorkerPlan> plan;    ///< known once a worker has read the file
-    uint64_t kv_bound_bytes = 0;            ///< sent to its worker; 0: none yet
+    std::optional<ipc::WorkerPlan> plan;  ///< known once a worker has read the file
+    uint64_t kv_bound_bytes = 0;          ///< sent to its worker; 0: none yet
+    /// Of a model in stages: the bound that each budget allows.
+    std::map<const MemoryBudget*, uint64_t> stage_bounds;
     std::optional<ipc::WorkerReady> facts;  ///< known once it has been resident
     std::optional<Error> doomed;            ///< its worker is being killed because of this
     std::optional<Error> problem;           ///< why the last attempt failed
@@ -170,15 +172,25 @@ class Residency final : public WorkerListener {
   void on_death(Resident& resident, const std::string& how, bool was_ready);
   void want_again_if_in_use(Resident& resident);
   void back_off(Resident& resident);
+  void wait_for_room(Resident& resident);
+  std::optional<Error> never_fits(const Resident& resident) const;
   void look_after(Resident& resident);
   size_t num_running() const;
   bool is_full(const Resident& wanted) const;
   /// Without what requests ask.
   int64_t own_keep_alive_ms(const std::string& model) const;
-  /// To be loaded: without what its pools take beyond their floor.
+  struct Budget;
+  /// To be loaded: without what its pools take beyond their floor. On all devices, and of one
+  /// budget.
   uint64_t needed_bytes(const Resident& resident) const;
-  /// Now.
+  uint64_t needed_in(const Resident& resident, const Budget& budget) const;
+  /// Now. The same.
   uint64_t taken_bytes(const Resident& resident) const;
+  uint64_t taken_in(const Resident& resident, const Budget& budget) const;
+  uint64_t stage_bytes(const Resident& resident, const Budget& budget, uint64_t pool_bytes) const;
+  /// Of its KV, the share in this budget.
+  double kv_share(const Resident& resident, const Budget& budget) const;
+  uint64_t bound_in(Resident& resident, const Budget& budget, uint64_t bytes) const;
   bool has_pools(const Resident& resident) const;
   /// Memory for the models of one device, or of all devices without a budget of their own.
   struct Budget {
@@ -187,8 +199,11 @@ class Residency final : public WorkerListener {
     uint64_t reclaim_bytes = 0;    ///< to be taken from idle pools
     int64_t reclaim_since_us = 0;  ///< idle pools are asked since then; 0: they are not
   };
-  Budget& budget_of(const Resident& resident);
-  const Budget& budget_of(const Resident& resident) const;
+  const Budget& budget_at(const std::string& device) const;
+  Budget& budget_at(const std::string& device);
+  /// One, or of a model in stages those of its devices.
+  std::vector<const Budget*> budgets_of(const Resident& resident) const;
+  bool uses(const Resident& resident, const Budget& budget) const;
   /// `resident` null: all of this budget.
   MemoryBudget::InUse taken_by_others(const Budget& budget, const Resident* resident) const;
   bool has_room(const Resident& wanted) const;
@@ -197,10 +212,10 @@ class Residency final : public WorkerListener {
   bool reclaim(Budget& budget, uint64_t bytes);
   Resident* stalled(const Budget& budget);
   void mind_memory(Budget& budget, Resident* waiting);
-  bool gives_room(const Resident& resident, const Resident& wanted) const;
-  void make_room(const Resident& wanted);
+  bool gives_room(const Resident& resident, const Resident& wanted, const Budget& budget) const;
+  void make_room(const Resident& wanted, const Budget& budget);
   void leave(const Resident& resident);
-  Resident* who_leaves_for(const Resident& wanted);
+  Resident* who_leaves_for(const Resident& wanted, const Budget& budget);
 
   const Clock& clock_;
   const Config& config_;

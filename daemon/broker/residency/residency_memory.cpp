@@ -31,9 +31,54 @@ PoolUse pool_of(const Residency::Resident& resident, bool idle) {
           .last_used_us = resident.last_used_us};
 }
 
+uint64_t part_of(uint64_t bytes, double share) {
+  return share == 1 ? bytes : static_cast<uint64_t>(as_double(bytes) * share);
+}
+
+/// The part of a pool that is in one budget.
+PoolUse part_of(PoolUse pool, double share) {
+  for (uint64_t* bytes : {&pool.floor_bytes, &pool.reserved_bytes, &pool.backed_bytes}) {
+    *bytes = part_of(*bytes, share);
+  }
+  return pool;
+}
+
 }  // namespace
 
 // ---- What models take --------------------------------------------------------------------------
+
+// Of a model in stages, the part on devices with this budget.
+uint64_t Residency::stage_bytes(const Resident& resident, const Budget& budget,
+                                uint64_t pool_bytes) const {
+  uint64_t bytes = 0;
+  for (const ipc::StageUse& stage : resident.plan->stages) {
+    if (&budget_at(stage.device) == &budget) bytes += stage.weight_bytes + stage.other_bytes;
+  }
+  return bytes + part_of(pool_bytes, kv_share(resident, budget));
+}
+
+double Residency::kv_share(const Resident& resident, const Budget& budget) const {
+  if (resident.file.stages.empty()) return 1;
+  uint64_t bytes = 0;
+  for (const ipc::StageUse& stage : resident.plan->stages) {
+    if (&budget_at(stage.device) == &budget) bytes += stage.kv_bytes;
+  }
+  return as_double(bytes) / as_double(std::max<uint64_t>(resident.plan->kv_bytes, 1));
+}
+
+uint64_t Residency::needed_in(const Resident& resident, const Budget& budget) const {
+  const std::vector<const Budget*> budgets = budgets_of(resident);
+  if (std::ranges::count(budgets, &budget) == 0) return 0;
+  if (resident.file.stages.empty()) return needed_bytes(resident);
+  if (!resident.plan) return needed_bytes(resident) / budgets.size();
+  return stage_bytes(resident, budget, resident.plan->kv_floor_bytes);
+}
+
+uint64_t Residency::taken_in(const Resident& resident, const Budget& budget) const {
+  if (resident.file.stages.empty() && uses(resident, budget)) return taken_bytes(resident);
+  if (!has_pools(resident)) return needed_in(resident, budget);
+  return stage_bytes(resident, budget, pool_of(resident, false).taken_bytes());
+}
 
 uint64_t Residency::needed_bytes(const Resident& resident) const {
   if (!resident.plan) {
@@ -69,18 +114,33 @@ bool Residency::has_pools(const Resident& resident) const {
   return resident.plan && resident.worker != nullptr && resident.worker->facts() != nullptr;
 }
 
-const Residency::Budget& Residency::budget_of(const Resident& resident) const {
-  const auto own = budgets_.find(resident.file.device);
+const Residency::Budget& Residency::budget_at(const std::string& device) const {
+  const auto own = budgets_.find(device);
   return own == budgets_.end() ? shared_ : own->second;
 }
 
-Residency::Budget& Residency::budget_of(const Resident& resident) {
-  const auto own = budgets_.find(resident.file.device);
+Residency::Budget& Residency::budget_at(const std::string& device) {
+  const auto own = budgets_.find(device);
   return own == budgets_.end() ? shared_ : own->second;
+}
+
+std::vector<const Residency::Budget*> Residency::budgets_of(const Resident& resident) const {
+  if (resident.file.stages.empty()) return {&budget_at(resident.file.device)};
+  std::vector<const Budget*> out;
+  for (const std::string& device : resident.file.stages) {
+    const Budget* budget = &budget_at(device);
+    if (std::ranges::count(out, budget) == 0) out.push_back(budget);
+  }
+  return out;
+}
+
+bool Residency::uses(const Resident& resident, const Budget& budget) const {
+  return std::ranges::count(budgets_of(resident), &budget) > 0;
 }
 
 uint64_t Residency::budget_bytes(const Resident& resident) const {
-  const Budget& budget = budget_of(resident);
+  if (!resident.file.stages.empty()) return 0;
+  const Budget& budget = budget_at(resident.file.device);
   return &budget == &shared_ ? 0 : budget.memory.budget_bytes();
 }
 
@@ -88,8 +148,8 @@ MemoryBudget::InUse Residency::taken_by_others(const Budget& budget,
                                                const Resident* resident) const {
   MemoryBudget::InUse taken;
   for (const auto& [name, other] : residents_) {
-    if (other.worker == nullptr || &other == resident || &budget_of(other) != &budget) continue;
-    const uint64_t bytes = taken_bytes(other);
+    if (other.worker == nullptr || &other == resident || !uses(other, budget)) continue;
+    const uint64_t bytes = taken_in(other, budget);
     taken.bytes += bytes;
     if (other.worker->is_ready()) continue;
     const double to_come = 1.0 - other.worker->load_share();
@@ -100,14 +160,15 @@ MemoryBudget::InUse Residency::taken_by_others(const Budget& budget,
 
 bool Residency::has_room(const Resident& wanted) const {
   if (is_full(wanted)) return false;
-  const Budget& budget = budget_of(wanted);
-  const auto in_its_way = [&](const auto& entry) {
-    const Resident& other = entry.second;
-    return other.worker != nullptr && &other != &wanted && &budget_of(other) == &budget;
-  };
-  // If it does not fit alone it never will: the worker fails.
-  if (std::ranges::none_of(residents_, in_its_way)) return true;
-  return budget.memory.fits(needed_bytes(wanted), taken_by_others(budget, &wanted));
+  return std::ranges::all_of(budgets_of(wanted), [&](const Budget* budget) {
+    const auto in_its_way = [&](const auto& entry) {
+      const Resident& other = entry.second;
+      return other.worker != nullptr && &other != &wanted && uses(other, *budget);
+    };
+    // If it does not fit alone it never will: the worker fails.
+    if (std::ranges::none_of(residents_, in_its_way)) return true;
+    return budget->memory.fits(needed_in(wanted, *budget), taken_by_others(*budget, &wanted));
+  });
 }
 
 // As many models as allowed have a worker, without the wanted one.
@@ -128,9 +189,9 @@ void Residency::share_memory(Budget& budget) {
   std::vector<Resident*> residents;
   std::vector<PoolUse> pools;
   for (auto& [name, resident] : residents_) {
-    if (!has_pools(resident) || &budget_of(resident) != &budget) continue;
+    if (!has_pools(resident) || !uses(resident, budget)) continue;
     residents.push_back(&resident);
-    pools.push_back(pool_of(resident, !in_use(name)));
+    pools.push_back(part_of(pool_of(resident, !in_use(name)), kv_share(resident, budget)));
   }
   if (pools.empty()) return;
   uint64_t left = budget.memory.room(taken_by_others(budget, nullptr));
@@ -140,21 +201,34 @@ void Residency::share_memory(Budget& budget) {
   const std::vector<uint64_t> bounds =
       share_pools(pools, pressed ? 0 : left, pressed ? UINT64_MAX : budget.reclaim_bytes);
   for (size_t i = 0; i < pools.size(); ++i) {
-    uint64_t& sent = residents[i]->kv_bound_bytes;
+    Resident& resident = *residents[i];
+    const uint64_t bound = bound_in(resident, budget, bounds[i]);
+    uint64_t& sent = resident.kv_bound_bytes;
     const bool raised =
-        bounds[i] > sent + sent / 8 || bounds[i] == pools[i].reserved_bytes || pools[i].is_short;
-    if (bounds[i] == sent || (bounds[i] > sent && !raised)) continue;
-    sent = bounds[i];
-    residents[i]->worker->send_kv_bound(sent);
+        bound > sent + sent / 8 || bound == resident.plan->kv_bytes || pools[i].is_short;
+    if (bound == sent || (bound > sent && !raised)) continue;
+    sent = bound;
+    resident.worker->send_kv_bound(sent);
   }
+}
+
+// The bound of the resident's pool. All stages take KV together, so the tightest budget decides.
+uint64_t Residency::bound_in(Resident& resident, const Budget& budget, uint64_t bytes) const {
+  if (resident.file.stages.empty()) return bytes;
+  uint64_t bound = resident.plan->kv_bytes;
+  const double here = kv_share(resident, budget) * as_double(bound);
+  resident.stage_bounds[&budget.memory] =
+      part_of(bound, here > 0 ? std::min(1.0, as_double(bytes) / here) : 1);
+  for (const auto& [other, most_bytes] : resident.stage_bounds) bound = std::min(bound, most_bytes);
+  return bound;
 }
 
 // True if idle pools will give back so much, or are about to. They get a moment for it.
 bool Residency::reclaim(Budget& budget, uint64_t bytes) {
   uint64_t spare = 0;
   for (const auto& [name, resident] : residents_) {
-    if (!has_pools(resident) || &budget_of(resident) != &budget) continue;
-    spare += pool_of(resident, !in_use(name)).spare_bytes();
+    if (!has_pools(resident) || !uses(resident, budget)) continue;
+    spare += part_of(pool_of(resident, !in_use(name)), kv_share(resident, budget)).spare_bytes();
   }
   if (spare == 0 || spare < bytes) return false;
   const int64_t now_us = clock_.now_us();
@@ -168,7 +242,7 @@ Residency::Resident* Residency::stalled(const Budget& budget) {
   for (auto& [name, resident] : residents_) {
     if (!has_pools(resident) || !resident.worker->snapshot().kv_stalled) continue;
     if (resident.worker->state() == Worker::State::kEnding) continue;
-    if (&budget_of(resident) != &budget) continue;
+    if (!uses(resident, budget)) continue;
     if (out == nullptr || resident.ready_since_us < out->ready_since_us) out = &resident;
   }
   return out;
@@ -184,13 +258,13 @@ void Residency::on_worker_short(Worker&) { share_memory(); }
 void Residency::mind_memory(Budget& budget, Resident* waiting) {
   budget.waiting_bytes = budget.reclaim_bytes = 0;
   if (waiting != nullptr) {
-    budget.waiting_bytes = needed_bytes(*waiting);
+    budget.waiting_bytes = needed_in(*waiting, budget);
     const uint64_t room = budget.memory.room(taken_by_others(budget, waiting));
     const uint64_t missing = budget.waiting_bytes - std::min(budget.waiting_bytes, room);
-    if (!is_full(*waiting) && reclaim(budget, missing)) {
+    if (missing > 0 && !is_full(*waiting) && reclaim(budget, missing)) {
       budget.reclaim_bytes = missing;
-    } else {
-      make_room(*waiting);
+    } else if (missing > 0 || is_full(*waiting)) {
+      make_room(*waiting, budget);
     }
     return share_memory(budget);
   }
@@ -200,24 +274,25 @@ void Residency::mind_memory(Budget& budget, Resident* waiting) {
   } else if (reclaim(budget, 1)) {
     budget.reclaim_bytes = UINT64_MAX;
   } else {
-    make_room(*starved);
+    make_room(*starved, budget);
   }
   share_memory(budget);
 }
 
-/// Its end would help: it holds memory of the same budget, or one of the places.
-bool Residency::gives_room(const Resident& resident, const Resident& wanted) const {
+/// Its end would help: it holds memory of this budget, or one of the places.
+bool Residency::gives_room(const Resident& resident, const Resident& wanted,
+                           const Budget& budget) const {
   if (&resident == &wanted || resident.worker == nullptr) return false;
-  return is_full(wanted) || &budget_of(resident) == &budget_of(wanted);
+  return is_full(wanted) || uses(resident, budget);
 }
 
-void Residency::make_room(const Resident& wanted) {
+void Residency::make_room(const Resident& wanted, const Budget& budget) {
   for (const auto& [name, resident] : residents_) {
-    if (!gives_room(resident, wanted) || !resident.worker->is_leaving()) continue;
+    if (!gives_room(resident, wanted, budget) || !resident.worker->is_leaving()) continue;
     leave(resident);
     return;
   }
-  Resident* leaving = who_leaves_for(wanted);
+  Resident* leaving = who_leaves_for(wanted, budget);
   if (leaving == nullptr) return;
   log_info("model_unload", "model={} why=room for={}", leaving->file.name, wanted.file.name);
   leaving->parked = true;
@@ -233,7 +308,7 @@ void Residency::leave(const Resident& resident) {
 
 // Idle models first. Those asleep hold little, so they leave last of these, unless their number is
 // what is in the way.
-Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
+Residency::Resident* Residency::who_leaves_for(const Resident& wanted, const Budget& budget) {
   const int64_t now_us = clock_.now_us();
   const bool full = is_full(wanted);
   const auto rank = [full](const Resident& each) {
@@ -242,7 +317,7 @@ Residency::Resident* Residency::who_leaves_for(const Resident& wanted) {
   Resident* idle = nullptr;
   Resident* busy = nullptr;
   for (auto& [name, resident] : residents_) {
-    if (!gives_room(resident, wanted)) continue;
+    if (!gives_room(resident, wanted, budget)) continue;
     if (!in_use(name)) {
       if (idle == nullptr || rank(resident) < rank(*idle)) idle = &resident;
       continue;

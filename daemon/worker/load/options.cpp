@@ -55,6 +55,9 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
     if (from.prefix_restore == "both") engine.restore_overlap = engine::RestoreOverlap::kAlways;
   }
   out.memory_bytes = u64(settings.memory_bytes);
+  for (const ipc::StageSettings& stage : settings.stages) {
+    out.stages.push_back({stage.device, stage.cores, i32(stage.threads), u64(stage.memory_bytes)});
+  }
   out.sampling = settings.sampling;
   out.tool_form = from.tool_form;
   if (!parse_log_level(settings.log_level, &out.log_level)) {

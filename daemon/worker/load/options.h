@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "ipc/schema/sampling.h"
@@ -29,10 +30,19 @@ struct DeviceOptions {
   uint64_t most_weight_bytes() const { return mapping == "file" ? weight_bytes : UINT64_MAX; }
 };
 
+/// A device of a model in stages.
+struct StageOptions {
+  std::string device;
+  std::vector<int32_t> cores;  ///< empty: all that this process may use
+  int32_t threads = 0;         ///< 0: one per physical core of these
+  uint64_t memory_bytes = 0;   ///< 0: it shares ServeOptions::memory_bytes
+};
+
 struct ServeOptions {
   std::filesystem::path socket;  ///< the broker's; already bound
   std::filesystem::path model;
   DeviceOptions device;
+  std::vector<StageOptions> stages;  ///< empty: `device` computes all layers
   engine::EngineConfig engine;
   /// auto: the model's own layer for drafting, or else the file next to `model` that is named as
   /// its draft; mtp: that layer; none; or a file, or the name of a model in that folder.

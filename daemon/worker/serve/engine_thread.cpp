@@ -15,6 +15,7 @@
 #include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/load/model_work.h"
 #include "daemon/worker/load/sampling_defaults.h"
+#include "daemon/worker/load/stages.h"
 #include "engine/kv/memory_plan.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/store/ram_store.h"
@@ -115,8 +116,7 @@ void EngineThread::run() {
 
 Result<EngineLoaded> EngineThread::load() {
   const int64_t begin_us = clock_.now_us();
-  HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops,
-                          open_device(options_.device, kernels::Packing::kLate));
+  HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, open_tables());
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(options_.model));
   // Runs in parallel with the rest of loading: a large vocabulary takes one thread as long as
   // loading a small model. Joined before the file is closed on every return path.
@@ -144,10 +144,8 @@ Result<EngineLoaded> EngineThread::load() {
     next_us = clock_.now_us() + kProgressEveryUs;
     messages_.post(done);
   };
-  models::LoadOptions with_drafts = load_options();
-  if (heads) with_drafts.heads = &*heads;
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
-                          models::load_model(file, ops, progress, with_drafts));
+                          load_weights(file, ops, progress, heads ? &*heads : nullptr));
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, tokenizer.get());
   EngineLoaded out;
   out.info = model->info();
@@ -199,6 +197,24 @@ Result<EngineLoaded> EngineThread::load() {
   return out;
 }
 
+Result<kernels::OpTable> EngineThread::open_tables() {
+  if (options_.stages.empty()) return open_device(options_.device, kernels::Packing::kLate);
+  HEARTH_ASSIGN_OR_RETURN(std::vector<models::StageTable> tables, open_stages(options_));
+  for (models::StageTable& table : tables) stages_.push_back({std::move(table), {}});
+  return stages_.front().table.ops;
+}
+
+Result<std::unique_ptr<models::Model>> EngineThread::load_weights(
+    const models::GgufFile& file, const kernels::OpTable& ops,
+    const models::LoadProgressFn& progress, const models::GgufFile* heads) {
+  if (!stages_.empty()) {
+    return models::load_staged_model(file, std::exchange(stages_, {}), progress);
+  }
+  models::LoadOptions options = load_options();
+  options.heads = heads;
+  return models::load_model(file, ops, progress, options);
+}
+
 std::unique_ptr<engine::DraftModel> EngineThread::load_chosen_draft(const DraftChoice& choice,
                                                                     const kernels::OpTable& ops,
                                                                     EngineLoaded* out) {
@@ -215,9 +231,10 @@ std::unique_ptr<engine::DraftModel> EngineThread::load_chosen_draft(const DraftC
 
 void EngineThread::restore_costs(const kernels::OpTable& device, EngineLoaded* loaded) {
   if (options_.prefix_dir.empty()) return;
-  const std::string machine =
-      fmt::format("{} {}, {}, {} threads", device.device.kind, device.device.variant,
-                  device.device.name, device.device.num_threads);
+  const size_t stages = loaded->info.stages.size();
+  const std::string machine = fmt::format(
+      "{} {}, {}, {} threads{}", device.device.kind, device.device.variant, device.device.name,
+      device.device.num_threads, stages > 1 ? fmt::format(", {} stages", stages) : std::string());
   costs_ = cost_file(options_.prefix_dir.parent_path() / "prices", loaded->info.fingerprint,
                      device.numerics_id, machine);
   engine_->restore_costs(load_costs(costs_));
@@ -244,6 +261,7 @@ std::filesystem::path EngineThread::digest_folder() const {
 // and refuses a model that does not fit.
 Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, const models::GgufFile* heads,
                                     std::filesystem::path* draft, const kernels::OpTable& ops) {
+  if (!stages_.empty()) return plan_in_stages(file, heads != nullptr, draft, ops);
   const std::optional<uint64_t> reserved = reserved_bytes();
   PackingMeter packing;
   HEARTH_ASSIGN_OR_RETURN(
@@ -298,6 +316,62 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, const models::
                   .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0,
                   .host_bytes = ram_bytes(),
                   .kv_floor_bytes = memory.floor_bytes() + of_draft.kv_floor_bytes};
+}
+
+Result<LoadPlan> EngineThread::plan_in_stages(const models::GgufFile& file, bool heads,
+                                              std::filesystem::path* draft,
+                                              const kernels::OpTable& ops) {
+  std::vector<StageRoom> rooms;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    rooms.push_back({.device = stages_[i].table.device,
+                     .threads = stages_[i].table.ops.device.num_threads,
+                     .memory_bytes = options_.stages[i].memory_bytes});
+  }
+  HEARTH_ASSIGN_OR_RETURN(StagedPlan plan,
+                          plan_stages(file, rooms, options_.engine, options_.memory_bytes,
+                                      ops.device.memory_free_bytes));
+  options_.engine = plan.engine;
+  for (size_t i = 0; i < stages_.size(); ++i) stages_[i].layers = plan.layers[i];
+  plan.memory.set_extents(elastic_granule(ops));
+  LoadPlan out{.weight_bytes = plan.info.weight_bytes,
+               .kv_bytes = plan.memory.kv_bytes,
+               .other_bytes = plan.memory.total_bytes() - plan.memory.kv_bytes,
+               .kv_floor_bytes = plan.memory.floor_bytes(),
+               .stages = plan.uses};
+  if (heads) {
+    warn_no_draft(*draft, Error::unsupported("a model in stages takes no heads"));
+    draft->clear();
+  }
+  if (!draft->empty()) add_draft(draft, plan.info, ops, &out);
+  return out;
+}
+
+void EngineThread::add_draft(std::filesystem::path* draft, const models::ModelInfo& target,
+                             const kernels::OpTable& ops, LoadPlan* plan) {
+  PackingMeter packing;
+  const Result<LoadPlan> its = plan_draft(*draft, target, ops, &packing);
+  if (!its.ok()) {
+    warn_no_draft(*draft, its.error());
+    return draft->clear();
+  }
+  const uint64_t bytes = its->weight_bytes + its->kv_bytes + its->other_bytes;
+  ipc::StageUse& first = plan->stages.front();
+  const auto over = [bytes](uint64_t bound, uint64_t taken) {
+    return bound > 0 && taken + bytes > bound;
+  };
+  if (over(first.budget_bytes, first.weight_bytes + first.kv_bytes + first.other_bytes) ||
+      over(options_.memory_bytes, plan->weight_bytes + plan->kv_bytes + plan->other_bytes)) {
+    warn_no_draft(*draft, Error::out_of_memory(
+                              fmt::format("{} bytes, the first stage has less room", bytes)));
+    return draft->clear();
+  }
+  first.weight_bytes += its->weight_bytes;
+  first.kv_bytes += its->kv_bytes;
+  first.other_bytes += its->other_bytes;
+  plan->weight_bytes += its->weight_bytes;
+  plan->kv_bytes += its->kv_bytes;
+  plan->other_bytes += its->other_bytes;
+  plan->kv_floor_bytes += its->kv_floor_bytes;
 }
 
 // Compares the reserve with the memory taken, once everything is loaded and captured.

@@ -22,6 +22,7 @@
 #include "kernels/base/result.h"
 #include "models/model.h"
 #include "models/ranking/ranker.h"
+#include "models/staged_model.h"
 #include "models/template/chat_template.h"
 #include "models/tokenizer/text/fill_marks.h"
 #include "models/tokenizer/tokenizer.h"
@@ -71,6 +72,7 @@ struct LoadPlan {
   uint64_t device_free_bytes = 0;  ///< 0: the device has no memory of its own
   uint64_t host_bytes = 0;         ///< in that case, for prefixes evicted from the device
   uint64_t kv_floor_bytes = 0;     ///< of kv_bytes; see MemoryPlan::floor_bytes
+  std::vector<ipc::StageUse> stages{};
 };
 /// The weights are loaded; the engine warms up.
 struct WarmingUp {};
@@ -91,6 +93,12 @@ class EngineThread {
  private:
   void run();
   Result<EngineLoaded> load();
+  /// The engine's table; of a model in stages, that of the first.
+  Result<kernels::OpTable> open_tables();
+  Result<std::unique_ptr<models::Model>> load_weights(const models::GgufFile& file,
+                                                      const kernels::OpTable& ops,
+                                                      const models::LoadProgressFn& progress,
+                                                      const models::GgufFile* heads);
   std::filesystem::path digest_folder() const;
   models::LoadOptions load_options() const;
   /// Restores the step costs measured by earlier workers.
@@ -99,6 +107,11 @@ class EngineThread {
   /// it is not loaded then.
   Result<LoadPlan> plan(const models::GgufFile& file, const models::GgufFile* heads,
                         std::filesystem::path* draft, const kernels::OpTable& ops);
+  Result<LoadPlan> plan_in_stages(const models::GgufFile& file, bool heads,
+                                  std::filesystem::path* draft, const kernels::OpTable& ops);
+  /// Adds a draft model to the first stage, or clears `draft` and warns.
+  void add_draft(std::filesystem::path* draft, const models::ModelInfo& target,
+                 const kernels::OpTable& ops, LoadPlan* plan);
   /// The model's draft in addition to what it has itself; null if none is chosen or it is unusable.
   std::unique_ptr<engine::DraftModel> load_chosen_draft(const DraftChoice& choice,
                                                         const kernels::OpTable& ops,
@@ -116,7 +129,8 @@ class EngineThread {
   std::unique_ptr<engine::BlockStore> open_database() const;
   void start_store();
 
-  ServeOptions options_;  ///< used by the engine thread; the plan sets its kv_bytes
+  ServeOptions options_;               ///< used by the engine thread; the plan sets its kv_bytes
+  std::vector<models::Stage> stages_;  ///< until the weights are loaded; the plan sets their layers
   const Clock& clock_;
   Mailbox<LoadMessage> messages_;
   std::unique_ptr<models::Tokenizer> tokenizer_;

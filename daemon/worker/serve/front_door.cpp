@@ -282,7 +282,8 @@ void FrontDoor::on_load(LoadMessage& message) {
       },
       [this](const LoadPlan& plan) {
         link_.send(ipc::WorkerPlan{plan.weight_bytes, plan.kv_bytes, plan.other_bytes,
-                                   plan.device_free_bytes, plan.host_bytes, plan.kv_floor_bytes});
+                                   plan.device_free_bytes, plan.host_bytes, plan.kv_floor_bytes,
+                                   plan.stages});
       },
       [this](const WarmingUp&) {
         link_.send(ipc::WorkerLoadProgress{load_bytes_, load_bytes_, "warming_up"});

@@ -46,6 +46,9 @@ std::string replicas_text(const std::vector<ipc::ModelEntry>& models) {
       if (!replica.problem.empty()) out += ": " + replica.problem;
       out += "\n";
     }
+    for (const ipc::StageUse& stage : model.stages) {
+      out += fmt::format("{} on {}: {}\n", model.name, stage.device, stage_text(stage));
+    }
   }
   return out;
 }

@@ -150,7 +150,7 @@ const std::vector<Room> kRooms = {
      {"engine/kv", "engine/steps", "ipc/schema", "ipc/text", "kernels/base"}},
     {"daemon/worker/load",
      {"daemon/worker/observe", "engine/cost", "engine/engine.h", "engine/kv", "ipc/files",
-      "ipc/schema", "ipc/wire", "kernels", "kernels/base", "kernels/cuda", "kernels/host",
+      "ipc/schema", "ipc/wire", "kernels", "kernels/base", "kernels/cuda", "kernels/host", "models",
       "models/canvas.h", "models/gguf", "models/model.h", "models/tokenizer/tokenizer.h"}},
     {"daemon/worker/text",
      {"engine", "engine/grammar", "ipc/files", "ipc/schema", "ipc/text", "ipc/wire", "kernels/base",

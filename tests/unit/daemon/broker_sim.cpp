@@ -69,7 +69,8 @@ void FakeWorker::load_on() {
                             0,
                             free,
                             traits.host_bytes,
-                            traits.kv_floor_bytes.value_or(traits.kv_bytes)};
+                            traits.kv_floor_bytes.value_or(traits.kv_bytes),
+                            traits.stages};
     snapshot_.kv_reserved_bytes = snapshot_.kv_bound_bytes = traits.kv_bytes;
     snapshot_.kv_backed_bytes = plan_->kv_floor_bytes;
     snapshot_.store.ram_bytes = traits.host_bytes_taken;

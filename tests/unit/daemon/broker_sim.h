@@ -34,6 +34,7 @@ struct ModelTraits {
   /// Of kv_bytes, what is taken at start; the rest as requests and cached prefixes fill it. Absent:
   /// all of it.
   std::optional<uint64_t> kv_floor_bytes = {};
+  std::vector<ipc::StageUse> stages = {};  ///< of a model in stages
 };
 
 class BrokerSim;

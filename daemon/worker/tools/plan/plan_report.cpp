@@ -59,6 +59,9 @@ std::string memory_lines(const ServingPlan& plan) {
     out += fmt::format("  draft's weights   {}\n", exactly(plan.draft_weight_bytes));
   }
   if (!plan.refusal.empty()) return out + fmt::format("  does not start    {}\n", plan.refusal);
+  for (const ipc::StageUse& stage : plan.stages) {
+    out += fmt::format("  {:<17} {}\n", stage.device, ipc::stage_text(stage));
+  }
   const engine::MemoryPlan& memory = plan.memory;
   out += fmt::format("  KV blocks         {}\n", exactly(memory.kv_bytes));
   out += fmt::format("  activations       {}\n", exactly(memory.activation_bytes));
@@ -181,6 +184,17 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
   memory["index_bytes"] = plan.memory.index_bytes;
   if (plan.reserved_bytes > 0) memory["reserved_bytes"] = plan.reserved_bytes;
   if (plan.prefix_ram_bytes > 0) memory["prefix_ram_bytes"] = plan.prefix_ram_bytes;
+  if (!plan.stages.empty()) {
+    memory["stages"] = json_rows(plan.stages, [](const ipc::StageUse& stage) {
+      return Json{{"device", stage.device},
+                  {"first_layer", stage.first_layer},
+                  {"end_layer", stage.end_layer},
+                  {"weight_bytes", stage.weight_bytes},
+                  {"kv_bytes", stage.kv_bytes},
+                  {"other_bytes", stage.other_bytes},
+                  {"budget_bytes", stage.budget_bytes}};
+    });
+  }
   memory["fits"] = plan.fits;
   if (!plan.refusal.empty()) memory["refusal"] = plan.refusal;
   out["memory"] = std::move(memory);

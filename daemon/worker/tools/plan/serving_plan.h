@@ -10,6 +10,7 @@
 
 #include "daemon/worker/load/model_work.h"
 #include "engine/kv/memory_plan.h"
+#include "ipc/schema/worker_stats.h"
 #include "kernels/base/result.h"
 #include "kernels/host/ceilings.h"
 #include "models/model.h"
@@ -81,6 +82,7 @@ struct ServingPlan {
   uint64_t memory_bytes = 0;
   uint64_t reserved_bytes = 0;
   uint64_t prefix_ram_bytes = 0;
+  std::vector<ipc::StageUse> stages;  ///< of a model in stages; their sums are the bytes above
   bool fits = false;
   std::string refusal;  ///< why the engine would not start; empty: it would
   std::vector<ContextFit> contexts;

@@ -3,10 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "daemon/worker/load/device.h"
+#include "daemon/worker/load/stages.h"
 #include "daemon/worker/tools/bench/bench_model.h"
 #include "daemon/worker/tools/command_line.h"
 #include "daemon/worker/tools/plan/disk_rate.h"
@@ -27,12 +30,18 @@ struct PlanVerb {
   std::string kv_type = "f16";
   std::string memory, bandwidth, flops, kv_bytes;
   std::string prefix_ram = "4GiB";
+  std::vector<std::string> stages;
   int32_t context = 0;
   int32_t read_mib = 256;
   bool json = false;
   DeviceOptions device;
   PlanQuestion question;
 };
+
+Result<uint64_t> parse_bytes(std::string_view field, std::string_view text) {
+  HEARTH_ASSIGN_OR_RETURN(const double bytes, parse_quantity(field, text));
+  return static_cast<uint64_t>(bytes);
+}
 
 /// The given rates, or if none was given, this machine's.
 Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) {
@@ -46,8 +55,7 @@ Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) 
     ceilings.int8_ops_per_s = ceilings.f32_ops_per_s;
   }
   if (!options.memory.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const double bytes, parse_quantity("memory", options.memory));
-    question->memory_bytes = static_cast<uint64_t>(bytes);
+    HEARTH_ASSIGN_OR_RETURN(question->memory_bytes, parse_bytes("memory", options.memory));
   }
   const bool given = !options.bandwidth.empty() || !options.flops.empty();
   if (given && !options.memory.empty()) return std::string("a device as given");
@@ -59,13 +67,55 @@ Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) 
                      ops.device.variant, ops.device.num_threads);
 }
 
+/// "THREADS", or "THREADS:BYTES".
+Result<StageRoom> parse_stage(const std::string& text, size_t number) {
+  StageRoom room{.device = fmt::format("stage {}", number)};
+  const char* const end = text.data() + text.size();
+  const auto [at, problem] = std::from_chars(text.data(), end, room.threads);
+  if (problem != std::errc() || room.threads < 1 || (at != end && *at != ':')) {
+    return Error::invalid(fmt::format("--stage {}: want THREADS or THREADS:BYTES", text), "stage");
+  }
+  if (at == end) return room;
+  HEARTH_ASSIGN_OR_RETURN(room.memory_bytes, parse_bytes("stage", std::string(at + 1, end)));
+  return room;
+}
+
+/// The same model in stages. Insufficient memory is reported in the plan.
+Result<void> plan_in_stages(const PlanVerb& options, const PlanQuestion& question,
+                            ServingPlan* plan) {
+  if (options.stages.empty()) return {};
+  std::vector<StageRoom> rooms;
+  for (const std::string& stage : options.stages) {
+    HEARTH_ASSIGN_OR_RETURN(rooms.emplace_back(), parse_stage(stage, rooms.size() + 1));
+  }
+  if (options.file.empty() || options.device.mapping == "file") {
+    return Error::invalid("--stage: want a model file, and no --mapping file", "stage");
+  }
+  HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
+  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
+  file.set_fingerprint("-");  // not needed here, and computing it reads the whole file
+  const Result<StagedPlan> staged =
+      plan_stages(file, rooms, question.engine, 0, question.memory_bytes);
+  if (!staged.ok() && staged.error().code != ErrorCode::kOutOfMemory) return staged.error();
+  plan->fits = staged.ok();
+  if (!staged.ok()) {
+    plan->refusal = staged.error().message;
+    return {};
+  }
+  plan->memory = staged->memory;
+  plan->weight_bytes = staged->info.weight_bytes;
+  plan->stages = staged->uses;
+  plan->fits = plan->weight_bytes + plan->draft_weight_bytes + plan->memory.total_bytes() <=
+               plan->memory_bytes;
+  return {};
+}
+
 Result<std::string> run_plan(const PlanVerb& options) {
   PlanQuestion question = options.question;
   HEARTH_ASSIGN_OR_RETURN(question.engine.kv_type, parse_kv_type(options.kv_type));
   HEARTH_TRY(parse_mapping(options.device.mapping));
   if (!options.kv_bytes.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const double bytes, parse_quantity("kv-bytes", options.kv_bytes));
-    question.engine.kv_bytes = static_cast<uint64_t>(bytes);
+    HEARTH_ASSIGN_OR_RETURN(question.engine.kv_bytes, parse_bytes("kv-bytes", options.kv_bytes));
   }
   HEARTH_ASSIGN_OR_RETURN(const BenchModel target,
                           BenchModel::find(options.file, options.shape, options.type, 1,
@@ -93,15 +143,15 @@ Result<std::string> run_plan(const PlanVerb& options) {
   title.model = options.shape.empty() ? target.name() : "shape " + options.shape;
   question.reserved_bytes = reserved_bytes().value_or(0);
   if (reserved_bytes() && options.prefix_ram != "0") {
-    HEARTH_ASSIGN_OR_RETURN(const double bytes,
-                            parse_quantity("prefix-ram-bytes", options.prefix_ram));
-    question.prefix_ram_bytes = static_cast<uint64_t>(bytes);
+    HEARTH_ASSIGN_OR_RETURN(question.prefix_ram_bytes,
+                            parse_bytes("prefix-ram-bytes", options.prefix_ram));
   }
   const PlanModel planned{&target.measured(), &target.work()};
   PlanModel draft_model;
   if (draft) draft_model = {&draft->measured(), &draft->work()};
-  HEARTH_ASSIGN_OR_RETURN(const ServingPlan plan,
+  HEARTH_ASSIGN_OR_RETURN(ServingPlan plan,
                           make_plan(planned, draft ? &draft_model : nullptr, question));
+  HEARTH_TRY(plan_in_stages(options, question, &plan));
   return options.json ? as_json(plan, title, planned, question)
                       : as_text(plan, title, planned, question);
 }
@@ -150,6 +200,9 @@ void add_plan(Verb program) {
   verb.option("--prefix-ram-bytes", options->prefix_ram,
               "on a GPU: host memory for prefixes; default 4GiB")
       .type_name("BYTES");
+  verb.option("--stage", options->stages,
+              "a device that computes some of the layers; once for each, in order")
+      .type_name("THREADS[:BYTES]");
   verb.option("--max-seqs", engine.scheduler.max_seqs, "concurrent sequences; default 64");
   verb.option("--max-step-tokens", engine.scheduler.max_step_tokens,
               "rows of one step; default 512");

@@ -1,0 +1,89 @@
+// One model in stages on two devices, with a real worker: texts, prefixes, reports and refusals.
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/command.h"
+#include "tests/e2e/daemon.h"
+#include "tests/paths.h"
+
+namespace hearth::e2e {
+namespace {
+
+/// Two devices, which are the same CPU.
+std::vector<std::string> on_two(std::vector<std::string> more = {}) {
+  std::vector<std::string> settings = {"devices.left.threads=1", "devices.right.threads=1",
+                                       "models.tiny.stages=[\"left\", \"right\"]"};
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+ipc::GenerateRequest numbered(int number, int32_t max_tokens) {
+  std::string prompt;
+  for (int i = 0; i < 40; ++i) prompt += number % 2 == 0 ? "the sea and " : "a stone or ";
+  return seeded(static_cast<uint64_t>(number), max_tokens, prompt + std::to_string(number));
+}
+
+TEST_CASE("a model in stages writes the texts of one device, from its prefixes, too") {
+  Sandbox sandbox;
+  std::vector<std::vector<std::vector<int32_t>>> want;
+  {
+    const Daemon alone(sandbox, {}, Company::kAlone);
+    ipc::Client client = alone.connect();
+    for (int i = 0; i < 6; ++i) want.push_back(run(client, numbered(i, 40)).ids);
+  }
+  const Daemon daemon(sandbox, on_two(), Company::kAlone);
+  ipc::Client client = daemon.connect();
+  for (int i = 0; i < 6; ++i) REQUIRE(client.start(numbered(i, 40), std::to_string(i)).ok());
+  const std::map<std::string, Answer> answers = collect(client, 6);
+  for (int i = 0; i < 6; ++i) {
+    const Answer& answer = answers.at(std::to_string(i));
+    REQUIRE_MESSAGE(answer.done, why(answer));
+    CHECK(answer.ids == want[static_cast<size_t>(i)]);
+  }
+  const Answer again = run(client, numbered(0, 40));
+  REQUIRE_MESSAGE(again.done, why(again));
+  CHECK(again.done->usage.cached_tokens > 0);
+  CHECK(again.ids == want[0]);
+
+  const Result<ipc::ModelsReply> models = client.models();
+  REQUIRE(models.ok());
+  const std::vector<ipc::StageUse>& stages = models->models.front().stages;
+  REQUIRE(stages.size() == 2);
+  CHECK(stages[0].device == "left");
+  CHECK(stages[0].end_layer == stages[1].first_layer);
+  CHECK(stages[0].weight_bytes + stages[1].weight_bytes == models->models.front().weight_bytes);
+  CHECK(run_hearth(sandbox, "ps").out.find("tiny on left: layers 0 to ") != std::string::npos);
+  CHECK(run_hearth(sandbox, "unload --keep tiny").err.find("cannot sleep") != std::string::npos);
+}
+
+TEST_CASE("a model whose stages do not fit is refused with the numbers") {
+  Sandbox sandbox;
+  const Daemon daemon(sandbox,
+                      on_two({"devices.right.memory_bytes=1000", "devices.left.memory_bytes=1000"}),
+                      Company::kAlone);
+  ipc::Client client = daemon.connect();
+  const Answer answer = run(client, numbered(0, 5));
+  REQUIRE(answer.error);
+  CHECK(answer.error->code == ErrorCode::kOutOfMemory);
+  CHECK(answer.error->message.find("stages: the layers do not fit; left: layers 0 to ") !=
+        std::string::npos);
+}
+
+TEST_CASE("hearth plan shows the stages") {
+  Sandbox sandbox;
+  const std::string plan =
+      "plan " + hearth::tests::source_path("models/demo/tales.gguf") + " --read-mib 8";
+  const std::string out = run_hearth(sandbox, plan + " --stage 1 --stage 3:1GiB").out;
+  CHECK(out.find("stage 1           layers 0 to 0, ") != std::string::npos);
+  CHECK(out.find(", of 1.0 GiB") != std::string::npos);
+  CHECK(run_hearth(sandbox, plan + " --stage 0").err.find("want THREADS") != std::string::npos);
+  CHECK(run_hearth(sandbox, plan + " --stage 1:1000 --stage 1:1000")
+            .out.find("does not start    stages: the layers do not fit") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hearth::e2e

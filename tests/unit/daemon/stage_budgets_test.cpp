@@ -1,0 +1,129 @@
+// A model in stages: its configuration, and what it takes of the budgets of several devices.
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/broker/config/check.h"
+#include "daemon/broker/residency/replicas.h"
+#include "tests/unit/daemon/broker_sim.h"
+
+namespace hearth::broker {
+namespace {
+
+const Caller kUser = BrokerSim::user(1000);
+
+/// Two stages, each with 5 of weights and 5 of KV.
+ModelTraits in_stages() {
+  ModelTraits traits;
+  traits.stages = {
+      {.device = "left", .end_layer = 2, .weight_bytes = 5, .kv_bytes = 5},
+      {.device = "right", .first_layer = 2, .end_layer = 4, .weight_bytes = 5, .kv_bytes = 5}};
+  return traits;
+}
+
+Config on_two(int64_t left_bytes, int64_t right_bytes) {
+  Config config;
+  config.residency.keep_alive_ms = 0;
+  config.residency.turn_ms = 1000;
+  config.devices["left"].memory_bytes = left_bytes;
+  config.devices["right"].memory_bytes = right_bytes;
+  config.models["m"].stages = {"left", "right"};
+  config.models["a"].devices = {"left"};
+  config.models["b"].devices = {"right"};
+  return config;
+}
+
+void ask(BrokerSim& sim, const std::string& model) {
+  static int number = 0;
+  const std::string id = model + std::to_string(++number);
+  sim.generate(kUser, id, model, 3);
+  REQUIRE(sim.run_until([&] { return sim.answer(kUser.peer, id).ends == 1; }));
+  REQUIRE(sim.answer(kUser.peer, id).as<ipc::DoneEvent>() != nullptr);
+}
+
+TEST_CASE("a model in stages shares the budget of each of its devices") {
+  BrokerSim sim({{"m", in_stages()}, {"a", {}}, {"b", {}}}, on_two(30, 30));  // 20 each
+  for (const char* const model : {"m", "a", "b"}) ask(sim, model);
+  CHECK(sim.worker("m") != nullptr);  // 10 and 20 fit on either side
+  CHECK(sim.worker("a") != nullptr);
+  CHECK(sim.worker("b") != nullptr);
+  CHECK(sim.residency.memory_bytes(*sim.residency.find("m")) == 20);
+  CHECK(sim.residency.find("m")->plan->stages == in_stages().stages);
+}
+
+TEST_CASE("a model in stages leaves when one of its devices lacks room, and comes back") {
+  BrokerSim sim({{"m", in_stages()}, {"a", {}}, {"b", {}}}, on_two(40, 25));
+  for (const char* const model : {"m", "a"}) ask(sim, model);
+  CHECK(sim.worker("m") != nullptr);
+  ask(sim, "b");  // 10 and 20 are too much for the right one
+  CHECK(sim.worker("m") == nullptr);
+  CHECK(sim.worker("a") != nullptr);
+  ask(sim, "m");
+  CHECK(sim.worker("m") != nullptr);
+  CHECK(sim.worker("a") != nullptr);
+  CHECK(sim.worker("b") == nullptr);
+}
+
+TEST_CASE("the tightest budget bounds the KV of all stages") {
+  ModelTraits traits = in_stages();
+  traits.kv_bytes = 100;
+  traits.kv_floor_bytes = 10;
+  traits.stages[0].kv_bytes = traits.stages[1].kv_bytes = 50;
+  BrokerSim sim({{"m", traits}, {"b", {}}}, on_two(200, 60));
+  for (const char* const model : {"b", "m"}) ask(sim, model);
+  REQUIRE(sim.worker("b") != nullptr);
+  // Of the right one's 60 the other model has 20 and the weights 5: 35 of KV, which is 70 of both.
+  CHECK(sim.worker("m")->kv_bound_bytes() == 70);
+}
+
+TEST_CASE("the worker of a model in stages receives its devices") {
+  Config config = on_two(30, 0);
+  config.devices["left"].cores = {0};
+  config.devices["left"].threads = 1;
+  config.devices["right"].cores = {0, 0};
+  config.residency.memory_bytes = 100;
+  const std::vector<ModelFile> replicas = replicas_of({.name = "m", .path = "m.gguf"}, config);
+  REQUIRE(replicas.size() == 1);
+  CHECK(replicas.front().name == "m");
+  WorkerConfig worker;
+  ipc::ServeSettings settings;
+  use_device(replicas.front(), config, &worker, &settings);
+  CHECK(worker.device == "cpu");
+  CHECK(settings.stages == std::vector<ipc::StageSettings>{
+                               {.device = "left", .cores = {0}, .threads = 1, .memory_bytes = 30},
+                               {.device = "right", .cores = {0, 0}}});
+  CHECK(settings.memory_bytes == 130);
+  CHECK(settings.cores == std::vector<int32_t>{0, 0, 0});
+  config.devices["right"].cores.clear();
+  settings = {};
+  use_device(replicas.front(), config, &worker, &settings);
+  CHECK(settings.cores.empty());
+}
+
+std::string problem_of(const std::string& model) {
+  Config config;
+  const std::string devices = "[devices.left]\n[devices.right]\n[devices.gpu]\nkind = \"cuda:0\"\n";
+  REQUIRE(apply_toml(devices + "[models.m]\n" + model, "test", &config).ok());
+  const Result<void> checked = check_config(config);
+  return checked ? "" : checked.error().message;
+}
+
+TEST_CASE("stages are checked, with what was met and what was wanted") {
+  CHECK(problem_of("stages = [\"left\", \"right\"]").empty());
+  const auto refused = [](const std::string& model, const std::string& why) {
+    CAPTURE(model);
+    CHECK(problem_of(model).find(why) != std::string::npos);
+  };
+  refused("stages = [\"left\", \"middle\"]", "met \"middle\", want some of auto, cpu");
+  refused("stages = [\"left\", \"left\"]", "met \"left\" twice");
+  refused("stages = [\"left\"]", "want 2 to 16 devices");
+  refused("stages = [\"left\", \"right\"]\ndevices = [\"left\"]", "neither models.m.device");
+  refused("stages = [\"left\", \"right\"]\ndevice = \"cpu\"", "neither models.m.device");
+  refused("stages = [\"left\", \"gpu\"]", "gpu is of kind cuda:0, want devices of kind cpu");
+  refused("stages = [\"left\", \"right\"]\nmapping = \"file\"", "mapping is \"file\"");
+}
+
+}  // namespace
+}  // namespace hearth::broker
