@@ -149,9 +149,8 @@ void StagedModel::compute(Slot& slot, size_t stage) {
     const StageTable& next = parts_[stage + 1].table;
     return next.thread == nullptr ? go_on() : next.thread->post(go_on);
   }
-  const auto* const computed = static_cast<const float*>(slot.args.hidden.data);
-  std::copy_n(computed, int64_t{info_.width} * slot.args.batch->num_tokens,
-              static_cast<float*>(slot.final_rows.data));
+  std::copy_n(slot.args.hidden.row<float>(0), int64_t{info_.width} * slot.args.batch->num_tokens,
+              slot.final_rows.row<float>(0));
   num_computed_.fetch_add(1, std::memory_order_release);
   num_computed_.notify_one();
 }

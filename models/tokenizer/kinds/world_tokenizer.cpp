@@ -68,7 +68,7 @@ Result<void> WorldTokenizer::load(const GgufFile& file) {
     }
     texts.push_back(std::move(text).value_or(std::string(entry(id))));
   }
-  const auto text_of = [&texts](int32_t id) { return texts[static_cast<size_t>(id)]; };
+  const auto text_of = [&texts](int32_t id) { return texts[id]; };
   index_pieces(text_of, text_of);
   std::vector<std::pair<std::string_view, int32_t>> spelled;
   std::vector<bool> bytes(256, false);
