@@ -73,7 +73,7 @@ TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
   const Sandbox sandbox;
   const std::vector<Family> families = write_all(sandbox);
   REQUIRE(families.size() >= 18);
-  const Daemon daemon(sandbox, {"limits.max_resident=64", "worker.kv_bytes=1048576"});
+  const Daemon daemon(sandbox, {"limits.max_resident=128", "worker.kv_bytes=1048576"});
   // Under a sanitizer measuring takes most of the time.
   const size_t measure_each = tests::kSanitized && !tests::full_counts() ? 8 : 1;
   for (size_t i = 0; i < families.size(); ++i) {

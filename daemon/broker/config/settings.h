@@ -42,7 +42,7 @@ void visit_limits(Section& in, LimitsConfig* limits) {
   in.integer("output_buffer_bytes", 4096, 1 << 30, &limits->output_buffer_bytes);
   in.integer("max_connections", 16, 1 << 20, &limits->max_connections);
   in.integer("max_connections_per_owner", 1, 1 << 20, &limits->max_connections_per_owner);
-  in.integer("max_resident", 1, 64, &limits->max_resident);
+  in.integer("max_resident", 1, 256, &limits->max_resident);
   in.integer("attach_bytes_per_owner", 0, int64_t{1} << 40, &limits->attach_bytes_per_owner);
   in.integer("attach_bytes", 0, int64_t{1} << 40, &limits->attach_bytes);
   in.integer("attach_keep_ms", 0, kMaxMs, &limits->attach_keep_ms);
