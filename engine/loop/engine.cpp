@@ -47,10 +47,9 @@ std::string prefix_scope(const EngineConfig& config, const MemoryPlan& plan,
   const bool layer = info.drafts && info.draft_heads == 0;
   // Its KV and its state are in the blocks.
   if (layer) {
-    const bool own_file = info.eagle3 || info.draft_block > 0;
-    scope += own_file
-                 ? fmt::format("{} {}\n", info.eagle3 ? "eagle3" : "dflash", info.draft_fingerprint)
-                 : "draft layer\n";
+    scope += info.draft_fingerprint.empty()
+                 ? "draft layer\n"
+                 : fmt::format("draft file {}\n", info.draft_fingerprint);
   }
   return scope;
 }

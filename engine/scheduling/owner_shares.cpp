@@ -1,15 +1,17 @@
 #include "engine/scheduling/owner_shares.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
 
 namespace hearth::engine {
 
 Owner* OwnerShares::enter(const std::string& name) {
   std::unique_ptr<Owner>& owner = owners_[name];
   if (owner == nullptr) owner = std::make_unique<Owner>();
-  if (owner->num_live++ == 0) ++num_live_;
+  ++owner->num_live;
   return owner.get();
 }
 
@@ -17,7 +19,6 @@ void OwnerShares::leave(const std::string& name) {
   const auto found = owners_.find(name);
   HEARTH_CHECK(found != owners_.end() && found->second->num_live > 0);
   if (--found->second->num_live > 0) return;
-  --num_live_;
   std::erase_if(owners_, [this](const auto& entry) {
     return entry.second->num_live == 0 && position(*entry.second) == 0;
   });
@@ -31,6 +32,11 @@ void OwnerShares::serve(Owner& owner, int32_t tokens) {
   owner.served = faded(owner) + tokens;
   owner.faded_at = total_served_;
   total_served_ += tokens;
+}
+
+int32_t OwnerShares::num_live() const {
+  return narrow<int32_t>(
+      std::ranges::count_if(owners_, [](const auto& entry) { return entry.second->num_live > 0; }));
 }
 
 double OwnerShares::position(const Owner& owner) const {

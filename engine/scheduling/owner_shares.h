@@ -33,7 +33,7 @@ class OwnerShares {
   /// What the scheduler compares: lowest first.
   double position(const Owner& owner) const;
 
-  int32_t num_live() const { return num_live_; }  ///< owners with live requests
+  int32_t num_live() const;  ///< owners with live requests
   /// Owners kept: those with live requests, and the few that were served much recently.
   size_t num_known() const { return owners_.size(); }
 
@@ -42,7 +42,6 @@ class OwnerShares {
 
   const double window_;
   double total_served_ = 0;
-  int32_t num_live_ = 0;
   std::unordered_map<std::string, std::unique_ptr<Owner>> owners_;
 };
 

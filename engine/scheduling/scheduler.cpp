@@ -355,9 +355,11 @@ void Scheduler::plan_prefill() {
     }
     const double us = cost_.prefill_us({plan_.rows.back().first, taken});
     room_us -= us;
-    if (first && seq->canvas && owners_.num_live() > 1) {
-      // It waits for the whole step in each of its passes: every other owner adds as much again.
-      room_us = std::min(room_us, (owners_.num_live() - 1) * us);
+    if (first && seq->canvas) {
+      // Each of its passes lasts as long as its step, to which every other owner adds as much
+      // again.
+      const int32_t others = owners_.num_live() - 1;
+      if (others > 0) room_us = std::min(room_us, others * us);
     }
     first = false;
     if (seq->num_pending() == taken && plan_.num_decode_rows == 0 && !seq->canvas) {

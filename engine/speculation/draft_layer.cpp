@@ -70,7 +70,8 @@ void DraftLayer::begin(std::span<Draft* const> drafts, bool more_blocks) {
   plan_.copies.clear();
   const MemoryPlan& memory = runner_.memory_plan();
   const size_t most = std::min(memory.max_seqs, memory.max_step_tokens);
-  int32_t outputs = std::min(memory.max_outputs, memory.max_step_tokens / 2);  // of blocks
+  // Of blocks, which have at most twice as many rows.
+  int32_t outputs = std::min(memory.max_outputs, memory.max_step_tokens / 2);
   for (Draft* draft : drafts) {
     draft->clear();
     Sequence& seq = *draft->seq;

@@ -2,24 +2,17 @@
 
 #include <pthread.h>
 
-#include <chrono>
-#include <future>
 #include <utility>
 
+#include "kernels/host/spin.h"
+
 namespace hearth::kernels {
-namespace {
-
-/// Longer than a step of one row waits for the stage before it to be handed over.
-constexpr auto kHandOverSpin = std::chrono::microseconds(50);
-
-}  // namespace
 
 void wait_for_count(const std::atomic<uint64_t>& counter, uint64_t value) {
-  const auto deadline = std::chrono::steady_clock::now() + kHandOverSpin;
-  while (true) {
+  const auto reached = [&] { return counter.load(std::memory_order_acquire) >= value; };
+  while (!spin_until(reached)) {
     const uint64_t met = counter.load(std::memory_order_acquire);
-    if (met >= value) return;
-    if (std::chrono::steady_clock::now() >= deadline) counter.wait(met, std::memory_order_acquire);
+    if (met < value) counter.wait(met, std::memory_order_acquire);
   }
 }
 
@@ -32,22 +25,15 @@ OpThread::~OpThread() {
   thread_.join();
 }
 
-void OpThread::post(std::function<void()> call) {
+uint64_t OpThread::add(std::function<void()> call) {
+  uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     calls_.push_back(std::move(call));
-    posted_.fetch_add(1, std::memory_order_release);
+    number = posted_.fetch_add(1, std::memory_order_release) + 1;
   }
   posted_.notify_one();
-}
-
-void OpThread::run(std::function<void()> call) {
-  std::promise<void> done;
-  post([&] {
-    call();
-    done.set_value();
-  });
-  done.get_future().wait();
+  return number;
 }
 
 void OpThread::work() {
@@ -61,6 +47,8 @@ void OpThread::work() {
     }
     if (call == nullptr) return;
     call();
+    made_.store(next, std::memory_order_release);
+    made_.notify_all();
   }
 }
 

@@ -3,40 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "kernels/base/check.h"
+#include "kernels/host/spin.h"
 
 namespace hearth::kernels {
-namespace {
-
-// Long enough to bridge the serial work between two ops of a step, short enough that an idle engine
-// shows 0 % CPU.
-constexpr auto kSpin = std::chrono::microseconds(50);
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb");  // `yield` takes no time on cores with one thread
-#endif
-}
-
-/// Waits for `done` without giving up the CPU; false if kSpin passed first.
-template <typename Done>
-bool spin_until(const Done& done) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
-  while (true) {
-    for (int i = 0; i < 64; ++i) {
-      if (done()) return true;
-      pause();
-    }
-    if (std::chrono::steady_clock::now() >= deadline) return done();
-  }
-}
-
-}  // namespace
-
 ThreadPool::ThreadPool(int32_t num_threads) : active_(num_threads) {
   HEARTH_CHECK(num_threads >= 1, "{} threads", num_threads);
   for (int32_t i = 1; i < num_threads; ++i) {

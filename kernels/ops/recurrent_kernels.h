@@ -11,6 +11,9 @@ namespace hearth::kernels {
 void check_args(const ShortConvArgs& args);
 void check_args(const HeadScanArgs& args);
 void check_args(const ChannelScanArgs& args);
+/// `what` names the tensor; `rows` are those that it has at least.
+void check_state_rows(const TensorView& view, int64_t rows, int64_t cols, const char* what);
+void check_state_vector(const Weight* weight, int64_t cols, const char* what);
 /// Checks what the states' steps ask for; the index must be in host memory.
 void check_state_steps(const BatchIndex& batch);
 

@@ -9,6 +9,14 @@
 namespace hearth::kernels {
 namespace {
 
+void check_state_part(const BatchIndex& batch, const StatePart& state, int64_t values) {
+  HEARTH_CHECK(state.base != nullptr && batch.states != nullptr);
+  HEARTH_CHECK(state.offset >= 0 && state.offset + 4 * values <= state.block_bytes,
+               "state at {}+{} of {}", state.offset, 4 * values, state.block_bytes);
+}
+
+}  // namespace
+
 void check_state_rows(const TensorView& view, int64_t rows, int64_t cols, const char* what) {
   HEARTH_CHECK(rows == 0 || view.data != nullptr, "{}", what);
   HEARTH_CHECK(view.dtype == DType::kF32 && view.rows >= rows && view.cols == cols &&
@@ -20,14 +28,6 @@ void check_state_rows(const TensorView& view, int64_t rows, int64_t cols, const 
 void check_state_vector(const Weight* weight, int64_t cols, const char* what) {
   HEARTH_CHECK(weight != nullptr && weight->vector != nullptr && weight->cols == cols, "{}", what);
 }
-
-void check_state_part(const BatchIndex& batch, const StatePart& state, int64_t values) {
-  HEARTH_CHECK(state.base != nullptr && batch.states != nullptr);
-  HEARTH_CHECK(state.offset >= 0 && state.offset + 4 * values <= state.block_bytes,
-               "state at {}+{} of {}", state.offset, 4 * values, state.block_bytes);
-}
-
-}  // namespace
 
 void check_state_steps(const BatchIndex& batch) {
   for (int32_t seq = 0; seq < num_seqs(batch); ++seq) {

@@ -99,7 +99,9 @@ void add_convert(Verb program) {
       .type_name("T")
       .one_of({"F32", "F16", "BF16"});
   verb.option("--target", options->target,
-              "the model that an EAGLE-3 head drafts for, if config.json does not name its layers")
+              "the model that an EAGLE-3 head or a DFlash drafter drafts for: for its name, and "
+              "for the "
+              "layers of an EAGLE-3 head whose config.json does not list them")
       .type_name("FILE");
   verb.flag("--without-tokenizer", options->without_tokenizer,
             "convert a folder without a tokenizer; requests then need token ids");

@@ -8,8 +8,6 @@ once, written from the description of DFlash: block diffusion for flash speculat
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 from dataclasses import dataclass
@@ -20,11 +18,10 @@ import torch
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "families"))
 
-from record import dump  # noqa: E402
+from drafters import EPS, TinyDrafter, read_target, recording, rows_before_layers, write_recordings  # noqa: E402
 from reference import Reference, reference, rms_norm, rotate, silu  # noqa: E402
-from tiny_models import VOCAB, Tensor, TinyModel, all_models, power_of_two  # noqa: E402
+from tiny_models import VOCAB, Tensor, TinyModel  # noqa: E402
 
-EPS = 1e-5
 DRAFTS = 5
 MASK = 3
 
@@ -51,35 +48,13 @@ DRAFTERS = [
 ]
 
 
-def tiny_drafter(d: Drafter, target: TinyModel) -> TinyModel:
+def tiny_drafter(d: Drafter, target: TinyModel) -> TinyDrafter:
     width = target.metadata["embedding_length"]
-    metadata = {
-        "context_length": 256,
-        "embedding_length": width,
-        "block_count": d.depth,
-        "feed_forward_length": d.ffn,
-        "attention.head_count": d.heads,
-        "attention.head_count_kv": d.kv_heads,
-        "attention.key_length": d.head_dim,
-        "attention.value_length": d.head_dim,
-        "attention.layer_norm_rms_epsilon": EPS,
-        "rope.dimension_count": d.head_dim,
-        "rope.freq_base": 10000.0,
-        "vocab_size": VOCAB,
-        "block_size": DRAFTS + 1,
-        "target_layers": d.layers,
-        "attention.causal": d.causal,
-    }
+    metadata = {"block_size": DRAFTS + 1, "attention.causal": d.causal}
     if d.factors:
         metadata |= {"embedding_scale": 2.0, "attention.scale": 0.25, "logit_scale": 0.5, "final_logit_softcapping": 8.0}
-    model = TinyModel(d.name, "dflash", metadata, seed=9)
-
-    def matrix(name, cols, rows, gain=1.0):
-        model.tensors.append(Tensor(name, [cols, rows], 0.0, power_of_two(gain * math.sqrt(3.0 / cols))))
-
-    def vector(name, size):
-        model.tensors.append(Tensor(name, [size], 1.0, 0.25))
-
+    model = TinyDrafter("dflash", d, width, d.depth, metadata, seed=9)
+    matrix, vector = model.matrix, model.vector
     matrix("fc.weight", len(d.layers) * width, width)
     vector("enc.output_norm.weight", width)
     for i in range(d.depth):
@@ -102,18 +77,11 @@ def tiny_drafter(d: Drafter, target: TinyModel) -> TinyModel:
 
 
 class Runner:
-    def __init__(self, drafter: Drafter, model: TinyModel, target: Reference):
-        self.d, self.target = drafter, target
-        self.w = {name: torch.from_numpy(value) for name, value in model.values().items()}
+    def __init__(self, drafter: Drafter, model: TinyDrafter, target: Reference):
+        self.d, self.target, self.w = drafter, target, model.weights()
 
     def features(self, ids: list[int]) -> torch.Tensor:
-        """Rows of the target's residual stream before the layers, fused: (tokens, width)"""
-        x, before = self.target.embed(ids), []
-        for i in range(self.target.layers):
-            before.append(x)
-            x = self.target.layer(x, i)
-        before.append(x)
-        f = torch.cat([before[i] for i in self.d.layers], -1)
+        f = rows_before_layers(self.target, ids, self.d.layers)
         return rms_norm(f @ self.w["fc.weight"].T, self.w["enc.output_norm.weight"], EPS)
 
     def rotated(self, x: torch.Tensor, norm: str, first: int) -> torch.Tensor:
@@ -153,38 +121,17 @@ class Runner:
 
 
 def record(drafter: Drafter) -> dict:
-    family = json.loads((HERE.parent / "families" / f"{drafter.target}.json").read_text())
-    target = next(model for model in all_models() if model.name == drafter.target)
-    target.seed = family["seed"]
+    family, target = read_target(drafter.target)
     model = tiny_drafter(drafter, target)
     runner = Runner(drafter, model, reference(target))
     ids = family["prompt"] + family["greedy"]
     drafts = {}
     for size in (2, len(family["prompt"]) + 1, len(ids) - 1):
         logits = runner.drafts(ids[:size])
-        tokens = [int(row.argmax()) for row in logits]
-        drafts[str(size)] = [tokens, [[float(f"{v:.7g}") for v in row.tolist()] for row in logits]]
-    return {
-        "name": drafter.name,
-        "architecture": model.architecture,
-        "context": model.context,
-        "seed": model.seed,
-        "metadata": model.full_metadata() | {"tokenizer.ggml.mask_token_id": MASK},
-        "tensors": [[t.name, t.dims, t.mean, t.amplitude] for t in model.tensors],
-        "target": drafter.target,
-        "tokens": [],
-        "drafts": drafts,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    args = parser.parse_args()
-    for drafter in DRAFTERS:
-        if not args.names or drafter.name in args.names:
-            (HERE / f"{drafter.name}.json").write_text(dump(record(drafter)))
+        drafts[size] = [int(row.argmax()) for row in logits], logits
+    metadata = model.full_metadata() | {"tokenizer.ggml.mask_token_id": MASK}
+    return recording(model, drafter.target, [], metadata, drafts)
 
 
 if __name__ == "__main__":
-    main()
+    write_recordings(HERE, __doc__, DRAFTERS, record)

@@ -8,8 +8,6 @@ once, written from the paper (Li et al. 2025, section 3).
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 from dataclasses import dataclass
@@ -20,11 +18,10 @@ import torch
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "families"))
 
-from record import DRAFTS, dump  # noqa: E402
+from drafters import EPS, TinyDrafter, read_target, recording, rows_before_layers, write_recordings  # noqa: E402
+from record import DRAFTS  # noqa: E402
 from reference import Reference, reference, rms_norm, rotate, silu  # noqa: E402
-from tiny_models import VOCAB, Tensor, TinyModel, all_models, power_of_two  # noqa: E402
-
-EPS = 1e-5
+from tiny_models import VOCAB, Tensor, TinyModel  # noqa: E402
 
 
 @dataclass
@@ -52,33 +49,14 @@ HEADS = [
 ]
 
 
-def tiny_head(head: Head, target: TinyModel) -> TinyModel:
+def tiny_head(head: Head, target: TinyModel) -> TinyDrafter:
     target_width, width = target.metadata["embedding_length"], head.width
-    model = TinyModel(head.name, "eagle3", {
-        "context_length": 256,
-        "embedding_length": width,
-        "block_count": 1,
-        "feed_forward_length": head.ffn,
-        "attention.head_count": head.heads,
-        "attention.head_count_kv": head.kv_heads,
-        "attention.key_length": head.head_dim,
-        "attention.value_length": head.head_dim,
-        "attention.layer_norm_rms_epsilon": EPS,
-        "rope.dimension_count": head.head_dim,
-        "rope.freq_base": 10000.0,
-        "vocab_size": VOCAB,
-        "target_layers": head.layers,
+    model = TinyDrafter("eagle3", head, width, 1, {
         "target_hidden_size": target_width,
         "norm_before_residual": head.norm_before_residual,
         "norm_before_fc": head.norm_before_fc,
     }, seed=7)
-
-    def matrix(name, cols, rows, gain=1.0):
-        model.tensors.append(Tensor(name, [cols, rows], 0.0, power_of_two(gain * math.sqrt(3.0 / cols))))
-
-    def vector(name, size):
-        model.tensors.append(Tensor(name, [size], 1.0, 0.25))
-
+    matrix, vector = model.matrix, model.vector
     matrix("fc.weight", 3 * target_width, width)
     if head.norm_before_fc:
         vector("enc.output_norm.weight", 3 * target_width)
@@ -101,21 +79,11 @@ def tiny_head(head: Head, target: TinyModel) -> TinyModel:
 
 
 class Drafter:
-    def __init__(self, head: Head, model: TinyModel, target: Reference):
-        self.head, self.target = head, target
-        self.w = {name: torch.from_numpy(value) for name, value in model.values().items()}
-
-    def features(self, ids: list[int]) -> torch.Tensor:
-        """Rows of the target's residual stream before the layers, side by side: (tokens, 3 widths)"""
-        x, before = self.target.embed(ids), []
-        for i in range(self.target.layers):
-            before.append(x)
-            x = self.target.layer(x, i)
-        before.append(x)
-        return torch.cat([before[i] for i in self.head.layers], -1)
+    def __init__(self, head: Head, model: TinyDrafter, target: Reference):
+        self.head, self.target, self.w = head, target, model.weights()
 
     def fused(self, ids: list[int]) -> torch.Tensor:
-        f = self.features(ids)
+        f = rows_before_layers(self.target, ids, self.head.layers)
         if self.head.norm_before_fc:
             f = rms_norm(f, self.w["enc.output_norm.weight"], EPS)
         return f @ self.w["fc.weight"].T
@@ -162,40 +130,18 @@ class Drafter:
 
 
 def record(head: Head) -> dict:
-    family = json.loads((HERE.parent / "families" / f"{head.target}.json").read_text())
-    target = next(model for model in all_models() if model.name == head.target)
-    target.seed = family["seed"]
+    family, target = read_target(head.target)
     model = tiny_head(head, target)
     drafter = Drafter(head, model, reference(target))
     ids = family["prompt"] + family["greedy"]
     drafts = {}
     for size in (2, len(family["prompt"]) + 1, len(ids) - 1):
-        tokens, logits = drafter.drafts(ids[:size], DRAFTS, published=False)
+        drafts[size] = tokens, logits = drafter.drafts(ids[:size], DRAFTS, published=False)
         _, other = drafter.drafts(ids[:size], 1, published=True)
         apart = (other[0] - logits[0]).abs().max() / logits[0].abs().max()
         print(f"{head.name} after {size}: without the first token's pair, {float(apart):.3f} of the largest logit away")
-        drafts[str(size)] = [tokens, [[float(f"{v:.7g}") for v in row.tolist()] for row in logits]]
-    return {
-        "name": head.name,
-        "architecture": model.architecture,
-        "context": model.context,
-        "seed": model.seed,
-        "metadata": model.full_metadata(),
-        "tensors": [[t.name, t.dims, t.mean, t.amplitude] for t in model.tensors],
-        "target": head.target,
-        "tokens": head.tokens or [],
-        "drafts": drafts,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    args = parser.parse_args()
-    for head in HEADS:
-        if not args.names or head.name in args.names:
-            (HERE / f"{head.name}.json").write_text(dump(record(head)))
+    return recording(model, head.target, head.tokens or [], model.full_metadata(), drafts)
 
 
 if __name__ == "__main__":
-    main()
+    write_recordings(HERE, __doc__, HEADS, record)

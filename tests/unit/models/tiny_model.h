@@ -88,36 +88,45 @@ inline GgufWriter tiny_adapter() {
   return w;
 }
 
+/// Keys of a drafter of one layer, and its feed-forward and norms (attn_norm, ffn_norm,
+/// output_norm).
+inline GgufWriter tiny_drafter(const std::string& architecture, uint32_t width, uint32_t vocab,
+                               const std::vector<int32_t>& target_layers) {
+  constexpr uint32_t kFfn = 12;
+  GgufWriter w;
+  w.set_string("general.architecture", architecture);
+  const auto set = [&](const char* key, uint32_t value) {
+    w.set_u32(architecture + "." + key, value);
+  };
+  set("context_length", 64);
+  set("embedding_length", width);
+  set("block_count", 1);
+  set("feed_forward_length", kFfn);
+  set("vocab_size", vocab);
+  w.set_f32(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  w.set_i32s(architecture + ".target_layers", target_layers);
+  for (const char* norm : {"blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"}) {
+    add_ones(&w, std::string(norm) + ".weight", {width});
+  }
+  add_ones(&w, "blk.0.ffn_gate.weight", {width, kFfn});
+  add_ones(&w, "blk.0.ffn_up.weight", {width, kFfn});
+  add_ones(&w, "blk.0.ffn_down.weight", {kFfn, width});
+  return w;
+}
+
 /// An EAGLE-3 head of another width for it, or for a model of the given width and vocabulary; it
 /// drafts two tokens.
 inline GgufWriter tiny_eagle3(uint32_t target_width = 8, uint32_t vocab = 16) {
-  constexpr uint32_t kWidth = 16, kFfn = 12, kTokens = 2;
-  GgufWriter w;
-  w.set_string("general.architecture", "eagle3");
-  const auto set = [&w](const std::string& key, uint32_t value) {
-    w.set_u32("eagle3." + key, value);
-  };
-  set("context_length", 64);
-  set("embedding_length", kWidth);
-  set("block_count", 1);
-  set("feed_forward_length", kFfn);
-  set("attention.head_count", 2);
-  set("target_hidden_size", target_width);
-  set("vocab_size", vocab);
-  w.set_f32("eagle3.attention.layer_norm_rms_epsilon", 1e-5f);
-  w.set_i32s("eagle3.target_layers", std::vector<int32_t>{0, 1, 1});
+  constexpr uint32_t kWidth = 16, kTokens = 2;
+  GgufWriter w = tiny_drafter("eagle3", kWidth, vocab, {0, 1, 1});
+  w.set_u32("eagle3.attention.head_count", 2);
+  w.set_u32("eagle3.target_hidden_size", target_width);
   add_ones(&w, "fc.weight", {3 * target_width, kWidth});
-  for (const char* norm :
-       {"blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm", "output_norm"}) {
-    add_ones(&w, std::string(norm) + ".weight", {kWidth});
-  }
+  add_ones(&w, "blk.0.attn_norm_2.weight", {kWidth});
   for (const char* part : {"q", "k", "v"}) {
     add_ones(&w, std::string("blk.0.attn_") + part + ".weight", {2 * kWidth, kWidth});
   }
   add_ones(&w, "blk.0.attn_output.weight", {kWidth, kWidth});
-  add_ones(&w, "blk.0.ffn_gate.weight", {kWidth, kFfn});
-  add_ones(&w, "blk.0.ffn_up.weight", {kWidth, kFfn});
-  add_ones(&w, "blk.0.ffn_down.weight", {kFfn, kWidth});
   add_ones(&w, "token_embd.weight", {kWidth, vocab});
   add_ones(&w, "output.weight", {kWidth, kTokens});
   constexpr uint64_t kDims[] = {kTokens};
@@ -130,37 +139,21 @@ inline GgufWriter tiny_eagle3(uint32_t target_width = 8, uint32_t vocab = 16) {
 /// A DFlash drafter for it, or for a model of the given width and vocabulary; it drafts three
 /// tokens.
 inline GgufWriter tiny_dflash(uint32_t width = 8, uint32_t vocab = 16) {
-  constexpr uint32_t kFfn = 12;
-  GgufWriter w;
-  w.set_string("general.architecture", "dflash");
-  const auto set = [&w](const std::string& key, uint32_t value) {
-    w.set_u32("dflash." + key, value);
-  };
-  set("context_length", 64);
-  set("embedding_length", width);
-  set("block_count", 1);
-  set("feed_forward_length", kFfn);
-  set("attention.head_count", 1);
-  set("attention.key_length", 8);
-  set("attention.value_length", 8);
-  set("vocab_size", vocab);
-  set("block_size", 4);
-  w.set_f32("dflash.attention.layer_norm_rms_epsilon", 1e-5f);
-  w.set_i32s("dflash.target_layers", std::vector<int32_t>{0, 1});
+  constexpr uint32_t kHeadDim = 8;
+  GgufWriter w = tiny_drafter("dflash", width, vocab, {0, 1});
+  w.set_u32("dflash.attention.head_count", 1);
+  w.set_u32("dflash.attention.key_length", kHeadDim);
+  w.set_u32("dflash.attention.value_length", kHeadDim);
+  w.set_u32("dflash.block_size", 4);
   w.set_u32("tokenizer.ggml.mask_token_id", 5);
   add_ones(&w, "fc.weight", {2 * width, width});
-  for (const char* norm : {"enc.output_norm", "blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"}) {
-    add_ones(&w, std::string(norm) + ".weight", {width});
-  }
+  add_ones(&w, "enc.output_norm.weight", {width});
   for (const char* part : {"q", "k", "v"}) {
-    add_ones(&w, std::string("blk.0.attn_") + part + ".weight", {width, 8});
+    add_ones(&w, std::string("blk.0.attn_") + part + ".weight", {width, kHeadDim});
   }
-  add_ones(&w, "blk.0.attn_q_norm.weight", {8});
-  add_ones(&w, "blk.0.attn_k_norm.weight", {8});
-  add_ones(&w, "blk.0.attn_output.weight", {8, width});
-  add_ones(&w, "blk.0.ffn_gate.weight", {width, kFfn});
-  add_ones(&w, "blk.0.ffn_up.weight", {width, kFfn});
-  add_ones(&w, "blk.0.ffn_down.weight", {kFfn, width});
+  add_ones(&w, "blk.0.attn_q_norm.weight", {kHeadDim});
+  add_ones(&w, "blk.0.attn_k_norm.weight", {kHeadDim});
+  add_ones(&w, "blk.0.attn_output.weight", {kHeadDim, width});
   return w;
 }
 
