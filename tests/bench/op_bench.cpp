@@ -144,11 +144,16 @@ void bench_matmul(const Bench& bench, DType dtype, int64_t cols, int64_t rows) {
   }
 }
 
+/// K and V of a model, and its queries per token.
+struct Heads {
+  int32_t queries = 32;
+  KvShape kv = KvShape::even(8, 64);
+};
+constexpr Heads kLatentHeads = {.queries = 16, .kv = {1, 576, 512, true}};  // DeepSeek V2 Lite
+
 void bench_attention(const Bench& bench, KvTypes kv_type, int32_t num_seqs, int32_t context,
-                     int32_t queries, int32_t heads = 32) {
-  constexpr int32_t kKvHeads = 8;
-  constexpr int32_t kHeadDim = 64;
-  constexpr auto shape = KvShape::even(kKvHeads, kHeadDim);
+                     int32_t queries, const Heads& heads = {}) {
+  const KvShape& shape = heads.kv;
   const OpTable& ops = bench.ops;
   const Step step(num_seqs, context, queries);
   // A block holds all layers, as a model's does: calls use one after the other.
@@ -159,28 +164,30 @@ void bench_attention(const Bench& bench, KvTypes kv_type, int32_t num_seqs, int3
   const DeviceBuffer pool = take(ops, seen_bytes * layers);
   // Every f16 is a small normal number, and so are scales and the numbers of fp8.
   std::fill_n(pool.as<uint16_t>(), pool.size() / 2, uint16_t{0x2c2c});
-  const int64_t width = heads * kHeadDim;
+  const int64_t width = int64_t{heads.queries} * shape.k_dim;
+  const int64_t out_width = int64_t{heads.queries} * shape.v_dim;
   const int32_t tokens = step.index.num_tokens;
   const DeviceBuffer q = take(ops, static_cast<size_t>(tokens * width) * 4);
-  const DeviceBuffer out = take(ops, static_cast<size_t>(tokens * width) * 4);
+  const DeviceBuffer out = take(ops, static_cast<size_t>(tokens * out_width) * 4);
   for (int64_t i = 0; i < tokens * width; ++i) {
     q.as<float>()[i] = static_cast<float>(i % 37 - 18) / 18;
   }
   const double seconds = bench.best_seconds([&](size_t call) {
     const auto layer = static_cast<int64_t>(call % layers) * layer_bytes;
-    ops.attention(ops.state.get(), {.batch = &step.index,
-                                    .q = {q.data(), DType::kF32, tokens, width, width},
-                                    .kv = {pool.data(), block_bytes, layer, kv_type, 16, shape},
-                                    .num_heads = heads,
-                                    .scale = 0.125f,
-                                    .out = {out.data(), DType::kF32, tokens, width, width}});
+    ops.attention(ops.state.get(),
+                  {.batch = &step.index,
+                   .q = {q.data(), DType::kF32, tokens, width, width},
+                   .kv = {pool.data(), block_bytes, layer, kv_type, 16, shape},
+                   .num_heads = heads.queries,
+                   .scale = 0.125f,
+                   .out = {out.data(), DType::kF32, tokens, out_width, out_width}});
   });
   double pairs = 0;  // per query and position it attends to
   for (const int32_t position : step.positions) pairs += position + 1;
-  bench.report(fmt::format("attention {} {}x{} queries, context {}", kv_type_name(kv_type),
-                           num_seqs, queries, context),
-               seconds, static_cast<double>(seen_bytes), pairs * 4 * static_cast<double>(width),
-               bench.ceilings.f32_ops_per_s);
+  bench.report(fmt::format("attention {}{} {}x{} queries, context {}", kv_type_name(kv_type),
+                           shape.v_in_k ? ", latent," : "", num_seqs, queries, context),
+               seconds, static_cast<double>(seen_bytes),
+               pairs * 2 * static_cast<double>(width + out_width), bench.ceilings.f32_ops_per_s);
 }
 
 constexpr DType kTypes[] = {
@@ -218,10 +225,13 @@ int run(const CpuOptions& options, std::string_view only, bool smoke) {
         KvTypes(KvType::kQ4_0), KvTypes(KvType::kQ8_0, KvType::kQ4_0)}) {
     bench_attention(bench, kv_type, 1, smoke ? 64 : 512, 1);
     bench_attention(bench, kv_type, 1, smoke ? 600 : 4096, 1);
-    bench_attention(bench, kv_type, 1, smoke ? 600 : 4096, 1, 8);  // one per KV head
+    bench_attention(bench, kv_type, 1, smoke ? 600 : 4096, 1, {.queries = 8});  // one per KV head
     bench_attention(bench, kv_type, smoke ? 2 : 16, smoke ? 40 : 1024, 1);
     bench_attention(bench, kv_type, 1, smoke ? 32 : 512, smoke ? 32 : 512);
     bench_attention(bench, kv_type, 1, smoke ? 64 : 8192, smoke ? 16 : 512);
+    if (!kv_type.alike()) continue;
+    bench_attention(bench, kv_type, 1, smoke ? 64 : 4096, 1, kLatentHeads);
+    bench_attention(bench, kv_type, 1, smoke ? 64 : 2048, smoke ? 16 : 128, kLatentHeads);
   }
   return 0;
 }

@@ -3,143 +3,26 @@
 // set.
 //
 // Positions are processed in tiles of kSoftmaxTile at absolute multiples, with a running maximum
-// per row (online softmax). K and V of a tile are converted to f32 in scratch memory once for all
-// rows; for few rows they are converted in registers instead, to the same values
+// per row (online softmax). K and V of a tile are converted in registers or, for many rows of some
+// types, once for all rows in scratch memory, to the same values
 // (kernels/cpu/attention/sources.h). Products over q8_0 and q4_0 are those of integers
 // (kernels/cpu/attention/integers.h). A row's bits depend only on its own q, its positions and
 // their K and V: every score is one chain over k_dim and every o is one chain over positions,
 // however rows are grouped. Unused slots may hold anything, even NaN: V of a position is not read
 // for a row that does not see the position, or is multiplied by an integer zero.
 
+#include "kernels/cpu/attention/floats.h"
 #include "kernels/cpu/attention/integers.h"
 #include "kernels/cpu/attention/kernels.h"
-#include "kernels/cpu/attention/sources.h"
-#include "kernels/cpu/simd/math.h"
 
 namespace hearth::kernels {
 namespace {
-
-// ---- Blocks of chains -------------------------------------------------------------------------
-
-/// scores[r][j] = scale * q[r] . k[j] (with soft cap) for the positions of a tile.
-template <int kRows, bool kAsk, typename Source>
-void tile_scores(const AttentionSplit& a, int first_row, const TileData& data, const Next& next,
-                 float* scores) {
-  const Source k(data);
-  const int32_t n = a.k_dim;
-  const float* row[kRows];
-  for (int r = 0; r < kRows; ++r) row[r] = a.q[first_row + r];
-  for (int first_vec = 0; first_vec < kSoftmaxTile / kLanes; first_vec += kVecBlock) {
-    F acc[kRows][kVecBlock];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecBlock; ++i) acc[r][i] = zero();
-    }
-    for (int32_t d = 0; d < n; d += Source::kDims) {
-      if constexpr (kAsk) next.ask_k<3>(d);
-#pragma GCC unroll 4
-      for (int e = 0; e < Source::kDims; ++e) {
-        F kd[kVecBlock];
-#pragma GCC unroll 4
-        for (int i = 0; i < kVecBlock; ++i) kd[i] = k.lanes(d, e, first_vec + i);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          const F qd = set1(row[r][d + e]);
-#pragma GCC unroll 4
-          for (int i = 0; i < kVecBlock; ++i) acc[r][i] = fma(qd, kd[i], acc[r][i]);
-        }
-      }
-    }
-    float* out = scores + first_vec * kLanes;
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecBlock; ++i) {
-        store(out + r * kSoftmaxTile + i * kLanes, mul(acc[r][i], set1(a.scale)));
-      }
-    }
-  }
-  if (a.soft_cap > 0) cap_scores(scores, kRows * kSoftmaxTile, a.soft_cap);
-}
-
-/// Turns a row's scores of a tile into weights relative to its new maximum, adds them to the 16
-/// lanes of l, and returns the factor for earlier weights.
-float tile_softmax(float* scores, float* m, float* l) {
-  F largest[kParts];
-  for (int p = 0; p < kParts; ++p) largest[p] = load(scores + p * kLanes);
-  for (int i = 16; i < kSoftmaxTile; i += 16) {
-    for (int p = 0; p < kParts; ++p) {
-      largest[p] = max(largest[p], load(scores + i + p * kLanes));
-    }
-  }
-  const float tile_max = max16(largest);
-  const float new_m = tile_max > *m ? tile_max : *m;
-  const float alpha = new_m == *m ? 1.0f : exp1(*m - new_m);
-  *m = new_m;
-  F sum[kParts];
-  for (int p = 0; p < kParts; ++p) sum[p] = mul(load(l + p * kLanes), set1(alpha));
-  for (int i = 0; i < kSoftmaxTile; i += 16) {
-    for (int p = 0; p < kParts; ++p) {
-      const F w = exp(sub(load(scores + i + p * kLanes), set1(new_m)));
-      store(scores + i + p * kLanes, w);
-      sum[p] = add(sum[p], w);
-    }
-  }
-  for (int p = 0; p < kParts; ++p) store(l + p * kLanes, sum[p]);
-  return alpha;
-}
-
-/// o[r] = o[r] * alpha[r] + sum over positions j in [from, to) of weights[r][j] * v[j], j
-/// ascending, for kVecs vectors of each o.
-template <int kRows, int kVecs, bool kAsk, typename Source>
-HEARTH_SIMD void values_block(const Source& v, int64_t padded, int64_t first, int from, int to,
-                              const float* weights, const float* alpha, const Next& next,
-                              float* o) {
-  F acc[kRows][kVecs];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) {
-      acc[r][i] = mul(load(o + r * padded + first + i * kLanes), set1(alpha[r]));
-    }
-  }
-  for (int j = from; j < to; ++j) {
-    F vj[kVecs];
-#pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) vj[i] = v.template lanes<kVecs>(j, first, i);
-    if constexpr (kAsk) next.ask_v(j, first);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const F w = set1(weights[r * kSoftmaxTile + j]);
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecs; ++i) acc[r][i] = fma(w, vj[i], acc[r][i]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) store(o + r * padded + first + i * kLanes, acc[r][i]);
-  }
-}
-
-template <int kRows, bool kAsk, typename Source>
-void tile_values(const TileData& data, int64_t padded, int from, int to, const float* weights,
-                 const float* alpha, const Next& next, float* o) {
-  const Source v(data);
-  int64_t d = 0;
-  for (; d + kVecBlock * kLanes <= padded; d += kVecBlock * kLanes) {
-    values_block<kRows, kVecBlock, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
-  }
-  for (; d < padded; d += kLanes) {
-    values_block<kRows, 1, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
-  }
-}
 
 // ---- What is done for each type ----------------------------------------------------------------
 
 using ConvertFn = void (*)(const AttentionSplit&, const char* block, int32_t offset,
                            const float* scales, float* out);
+using FrontFn = void (*)(const AttentionSplit&, const char* block, int32_t offset, char* out);
 using WidenFn = void (*)(const TileData&, int sub);
 using ScoresFn = void (*)(const AttentionSplit&, int row, const TileData&, const Next&,
                           float* scores);
@@ -180,7 +63,13 @@ constexpr ByRows<IntegerValuesFn> kIntegerValues = {
      {integer_values<2, false, Source>, integer_values<2, true, Source>},
      {integer_values<kRowBlock, false, Source>, integer_values<kRowBlock, true, Source>}}};
 
+// Rows up to which converting in registers is at least as fast (Zen 5): with 16 lanes the units of
+// products are not those that convert.
+constexpr int32_t kFew = 8;
+constexpr int32_t kFewUnlessWide = kLanes == 16 ? kMaxAttentionRows : kFew;
+
 struct TypeOfKv {
+  int32_t most_in_place;  ///< rows of a split that read K, or V, in place
   int32_t value_bits;
   int32_t position_bytes;  ///< of a row of K, per position
   float scale_unit;        ///< 0: no scales
@@ -189,6 +78,7 @@ struct TypeOfKv {
   // In place; null: only through scratch memory.
   const ByRows<ScoresFn>* scores;
   const ByRows<ValuesFn>* values;
+  FrontFn front;  ///< of K that is V; null: only through scratch memory
   // Of integers.
   const ByRows<IntegerValuesFn>* integer_values;
   WidenFn widen;
@@ -198,16 +88,19 @@ struct TypeOfKv {
 
 template <typename Tile>
 constexpr TypeOfKv through_scratch(int32_t bytes) {
-  return {8 * bytes, bytes, 0, Tile::to_f32_k, Tile::to_f32_v, nullptr, nullptr, nullptr, nullptr};
+  return {0,       8 * bytes, bytes,   0,       Tile::to_f32_k, Tile::to_f32_v,
+          nullptr, nullptr,   nullptr, nullptr, nullptr};
 }
 template <typename Keys, typename Values>
-constexpr TypeOfKv of_integers(int32_t bits, ConvertFn front) {
-  return {bits,
+constexpr TypeOfKv of_integers(int32_t most_in_place, int32_t bits, ConvertFn front) {
+  return {most_in_place,
+          bits,
           4,
           1,
           front,
           nullptr,
           &kIntegerScores<Keys>,
+          nullptr,
           nullptr,
           &kIntegerValues<Values>,
           widen_values<Values>};
@@ -215,13 +108,13 @@ constexpr TypeOfKv of_integers(int32_t bits, ConvertFn front) {
 // In the order of KvType.
 constexpr TypeOfKv kTypes[kNumKvTypes] = {
     through_scratch<PlainTile<NumberF32>>(4),
-    {16, 2, 0, PlainTile<NumberF16>::to_f32_k, PlainTile<NumberF16>::to_f32_v, &kScores<HalfK>,
-     &kValues<HalfV>, nullptr, nullptr},
+    {kFewUnlessWide, 16, 2, 0, PlainTile<NumberF16>::to_f32_k, PlainTile<NumberF16>::to_f32_v,
+     &kScores<HalfK>, &kValues<HalfV>, front_halves, nullptr, nullptr},
     through_scratch<PlainTile<NumberBf16>>(2),
-    of_integers<ByteKeys, BytePairs>(8, front_bytes_to_f32),
-    {8, 1, kFp8Unit, Fp8Tile::to_f32_k, Fp8Tile::to_f32_v, &kScores<Fp8K>, &kValues<Fp8V>, nullptr,
-     nullptr},
-    of_integers<NibbleKeys, NibblePairs>(4, front_nibbles_to_f32),
+    of_integers<ByteKeys, BytePairs>(kMaxAttentionRows, 8, front_bytes_to_f32),
+    {kFew, 8, 1, kFp8Unit, Fp8Tile::to_f32_k, Fp8Tile::to_f32_v, &kScores<Fp8K>, &kValues<Fp8V>,
+     nullptr, nullptr, nullptr},
+    of_integers<NibbleKeys, NibblePairs>(kFewUnlessWide, 4, front_nibbles_to_f32),
 };
 
 /// Data shared by the rows of a split, and their results so far.
@@ -394,11 +287,13 @@ struct Reading {
 
   explicit Reading(const AttentionSplit& a) : k(a, a.k_type, a.k_dim), v(a, a.v_type, a.v_dim) {
     const bool apart = a.v != nullptr;
-    const bool few = apart && a.num_rows <= kRowBlock;
+    const bool whole_k = a.k_dim % kScaleDims == 0, whole_v = a.v_dim % kScaleDims == 0;
+    const bool readable = apart || (k.type.front != nullptr && whole_k && whole_v);
     integer_values = apart && v.type.integers();
-    k.in_place =
-        k.type.integers() || (few && k.type.scores != nullptr && a.k_dim % kScaleDims == 0);
-    v.in_place = few && (integer_values || (v.type.values != nullptr && a.v_dim % kScaleDims == 0));
+    k.in_place = k.type.integers() || (readable && whole_k && k.type.scores != nullptr &&
+                                       a.num_rows <= k.type.most_in_place);
+    v.in_place = readable && a.num_rows <= v.type.most_in_place &&
+                 (integer_values || (whole_v && v.type.values != nullptr));
     k.row_bytes = int64_t{a.block_size} * k.type.position_bytes;
     v.row_bytes = kernels::row_bytes(v.type, a.v_dim);
   }
@@ -422,12 +317,18 @@ void bring_k(const AttentionSplit& a, const Stored& k, const char* block, int32_
     k.type.to_f32_k(a, block, offset, scales, data.k + sub * kSubTile);
   }
 }
-/// `block`: null if V is the front of K.
+/// `block`: K's if V is its front.
 void bring_v(const AttentionSplit& a, const Reading& reading, const char* block, int32_t offset,
              int sub, TileData& data) {
   float* v = data.v + sub * kSubTile * data.padded;
-  if (block == nullptr) {
-    front_of_k(data.k + sub * kSubTile, a.v_dim, data.padded, v);
+  if (a.v == nullptr) {
+    if (!reading.v.in_place) {
+      return transpose_front<NumberF32>(data.k + sub * kSubTile, kSoftmaxTile, a.v_dim, data.padded,
+                                        v);
+    }
+    char* halves = reinterpret_cast<char*>(v);
+    reading.v.type.front(a, block, offset, halves);
+    data.v_in_place[sub] = halves;
     return;
   }
   float* scales = data.v_scales + sub * kSubTile;
@@ -488,7 +389,7 @@ void bring_tile(const AttentionSplit& a, const Reading& reading, const SeenByRow
     }
     const int64_t block = walk.bytes();
     bring_k(a, reading.k, a.k + block, walk.offset, sub, data);
-    bring_v(a, reading, a.v == nullptr ? nullptr : a.v + block, walk.offset, sub, data);
+    bring_v(a, reading, (a.v == nullptr ? a.k : a.v) + block, walk.offset, sub, data);
     for (int before = any ? sub : 0; before < sub; ++before) {
       data.k_in_place[before] = data.k_in_place[sub];
       data.v_in_place[before] = data.v_in_place[sub];

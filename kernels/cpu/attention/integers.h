@@ -1,7 +1,7 @@
 #pragma once
 // Attention over K and V whose products are those of integers: what is rounded, and how
 // (kernels/ops/attention_rounding.h), in the vocabulary of kernels/cpu/simd. K is read in place. V
-// is read in place for few rows, or widened to 16 bits in scratch memory, once for all rows.
+// is read in place too, or widened to 16 bits in scratch memory, once for all rows.
 
 #include "kernels/cpu/attention/sources.h"
 #include "kernels/cpu/simd/quantize.h"

@@ -14,7 +14,7 @@
 
 namespace hearth::kernels {
 
-/// Rows that share converted K and V: 32 tokens of 4 heads per kv head. Converting is then a
+/// Rows that share a tile of K and V: 32 tokens of 4 heads per kv head. Converting it is then a
 /// fortieth of the work, and all the data stays in L2. Half as many rows took 1.04 times as long
 /// over f16.
 inline constexpr int kMaxAttentionRows = 128;

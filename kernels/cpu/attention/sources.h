@@ -2,7 +2,8 @@
 // How attention reads K and V of each type whose products are those of f32, written in the
 // vocabulary of kernels/cpu/simd. Two ways, which give the same values:
 //  * 16 positions are converted to f32 in scratch memory, once for all rows;
-//  * for few rows, the chains of a tile read them in place and convert in registers.
+//  * the chains of a tile read them in place and convert in registers. V that lies in K is then
+//    transposed first, in its type.
 // Values of types with scales are a number times the scale, exact in f32. Types whose products are
 // those of integers (integers.h) are converted only where V lies in K.
 
@@ -17,11 +18,13 @@ struct NumberF32 {
   using T = float;
   static HEARTH_SIMD F load_lanes(const T* p) { return load(p); }
   static HEARTH_SIMD F load_some(const T* p, int n) { return load_partial(p, n); }
+  static HEARTH_SIMD void store_lanes(T* p, F x) { store(p, x); }
 };
 struct NumberF16 {
   using T = uint16_t;
   static HEARTH_SIMD F load_lanes(const T* p) { return load_f16(p); }
   static HEARTH_SIMD F load_some(const T* p, int n) { return load_f16_partial(p, n); }
+  static HEARTH_SIMD void store_lanes(T* p, F x) { store_f16(p, x); }
 };
 struct NumberBf16 {
   using T = uint16_t;
@@ -144,22 +147,31 @@ void front_nibbles_to_f32(const AttentionSplit& a, const char* block, int32_t of
   }
 }
 
-/// V of 16 positions that lies in K: transposes the first v_dim rows of k (k_dim, kSoftmaxTile) to
-/// rows of (16, padded), with zeros after v_dim.
-void front_of_k(const float* k, int32_t v_dim, int64_t padded, float* out) {
-  for (int64_t first = 0; first < padded; first += 16) {
-    alignas(64) float square[16 * 16];
-    for (int i = 0; i < 16; ++i) {
-      const bool there = first + i < v_dim;
-      for (int p = 0; p < kParts; ++p) {
-        const F row = there ? load(k + (first + i) * kSoftmaxTile + p * kLanes) : zero();
-        store(square + i * 16 + p * kLanes, row);
+/// V of 16 positions that lies in K: transposes the first v_dim rows of k, `stride` apart, to rows
+/// of (16, padded), with zeros after v_dim.
+template <typename Number>
+void transpose_front(const typename Number::T* k, int64_t stride, int32_t v_dim, int64_t padded,
+                     typename Number::T* out) {
+  for (int64_t first = 0; first < padded; first += kLanes) {
+    for (int p = 0; p < kParts; ++p) {
+      F square[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const bool there = first + i < v_dim;
+        square[i] = there ? Number::load_lanes(k + (first + i) * stride + p * kLanes) : zero();
+      }
+      transpose(square);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        Number::store_lanes(out + (p * kLanes + i) * padded + first, square[i]);
       }
     }
-    for (int j = 0; j < 16; ++j) {
-      for (int i = 0; i < 16; ++i) out[j * padded + first + i] = square[i * 16 + j];
-    }
   }
+}
+/// Of f16 in place: rows that are read as if they were in place.
+void front_halves(const AttentionSplit& a, const char* block, int32_t offset, char* out) {
+  transpose_front<NumberF16>(reinterpret_cast<const uint16_t*>(block) + offset, a.block_size,
+                             a.v_dim, a.v_dim, reinterpret_cast<uint16_t*>(out));
 }
 
 // ---- Sources of the chains --------------------------------------------------------------------

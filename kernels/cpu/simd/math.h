@@ -3,10 +3,32 @@
 // Include after one of those headers. Every CPU runs the same sequence of operations, so that the
 // fused variants agree to the bit.
 
+#include <utility>
+
 namespace hearth::kernels {
 namespace {
 
 constexpr int kParts = 16 / kLanes;  // registers that hold the 16 logical lanes
+
+/// Of a square whose rows a and b are kDistance apart: exchanges a's lanes that have the bit of
+/// kDistance with b's that have not.
+template <int kDistance, int... kLane>
+HEARTH_SIMD void exchange(F& a, F& b, std::integer_sequence<int, kLane...>) {
+  const F upper =
+      __builtin_shufflevector(a, b, (kLane & kDistance ? kLanes + (kLane ^ kDistance) : kLane)...);
+  b = __builtin_shufflevector(a, b, (kLane & kDistance ? kLanes + kLane : kLane ^ kDistance)...);
+  a = upper;
+}
+template <int kDistance = kLanes / 2>
+HEARTH_SIMD void transpose(F (&square)[kLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if ((i & kDistance) != 0) continue;
+    exchange<kDistance>(square[i], square[i + kDistance],
+                        std::make_integer_sequence<int, kLanes>());
+  }
+  if constexpr (kDistance > 1) transpose<kDistance / 2>(square);
+}
 
 /// x = n ln 2 + r with |r| <= ln 2 / 2; returns e^r - 1 and stores 2^n in `scale`. For |x| < 88.
 /// The polynomial is Taylor's up to r^7: the next term is below 6e-9 of e^r.
