@@ -78,7 +78,7 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     }
     if (r.kind == RecurrentConfig::Kind::kKimiDelta) recurrent.dt = place(tokens, r.inner);
     if (r.kind == RecurrentConfig::Kind::kWkv) {
-      recurrent.low = place(tokens, std::max({r.decay_rank, r.rate_rank, r.v_rank, r.gate_rank}));
+      recurrent.low = place(tokens, int64_t{r.decay_rank} + r.rate_rank + r.v_rank + r.gate_rank);
       recurrent.first_v = place(tokens, r.inner);
     }
     if (r.ffn_shift) recurrent.shift_kept = place(kept, r.inner);

@@ -470,6 +470,17 @@ void Decoder::product(const LayerStep& s, const TensorView& x, const WeightHandl
   if (bias) ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = out});
 }
 
+void Decoder::products(const LayerStep& s, std::initializer_list<Product> all) {
+  std::vector<kernels::MatmulArgs> args;
+  for (const Product& each : all) {
+    if (each.w)
+      args.push_back({.batch = &s.batch, .x = each.x, .w = each.w.get(), .out = each.out});
+  }
+  kernels::multiply_all(ops_, args);
+  if (adapted_.empty()) return;
+  for (const kernels::MatmulArgs& each : args) adapters_.add(each, adapted_, ops_);
+}
+
 void Decoder::add_product(const LayerStep& s, const TensorView& y, const WeightHandle& w,
                           const WeightHandle& bias) {
   if (config_.residual_scale != 1) {

@@ -122,6 +122,13 @@ class Decoder : public Model {
   /// out = x W + bias, if there is a bias.
   void product(const LayerStep& s, const kernels::TensorView& x, const WeightHandle& w,
                const WeightHandle& bias, const kernels::TensorView& out);
+  struct Product {
+    kernels::TensorView x;
+    const WeightHandle& w;
+    kernels::TensorView out;
+  };
+  /// The same, without bias, for those that have a weight; none reads what another writes.
+  void products(const LayerStep& s, std::initializer_list<Product> all);
   /// act().x += residual_scale * (y W + bias).
   void add_product(const LayerStep& s, const kernels::TensorView& y, const WeightHandle& w,
                    const WeightHandle& bias);

@@ -361,31 +361,34 @@ void Decoder::wkv(const LayerStep& s, const TensorView& in) {
   const bool first = s.index == 0;
   const TensorView r = part(c.num_mixed()), k = part(c.num_mixed() + 1);
   const TensorView v = first ? a.first_v : part(c.num_mixed() + 2);
-  product(s, part(0), w.r, {}, r);
-  product(s, part(2), w.k, {}, k);
-  product(s, part(3), w.v, {}, v);
-  // What a pair of products makes of a mixed row takes its place.
-  const auto pair = [&](const TensorView& row, const WeightHandle& to_low, const WeightHandle& out,
-                        const auto& activate) {
-    const TensorView low = a.low.columns(0, to_low->rows);
-    product(s, row, to_low, {}, low);
-    activate(low);
-    product(s, low, out, {}, row);
-  };
-  const auto nothing = [](const TensorView&) {};
-  pair(part(1), w.decay_in, w.decay_out, [&](const TensorView& low) {  // tanh
-    ops_.soft_cap(state(), {.batch = &s.batch, .rows = Rows::kTokens, .soft_cap = 1, .x = low});
-  });
-  pair(part(4), w.rate_in, w.rate_out, nothing);
-  if (!first) pair(part(3), w.v_in, w.v_out, nothing);
   const TensorView v_gate = part(3), gate = part(c.num_mixed() - 1);
   const bool gated = c.gate_rank > 0;
+  int64_t used = 0;
+  const auto low = [&](const WeightHandle& to_low) {
+    const TensorView columns = a.low.columns(used, to_low ? to_low->rows : 0);
+    used += columns.cols;
+    return columns;
+  };
+  const TensorView low_decay = low(w.decay_in), low_rate = low(w.rate_in), low_v = low(w.v_in),
+                   low_gate = low(w.gate_in);
+  products(s, {{part(0), w.r, r},
+               {part(2), w.k, k},
+               {part(3), w.v, v},
+               {part(1), w.decay_in, low_decay},
+               {part(4), w.rate_in, low_rate},
+               {part(3), w.v_in, low_v},
+               {gate, w.gate_in, low_gate}});
+  ops_.soft_cap(state(),  // tanh
+                {.batch = &s.batch, .rows = Rows::kTokens, .soft_cap = 1, .x = low_decay});
   if (gated) {
-    pair(gate, w.gate_in, w.gate_out, [&](const TensorView& low) {
-      ops_.encoder->sigmoid_gate(state(),
-                                 {.batch = &s.batch, .x = low, .gate = low, .alone = true});
-    });
+    ops_.encoder->sigmoid_gate(state(),
+                               {.batch = &s.batch, .x = low_gate, .gate = low_gate, .alone = true});
   }
+  // Each takes the place of the mixed row that it came from.
+  products(s, {{low_decay, w.decay_out, part(1)},
+               {low_rate, w.rate_out, part(4)},
+               {low_v, w.v_out, v_gate},
+               {low_gate, w.gate_out, gate}});
   const WkvRows rows = {
       .r = r, .k = k, .v = v, .decay = part(1), .removed = part(4), .erased = part(0)};
   ops_.recurrent->wkv_inputs(state(), {.batch = &s.batch,
