@@ -202,7 +202,7 @@ class GbnfReader {
     std::string out;
     while (now() != '"') {
       HEARTH_ASSIGN_OR_RETURN(const uint32_t code, character());
-      models::jinja::append_char(out, code);
+      models::append_char(out, code);
     }
     ++at_;
     return text_piece(std::move(out));

@@ -122,5 +122,9 @@ Result<void> read_mamba(ConfigReader& r);
 Result<void> read_mamba2(ConfigReader& r);
 Result<void> plan_mamba(TensorPlanner& p, uint64_t layer);
 Result<void> plan_mamba2(TensorPlanner& p, uint64_t layer);
+Result<void> read_rwkv7(ConfigReader& r);
+Result<void> plan_rwkv7(TensorPlanner& p, uint64_t layer);
+Result<void> read_plamo2(ConfigReader& r);
+Result<void> plan_plamo2(TensorPlanner& p, uint64_t layer);
 
 }  // namespace hearth::models

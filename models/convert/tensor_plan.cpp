@@ -172,6 +172,34 @@ Result<void> TensorPlanner::reshaped(const std::string& from, const std::string&
   return {};
 }
 
+Result<const SafeTensor*> TensorPlanner::find_flat(const std::string& name, uint64_t count) {
+  const SafeTensor* tensor = in_.tensor(name);
+  HEARTH_ASSIGN_OR_RETURN(tensor, find(name, tensor == nullptr ? 1 : tensor->shape.size()));
+  if (tensor->num_elements() == count) return tensor;
+  return Error::corrupt(
+      fmt::format("{}: {}, want {} values", name, shape_text(tensor->shape), count));
+}
+Result<void> TensorPlanner::flat(const std::string& from, const std::string& to, uint64_t count) {
+  return joined({from}, to, count, {count});
+}
+Result<void> TensorPlanner::joined(const std::vector<std::string>& names, const std::string& to,
+                                   uint64_t count, std::vector<uint64_t> dims) {
+  PlannedTensor planned;
+  planned.name = to;
+  planned.dims = std::move(dims);
+  planned.exact = true;
+  for (const std::string& name : names) {
+    HEARTH_ASSIGN_OR_RETURN(const SafeTensor* tensor, find_flat(name, count));
+    const SafeTensor* first = planned.parts.empty() ? tensor : planned.parts.front().tensor;
+    if (tensor->type != first->type) {
+      return Error::corrupt(fmt::format("{}: not of the type of {}", name, first->name));
+    }
+    planned.parts.push_back({tensor, 0, count});
+  }
+  out_.push_back(std::move(planned));
+  return {};
+}
+
 Result<void> TensorPlanner::blocks(const std::string& from, const std::string& to,
                                    std::vector<uint64_t> dims, uint64_t first, uint64_t step) {
   const uint64_t cols = dims[0], num_rows = dims[1] * step, matrices = dims[2];

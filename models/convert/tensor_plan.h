@@ -103,6 +103,11 @@ class TensorPlanner {
   Result<void> reshaped(const std::string& from, const std::string& to,
                         const std::vector<uint64_t>& shape, std::vector<uint64_t> dims,
                         Edit edit = {});
+  /// A vector of `count` values that may be published with other dimensions of 1.
+  Result<void> flat(const std::string& from, const std::string& to, uint64_t count);
+  /// Vectors of `count` values likewise, one after another, as an F32 tensor of `dims`.
+  Result<void> joined(const std::vector<std::string>& names, const std::string& to, uint64_t count,
+                      std::vector<uint64_t> dims);
   /// A new matrix of `dims` whose values `edit` takes from anywhere in a tensor of `shape`.
   Result<void> taken(const std::string& from, const std::string& to,
                      const std::vector<uint64_t>& shape, std::vector<uint64_t> dims, Edit edit);
@@ -141,6 +146,7 @@ class TensorPlanner {
   Result<void> plan_layer(uint64_t layer);
 
  private:
+  Result<const SafeTensor*> find_flat(const std::string& name, uint64_t count);
   Result<void> plan_head();
   /// The layer after the last one, if the folder has one that drafts.
   Result<void> plan_draft_layer();

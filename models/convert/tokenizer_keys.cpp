@@ -12,6 +12,7 @@
 
 #include "kernels/base/numbers.h"
 #include "models/convert/split_rules.h"
+#include "models/convert/vocabulary_files.h"
 #include "models/gguf/byte_cursor.h"
 #include "models/gguf/file_mapping.h"
 #include "models/gguf/gguf_file.h"
@@ -377,11 +378,19 @@ Result<std::string> chat_template(const fs::path& folder, const Json& settings) 
 
 Result<void> add_tokenizer(const fs::path& folder, const Json& config, uint64_t rows,
                            GgufWriter& writer) {
-  HEARTH_ASSIGN_OR_RETURN(const Json json, read_json_file(folder / "tokenizer.json"));
   HEARTH_ASSIGN_OR_RETURN(const Json settings,
                           read_json_file_if_there(folder / "tokenizer_config.json"));
-  HEARTH_TRY(TokenizerReader(json, settings, config, rows, writer).read());
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, chat_template(folder, settings));
+  HEARTH_ASSIGN_OR_RETURN(std::string text, chat_template(folder, settings));
+  const auto json = read_json_file(folder / "tokenizer.json");
+  if (!json.ok() && json.error().code == ErrorCode::kNotFound) {
+    HEARTH_ASSIGN_OR_RETURN(const auto kind, add_vocabulary_file(folder, settings, rows, writer));
+    if (!kind) return json.error();
+    if (text.empty() && *kind == VocabularyFile::kWorld) text = "rwkv-world";
+  } else if (!json.ok()) {
+    return json.error();
+  } else {
+    HEARTH_TRY(TokenizerReader(*json, settings, config, rows, writer).read());
+  }
   if (!text.empty()) writer.set_string("tokenizer.chat_template", text);
   return {};
 }

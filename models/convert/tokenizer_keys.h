@@ -11,10 +11,11 @@
 
 namespace hearth::models {
 
-/// Adds tokenizer.ggml.* and the chat template of the files in `folder` to `writer`; the vocabulary
-/// is padded with unused tokens to `rows`, those of the embedding. kUnsupported names a tokenizer
-/// that no family here uses, or a way of splitting text that this build does not know; kCorrupt
-/// names a contradiction; kNotFound: the folder has no tokenizer.json.
+/// Adds tokenizer.ggml.* and the chat template of the files in `folder` to `writer`, without
+/// tokenizer.json from a vocabulary file (vocabulary_files.h); the vocabulary is padded with unused
+/// tokens to `rows`, those of the embedding. kUnsupported names a tokenizer that no family here
+/// uses, or a way of splitting text that this build does not know; kCorrupt names a contradiction;
+/// kNotFound: the folder has neither.
 Result<void> add_tokenizer(const std::filesystem::path& folder, const Json& config, uint64_t rows,
                            GgufWriter& writer);
 

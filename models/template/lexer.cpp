@@ -7,6 +7,7 @@
 
 #include "kernels/base/numbers.h"
 #include "models/template/text.h"
+#include "models/tokenizer/text/utf8.h"
 
 namespace hearth::models::jinja {
 namespace {

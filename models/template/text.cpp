@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include "kernels/base/chars.h"
+#include "models/tokenizer/text/utf8.h"
 
 namespace hearth::models::jinja {
 namespace {
@@ -58,25 +59,6 @@ Char first_char(std::string_view text) {
   }
   return {(b & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F),
           text.size() < 4 ? text.size() : 4};
-}
-
-void append_char(std::string& out, uint32_t code) {
-  const auto put = [&out](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xC0 | code >> 6);
-    put(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    put(0xE0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  } else {
-    put(0xF0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3F));
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  }
 }
 
 size_t count_chars(std::string_view text) {

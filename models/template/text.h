@@ -13,7 +13,6 @@ struct Char {
   size_t bytes = 1;
 };
 Char first_char(std::string_view text);
-void append_char(std::string& out, uint32_t code);
 
 size_t count_chars(std::string_view text);
 /// Byte offset of character `index` (at most count_chars).

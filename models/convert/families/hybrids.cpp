@@ -8,17 +8,10 @@
 
 #include "kernels/base/numbers.h"
 #include "models/convert/config_reader.h"
-#include "models/convert/tensor_plan.h"
+#include "models/convert/families/scan_parts.h"
 
 namespace hearth::models {
-namespace {
 
-constexpr std::string_view kAttention = "full_attention", kLinear = "linear_attention";
-
-/// The sizes of a scan, from keys of these names; an empty one is left out.
-struct ScanKeys {
-  std::string_view taps, state, heads, groups;
-};
 Result<void> read_scan(ConfigReader& r, const ScanKeys& names, uint64_t inner) {
   HEARTH_TRY(r.copy_count(names.taps, "ssm.conv_kernel"));
   HEARTH_TRY(r.copy_count(names.state, "ssm.state_size"));
@@ -28,18 +21,21 @@ Result<void> read_scan(ConfigReader& r, const ScanKeys& names, uint64_t inner) {
   return {};
 }
 
+Result<void> plan_conv(TensorPlanner& p, const std::string& from, const std::string& to,
+                       Edit edit) {
+  HEARTH_ASSIGN_OR_RETURN(const SafeTensor* conv, p.find(from, 3));
+  const std::vector<uint64_t> shape = conv->shape;
+  return p.reshaped(from, to, {shape[0], 1, shape[2]}, {shape[2], shape[0]}, std::move(edit));
+}
+
+namespace {
+
+constexpr std::string_view kAttention = "full_attention", kLinear = "linear_attention";
+
 Result<uint64_t> product_of(const ConfigReader& r, std::string_view a, std::string_view b) {
   HEARTH_ASSIGN_OR_RETURN(const uint64_t first, r.count(a));
   HEARTH_ASSIGN_OR_RETURN(const uint64_t second, r.count(b));
   return first * second;
-}
-
-/// A convolution of each channel: channels x 1 x taps.
-Result<void> plan_conv(TensorPlanner& p, const std::string& from, const std::string& to,
-                       Edit edit = {}) {
-  HEARTH_ASSIGN_OR_RETURN(const SafeTensor* conv, p.find(from, 3));
-  const std::vector<uint64_t> shape = conv->shape;
-  return p.reshaped(from, to, {shape[0], 1, shape[2]}, {shape[2], shape[0]}, std::move(edit));
 }
 
 /// Layers that are of no kind but these.

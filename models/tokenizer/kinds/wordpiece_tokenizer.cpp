@@ -9,6 +9,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/tokenizer/kinds/vocabulary_tokenizer.h"
 #include "models/tokenizer/text/char_classes.h"
+#include "models/tokenizer/text/utf8.h"
 #include "models/tokenizer/vocabulary/token_index.h"
 
 namespace hearth::models {
@@ -126,11 +127,7 @@ void WordPieceTokenizer::append_char(uint32_t code, Word* word, std::vector<int3
   const bool is_word = is_punctuation(code);
   if (is_word) end_word(word, ids);
   // Past the bound only the word's length matters, not its text.
-  if (++word->num_chars <= kMaxWordChars) {
-    utf8proc_uint8_t bytes[4];
-    const auto length = utf8proc_encode_char(code, bytes);
-    word->text.append(reinterpret_cast<const char*>(bytes), length);
-  }
+  if (++word->num_chars <= kMaxWordChars) models::append_char(word->text, code);
   if (is_word) end_word(word, ids);
 }
 

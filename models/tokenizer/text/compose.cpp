@@ -9,6 +9,7 @@
 #include "kernels/base/chars.h"
 #include "kernels/base/check.h"
 #include "models/tokenizer/text/char_classes.h"
+#include "models/tokenizer/text/utf8.h"
 
 namespace hearth::models {
 namespace {
@@ -34,9 +35,8 @@ bool may_change(uint32_t code) {
   if (code >= 0x1160 && code <= 0x11FF)
     return true;  // Hangul vowels and finals combine with syllables
   if (property->decomp_type != 0 || property->decomp_seqindex == UINT16_MAX) return false;
-  utf8proc_uint8_t bytes[4];
-  const auto length = utf8proc_encode_char(code, bytes);
-  const std::string_view alone(reinterpret_cast<const char*>(bytes), length);
+  std::string alone;
+  append_char(alone, code);
   return compose_segment(alone) != alone;
 }
 

@@ -1,6 +1,9 @@
 #include "models/tokenizer/text/utf8.h"
 
-#include <cstdint>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
 
 #include "kernels/base/chars.h"
 
@@ -41,6 +44,12 @@ Utf8Char front_char(std::string_view text) {
     if (byte < least || byte > most) return {Utf8Char::Kind::kInvalid, i};
   }
   return {Utf8Char::Kind::kWhole, lead.length};
+}
+
+void append_char(std::string& out, uint32_t code) {
+  std::array<utf8proc_uint8_t, 4> bytes = {};
+  const auto length = utf8proc_encode_char(code, bytes.data());
+  out.append(bytes.begin(), bytes.begin() + length);
 }
 
 }  // namespace hearth::models

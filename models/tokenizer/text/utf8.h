@@ -1,7 +1,9 @@
 #pragma once
-// Reads one UTF-8 character at a time from arbitrary bytes.
+// Reads one UTF-8 character at a time from arbitrary bytes, and writes one.
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace hearth::models {
@@ -21,6 +23,9 @@ struct Utf8Char {
 /// Source: The Unicode Standard, chapter 3, table 3-7 and "U+FFFD Substitution of Maximal
 /// Subparts".
 Utf8Char front_char(std::string_view text);
+
+/// Appends a code point, at most U+10FFFF.
+void append_char(std::string& out, uint32_t code);
 
 /// U+FFFD in UTF-8.
 inline constexpr std::string_view kReplacementChar = "\xEF\xBF\xBD";

@@ -26,14 +26,10 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-HERE = Path(__file__).parent
+from recording import HERE, PROMPT, SEED, VOCAB, write
+
 sys.path.insert(0, str(HERE.parent / "families"))
 from tiny_models import Tensor, power_of_two, tensor_values  # noqa: E402
-
-SEED = 7
-VOCAB = 96
-PROMPT = [(i * 37 + 11) % (VOCAB - 4) + 2 for i in range(24)]
-ROWS = [0, 1, 11, 23]
 
 BASE = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5,
@@ -432,22 +428,6 @@ def record_packed(name: str) -> None:
         written = json.loads(Path(f"{folder}/config.json").read_text())
     written["quantization_config"] = method
     write(name, written, tensors, logits, {"type": to} if to else {})
-
-
-def write(name: str, config: dict, tensors: list, logits, more: dict) -> None:
-    for key in ("transformers_version", "dtype"):
-        config.pop(key, None)
-    out = {
-        "config": config,
-        "seed": SEED,
-        "tensors": tensors,
-        "prompt": PROMPT,
-        "logits": {str(row): [float(f"{x:.7g}") for x in logits[row].tolist()] for row in ROWS},
-        **more,
-    }
-    lines = [f"  {json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in out.items()]
-    (HERE / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    print(name, "largest logit", float(np.abs(logits.numpy()).max()))
 
 
 # ---- Tokenizers -----------------------------------------------------------------------------------
