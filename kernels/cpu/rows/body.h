@@ -85,6 +85,13 @@ void sigmoid_gate(const float* gate, int64_t n, bool alone, float* x) {
   });
 }
 
+void relu_squared(float* x, int64_t n) {
+  for_lanes(n, [&](int64_t at, int lanes) {
+    const F kept = max(load_n(x + at, lanes), zero());
+    store_n(x + at, mul(kept, kept), lanes);
+  });
+}
+
 void clamped_swish_gate(const float* gate, const float* up, int64_t n, float* out) {
   const auto at_most = [](F x, float most) {
     return sub(zero(), max(sub(zero(), x), set1(-most)));
@@ -217,9 +224,10 @@ void to_f16(const float* x, int64_t n, uint16_t* out) {
 }
 
 constexpr RowKernels row_kernels() {
-  return {rms_norm,    silu_gate, gelu_gate, clamped_swish_gate, rope_neighbours,
-          rope_halves, add_bias,  combine,   add_scaled,         soft_cap,
-          layer_norm,  gelu_erf,  gelu_tanh, sigmoid_gate,       to_f16};
+  return {rms_norm,        silu_gate,    gelu_gate,    clamped_swish_gate,
+          rope_neighbours, rope_halves,  add_bias,     combine,
+          add_scaled,      soft_cap,     layer_norm,   gelu_erf,
+          gelu_tanh,       sigmoid_gate, relu_squared, to_f16};
 }
 
 }  // namespace

@@ -47,13 +47,8 @@ void relu_squared(void* state, const ReluSquaredArgs& args) {
   check_args(args);
   CpuState& s = state_of(state);
   const int32_t rows = num_rows(*args.batch, Rows::kTokens) * args.rows_per_token;
-  s.for_each(rows, rows * args.x.cols / 4, [&](int64_t t, int32_t) {
-    float* x = args.x.row<float>(t);
-    for (int64_t c = 0; c < args.x.cols; ++c) {
-      const float kept = x[c] > 0 ? x[c] : 0.0f;  // a maximum: signs are not predictable
-      x[c] = kept * kept;
-    }
-  });
+  s.for_each(rows, rows * args.x.cols / 4,
+             [&](int64_t t, int32_t) { s.rows.relu_squared(args.x.row<float>(t), args.x.cols); });
 }
 
 const EncoderOps kEncoderOps = {layer_norm,        gelu,         attention_to_all,

@@ -36,6 +36,8 @@ struct RowKernels {
   void (*gelu_tanh)(float* x, int64_t n);
   /// x *= sigmoid(gate); `alone`: x = sigmoid(gate)
   void (*sigmoid_gate)(const float* gate, int64_t n, bool alone, float* x);
+  /// x = max(x, 0)^2; 0 for NaN
+  void (*relu_squared)(float* x, int64_t n);
   /// Rounds to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
 };
