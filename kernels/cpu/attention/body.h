@@ -31,37 +31,41 @@ using ValuesFn = void (*)(const TileData&, int64_t padded, int from, int to, con
 using IntegerValuesFn = void (*)(const TileData&, int from, int to, const RowWeights&, const Next&,
                                  float* o);
 
-/// The functions for 1, 2 and kRowBlock rows, without and with prefetching.
+/// The functions for 1 to kRowBlock rows, without and with prefetching.
 template <typename Fn>
 struct ByRows {
-  Fn of[3][2];
+  Fn of[kRowBlock][2];
 
   template <int kRows>
   Fn get(bool ask) const {
-    return of[kRows == kRowBlock ? 2 : kRows - 1][ask ? 1 : 0];
+    return of[kRows - 1][ask ? 1 : 0];
   }
 };
 template <typename Source>
 constexpr ByRows<ScoresFn> kScores = {
     {{tile_scores<1, false, Source>, tile_scores<1, true, Source>},
      {tile_scores<2, false, Source>, tile_scores<2, true, Source>},
-     {tile_scores<kRowBlock, false, Source>, tile_scores<kRowBlock, true, Source>}}};
+     {tile_scores<3, false, Source>, tile_scores<3, true, Source>},
+     {tile_scores<4, false, Source>, tile_scores<4, true, Source>}}};
 template <typename Source>
 constexpr ByRows<ValuesFn> kValues = {
     {{tile_values<1, false, Source>, tile_values<1, true, Source>},
      {tile_values<2, false, Source>, tile_values<2, true, Source>},
-     {tile_values<kRowBlock, false, Source>, tile_values<kRowBlock, true, Source>}}};
+     {tile_values<3, false, Source>, tile_values<3, true, Source>},
+     {tile_values<4, false, Source>, tile_values<4, true, Source>}}};
 
 template <typename Source>
 constexpr ByRows<ScoresFn> kIntegerScores = {
     {{integer_scores<1, false, Source>, integer_scores<1, true, Source>},
      {integer_scores<2, false, Source>, integer_scores<2, true, Source>},
-     {integer_scores<kRowBlock, false, Source>, integer_scores<kRowBlock, true, Source>}}};
+     {integer_scores<3, false, Source>, integer_scores<3, true, Source>},
+     {integer_scores<4, false, Source>, integer_scores<4, true, Source>}}};
 template <typename Source>
 constexpr ByRows<IntegerValuesFn> kIntegerValues = {
     {{integer_values<1, false, Source>, integer_values<1, true, Source>},
      {integer_values<2, false, Source>, integer_values<2, true, Source>},
-     {integer_values<kRowBlock, false, Source>, integer_values<kRowBlock, true, Source>}}};
+     {integer_values<3, false, Source>, integer_values<3, true, Source>},
+     {integer_values<4, false, Source>, integer_values<4, true, Source>}}};
 
 // Rows up to which converting in registers is at least as fast (Zen 5): with 16 lanes the units of
 // products are not those that convert.
@@ -185,16 +189,12 @@ void rows_of_tile(const Work& w, const TileData& data, int row, const Range& ran
 
 int some_rows_of_tile(const Work& w, const TileData& data, int row, int alike, const Range& range,
                       const Next& next, bool ask) {
-  if (alike >= kRowBlock) {
-    rows_of_tile<kRowBlock>(w, data, row, range, next, ask);
-    return kRowBlock;
+  switch (alike) {
+    case 1: rows_of_tile<1>(w, data, row, range, next, ask); return 1;
+    case 2: rows_of_tile<2>(w, data, row, range, next, ask); return 2;
+    case 3: rows_of_tile<3>(w, data, row, range, next, ask); return 3;
+    default: rows_of_tile<kRowBlock>(w, data, row, range, next, ask); return kRowBlock;
   }
-  if (alike >= 2) {
-    rows_of_tile<2>(w, data, row, range, next, ask);
-    return 2;
-  }
-  rows_of_tile<1>(w, data, row, range, next, ask);
-  return 1;
 }
 
 // ---- One split --------------------------------------------------------------------------------
