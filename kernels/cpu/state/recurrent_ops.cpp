@@ -128,6 +128,12 @@ void short_conv(void* state, const ShortConvArgs& args) {
 
 // ---- Scans ------------------------------------------------------------------------------------
 
+/// Some columns of a state at one place: rows of `stride` values.
+struct Columns {
+  float* at;
+  int64_t stride;
+};
+
 /// Some columns of one part of a state, which has `rows` rows of `stride` values.
 struct StateColumns {
   const StatePart& part;
@@ -136,40 +142,45 @@ struct StateColumns {
   int64_t stride;
   int64_t count;
 
-  float* of(int32_t block) const { return part.of(block) + offset; }
-  void copy(const float* from, float* to) const {
-    for (int64_t r = 0; r < rows && from != to; ++r) {
-      std::memcpy(to + r * stride, from + r * stride, count * sizeof(float));
+  Columns of(int32_t block) const { return {part.of(block) + offset, stride}; }
+  int64_t values() const { return rows * count; }
+  void copy(const Columns& from, const Columns& to) const {
+    for (int64_t r = 0; r < rows && from.at != to.at; ++r) {
+      std::memcpy(to.at + r * to.stride, from.at + r * from.stride, count * sizeof(float));
     }
   }
-  void clear(float* to) const {
-    for (int64_t r = 0; r < rows; ++r) std::memset(to + r * stride, 0, count * sizeof(float));
+  void clear(const Columns& to) const {
+    for (int64_t r = 0; r < rows; ++r) std::memset(to.at + r * to.stride, 0, count * sizeof(float));
   }
 };
 
-/// Takes the columns of a sequence's state through the step: changes them where they will stay, and
-/// after that, for drafts, in `scratch` (rows * stride values). Calls replay(columns, kept row) and
-/// row(columns, row).
+/// From so many rows on, columns are copied to where they lie together: rows that are a power of
+/// two apart share few sets of a cache.
+constexpr int32_t kRowsApart = 8;
+
+/// Takes the columns of a sequence's state through the step: changes them where they will stay or,
+/// for many rows and for drafts, in `scratch` (rows * count values). Calls replay(columns, kept
+/// row) and row(columns, row).
 template <typename Replay, typename Row>
-void walk_columns(const BatchIndex& batch, int32_t seq, const StateColumns& columns,
-                  HostBuffer& scratch, const Replay& replay, const Row& row) {
+void walk_columns(const BatchIndex& batch, int32_t seq, const StateColumns& columns, float* scratch,
+                  const Replay& replay, const Row& row) {
   const StateStep& step = batch.states[seq];
-  float* s = columns.of(step.to);
+  const int32_t rows = batch.query_start[seq + 1] - batch.query_start[seq];
+  const Columns to = columns.of(step.to), apart{scratch, columns.count};
+  Columns s = rows + step.replay >= kRowsApart ? apart : to;
   if (step.from < 0) {
     columns.clear(s);
   } else {
     columns.copy(columns.of(step.from), s);
   }
-  const int32_t drafts = batch.query_start[seq + 1] - batch.query_start[seq] - step.advance;
   walk_state_rows(
       batch, seq, [&](int32_t kept) { replay(s, kept); }, [&](int32_t r) { row(s, r); },
       [&] { columns.copy(s, columns.of(step.saved)); },
       [&] {
-        if (drafts == 0) return;
-        auto* draft = reinterpret_cast<float*>(
-            scratch.at_least(columns.rows * columns.stride * sizeof(float)));
-        columns.copy(s, draft);
-        s = draft;
+        columns.copy(s, to);
+        if (rows == step.advance || s.at == scratch) return;
+        columns.copy(s, apart);
+        s = apart;
       });
 }
 
@@ -196,10 +207,10 @@ void head_scan(void* state, const HeadScanArgs& args) {
     const int64_t key = int64_t{key_head(args, head)} * args.k_dim;
     const int64_t value = head * v_dim + first;
     const float skip = args.skip == nullptr ? 0.0f : args.skip->vector[head];
-    const auto compute = [&](float* at, const HeadRow& row, const float* q, float* out) {
+    const auto compute = [&](const Columns& at, const HeadRow& row, const float* q, float* out) {
       float* to = out == nullptr ? nullptr : out + value;
       if (row.erased != nullptr) {
-        s.states.erase_row(at, v_dim, args.k_dim, columns.count, row.k + key,
+        s.states.erase_row(at.at, at.stride, args.k_dim, columns.count, row.k + key,
                            q == nullptr ? nullptr : q + key, row.v + value, row.dt + key,
                            row.erased + key, row.removed + key, to);
         return;
@@ -212,14 +223,18 @@ void head_scan(void* state, const HeadScanArgs& args) {
       for (int32_t i = 0; i < (args.row_decays ? args.k_dim : 1); ++i) {
         decays[i] = head_decay(args, head, row.dt, i);
       }
-      s.states.head_row(at, v_dim, args.k_dim, columns.count, k_unit,
+      s.states.head_row(at.at, at.stride, args.k_dim, columns.count, k_unit,
                         q == nullptr ? nullptr : q_unit, row.v + value, decays, args.row_decays,
                         head_weight(args, head, row.dt, row.beta), row.beta != nullptr, skip, to);
     };
+    auto* scratch = reinterpret_cast<float*>(
+        s.thread_scratch[thread].at_least(columns.values() * sizeof(float)));
     walk_columns(
-        batch, seq, columns, s.thread_scratch[thread],
-        [&](float* at, int32_t kept) { compute(at, kept_head_row(args, kept), nullptr, nullptr); },
-        [&](float* at, int32_t row) {
+        batch, seq, columns, scratch,
+        [&](const Columns& at, int32_t kept) {
+          compute(at, kept_head_row(args, kept), nullptr, nullptr);
+        },
+        [&](const Columns& at, int32_t row) {
           compute(at, head_row(args, row), args.q.row<float>(row), args.out.row<float>(row));
         });
   });
@@ -239,22 +254,33 @@ void channel_scan(void* state, const ChannelScanArgs& args) {
     const int64_t first = item % tiles * kStateTile;
     const StateColumns columns{args.state, first, d_state, channels,
                                std::min(kStateTile, channels - first)};
-    const auto compute = [&](float* at, const ChannelRow& row, const float* c, float* out) {
+    auto* scratch = reinterpret_cast<float*>(
+        s.thread_scratch[thread].at_least(2 * columns.values() * sizeof(float)));
+    const float* rates = args.a->vector + first;
+    float* near_rates = scratch + columns.values();
+    bool near = false;
+    const auto compute = [&](const Columns& at, const ChannelRow& row, const float* c, float* out) {
+      const bool apart = at.at == scratch;
+      for (int64_t r = 0; r < d_state && apart && !near; ++r) {
+        std::memcpy(near_rates + r * columns.count, rates + r * channels,
+                    columns.count * sizeof(float));
+      }
+      near = near || apart;
       float d[kStateTile];
       for (int64_t i = 0; i < columns.count; ++i) {
         d[i] = static_cast<float>(
             softplus(double{row.dt[first + i]} + double{args.dt_bias->vector[first + i]}));
       }
-      s.states.channel_row(at, channels, d_state, columns.count, args.a->vector + first,
+      s.states.channel_row(at.at, at.stride, d_state, columns.count, apart ? near_rates : rates,
                            row.x + first, d, row.b, c, args.skip->vector + first,
                            out == nullptr ? nullptr : out + first);
     };
     walk_columns(
-        batch, seq, columns, s.thread_scratch[thread],
-        [&](float* at, int32_t kept) {
+        batch, seq, columns, scratch,
+        [&](const Columns& at, int32_t kept) {
           compute(at, kept_channel_row(args, kept), nullptr, nullptr);
         },
-        [&](float* at, int32_t row) {
+        [&](const Columns& at, int32_t row) {
           compute(at, channel_row(args, row), args.c.row<float>(row), args.out.row<float>(row));
         });
   });
