@@ -44,6 +44,12 @@ class HostBuffer {
 class FileWeights;
 class PackedWeight;
 
+/// The memory of the weight whose product came after another one's, the last time: models read
+/// their weights in the same order in every step. It may be gone.
+struct Follower {
+  std::span<const std::byte> memory;
+};
+
 /// Weights that can be packed late, in the order of pack_weights. A weight is removed when it is
 /// destroyed.
 struct LateWeights {
@@ -84,6 +90,8 @@ struct CpuState {
   const std::shared_ptr<LateWeights> late;  ///< null: nothing is put off
   /// Null: no weight stays in its file.
   const std::shared_ptr<FileWeights> in_file;
+  /// Of the last product of few rows; null: none yet.
+  std::shared_ptr<Follower> last_follower;
   HostArena weights;
   HostBuffer plain_activations;  ///< packed for matmul
   HostBuffer quantized_activations;
@@ -125,6 +133,7 @@ class PackedWeight final : public Weight {
   PackedWeight& operator=(const PackedWeight&) = delete;
 
   std::vector<Segment> segments;
+  const std::shared_ptr<Follower> follower = std::make_shared<Follower>();
   float outliers_from = 0;               ///< of its quantized segments
   std::shared_ptr<std::byte> memory;     ///< of `bytes`; null if it stays in its file
   std::shared_ptr<LateWeights> late;     ///< contains this weight; null: it is not packed late

@@ -320,9 +320,23 @@ void ask_for(const PackedWeight& weight, std::span<const RowSet> sets) {
   weight.in_file->use_experts(weight, experts);
 }
 
+/// Products of few rows wait for memory: notes which weight comes after which, and names the one
+/// after this.
+void look_ahead(CpuState& state, const Product& product) {
+  const PackedWeight& weight = *product.weight;
+  if (weight.num_experts > 1 || !is_read_once(product.sets.front().tiles)) {
+    return state.pool.set_ahead({});
+  }
+  const auto size = static_cast<size_t>(weight.memory == nullptr ? 0 : weight.bytes);
+  if (state.last_follower != nullptr) state.last_follower->memory = {weight.memory.get(), size};
+  state.last_follower = weight.follower;
+  state.pool.set_ahead(weight.follower->memory);
+}
+
 }  // namespace
 
 void multiply_rows(CpuState& state, std::span<const Product> products) {
+  look_ahead(state, products.front());
   for (const Product& product : products) {
     if (product.weight->in_file != nullptr) ask_for(*product.weight, product.sets);
   }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <ctime>
 #include <numeric>
+#include <span>
 #include <vector>
 
 namespace hearth::kernels {
@@ -81,6 +82,19 @@ TEST_CASE("other threads do take items") {
     });
   }
   CHECK(helped);
+}
+
+TEST_CASE("memory ahead is a hint: of any size, other or gone at any time") {
+  ThreadPool pool(3);
+  std::atomic<int64_t> sum{0};
+  for (size_t round = 0; round < 300; ++round) {
+    std::vector<std::byte> memory(round % 5 == 0 ? round : round * 4000);
+    pool.set_ahead(round % 3 == 0 ? std::span<const std::byte>() : memory);
+    pool.run(8, [&](int64_t item, int32_t) { sum += item; });
+    memory = {};
+    pool.run(8, [&](int64_t item, int32_t) { sum += item; });
+  }
+  CHECK(sum == 300 * 2 * 28);
 }
 
 TEST_CASE("an idle pool uses no CPU") {
