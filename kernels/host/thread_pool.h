@@ -4,8 +4,8 @@
 // Threads claim items of a loop through a single counter, so a slow or late core does fewer items
 // instead of delaying the loop, and a thread that does not wake in time is not waited for. A claim
 // is a run of consecutive items, because their data is often contiguous: three quarters of a
-// thread's share of what is left, down to one item. Between loops threads spin for some tens of microseconds
-// waiting for the next one, then sleep: an idle pool uses no CPU.
+// thread's share of what is left, down to one item. Between loops threads spin for some tens of
+// microseconds waiting for the next one, then sleep: an idle pool uses no CPU.
 //
 // A thread that waits, for the next loop or for the others to end one, can meanwhile bring memory
 // into its core's cache that a loop to come will read: memory is idle between loops.
