@@ -34,10 +34,11 @@ std::vector<float> logits_of(int64_t vocab, uint64_t seed) {
   return logits;
 }
 
-std::vector<int32_t> drawn(const OpTable& ops, int64_t vocab, const std::vector<float>& values) {
+std::vector<int32_t> drawn(const OpTable& ops, int64_t vocab, const std::vector<float>& values,
+                           const std::vector<DrawRow>& how_drawn = how()) {
   const Step step(ops, 2 * kRows - 1);
   const DeviceRows logits(ops, step.batch().num_outputs, vocab, values);
-  const auto rows = upload(ops, how());
+  const auto rows = upload(ops, how_drawn);
   const auto tokens =
       upload(ops, std::vector<int32_t>(static_cast<size_t>(step.batch().num_outputs), -7));
   ops.draw->draw(ops.state.get(),
@@ -135,6 +136,28 @@ TEST_CASE("draw: where two scores are closer than logarithms are exact, the host
   CHECK(tokens == drawn(kernels::reference_ops(), 8, logits));
   CHECK(tokens[0] == 0);  // greedy: the first of equals
   CHECK(tokens[1] == kernels::kNotDrawn);
+}
+
+TEST_CASE("draw: noise alone, and temperatures up to the ends of f64") {
+  HEARTH_CUDA_TABLE(ops);
+  constexpr int64_t kVocab = 4500;
+  const int seeds = kernels::testing::full_counts() ? 200 : 8;
+  for (const double temperature : {1.0, 1e-300, 1e-31, 1e-29, 1e-5, 1e6, 1e29, 1e31, 1e300}) {
+    CAPTURE(temperature);
+    const bool noise_alone = temperature == 1;
+    const std::vector<float> logits = noise_alone
+                                          ? std::vector<float>((kRows + Step::kSpareRows) * kVocab)
+                                          : logits_of(kVocab, 5);
+    std::vector<DrawRow> rows = how();
+    for (int seed = 0; seed < (noise_alone ? seeds : 1); ++seed) {
+      for (DrawRow& row : rows) {
+        row.temperature = temperature;
+        row.seed += 0x9e3779b97f4a7c15u;
+      }
+      CHECK(drawn(ops, kVocab, logits, rows) ==
+            drawn(kernels::reference_ops(), kVocab, logits, rows));
+    }
+  }
 }
 
 TEST_CASE("feed: a step reads the tokens that another step drew") {

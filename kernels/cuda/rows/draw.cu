@@ -2,7 +2,8 @@
 // the best of each run of tokens, then the best of each row. Draws keep the best and the
 // second-best score. Greedy rows compare f32 logits, the first of equals winning; other rows
 // compare f64 scores, whose difference shows whether the host's logarithm could have led to another
-// token. Results depend neither on which run a token is in nor on the number of rows.
+// token. f64 is slow on most devices, so f32 first rules out the tokens that cannot win. Results
+// depend neither on which run a token is in nor on the number of rows.
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/ops/draw.h"
@@ -14,6 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kDrawWarps = kThreads / kWarp;
 /// Tokens per block.
 constexpr int kRun = 4096;
+constexpr int kOwn = kRun / kThreads;  // of a thread
 
 struct Leader {
   double best;
@@ -55,6 +57,32 @@ __device__ inline Leader block_leader(Leader mine, Leader* of_warps) {
   return mine;
 }
 
+/// -log(-log(noise_uniform(bits))) within 2e-6 and a relative 5e-7: near 1 by its distance to 1.
+__device__ inline float noise_about(uint64_t bits) {
+  const uint64_t n = bits >> 12;
+  const uint64_t from_one = (uint64_t{1} << 52) - 1 - n;
+  const bool low = n <= from_one;
+  const float u = (static_cast<float>(low ? n : from_one) + 0.5f) * 0x1p-52f;
+  return -logf(low ? -logf(u) : -log1pf(-u));
+}
+
+/// What no token has that wins or comes second by less than kDrawSlack; NaN or -infinity if f32
+/// cannot decide. `about`: the scores of a thread's tokens in f32. Called by the whole block.
+__device__ float least_score(const float (&about)[kOwn]) {
+  float most = -INFINITY;
+#pragma unroll
+  for (const float score : about) most = fmaxf(most, score);
+  for (int offset = 16; offset > 0; offset /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, offset));
+  }
+  __shared__ float of_warps[kDrawWarps];
+  if (thread_x() % kWarp == 0) of_warps[thread_x() / kWarp] = most;
+  __syncthreads();
+  for (const float other : of_warps) most = fmaxf(most, other);
+  // A score in f32 is off by at most 1e-4 + 2e-6 |most|, the noise being below 40.
+  return most - (1e-3f + 1e-5f * fabsf(most));
+}
+
 __global__ void __launch_bounds__(kThreads)
     draw_runs_kernel(const int32_t* count, RowsView logits, int vocab, const DrawRow* rows,
                      Leader* leaders) {
@@ -67,10 +95,29 @@ __global__ void __launch_bounds__(kThreads)
   const uint64_t key = noise_key(how.seed, how.sample, how.position);
   const int begin = block_x() * kRun;
   const int end = begin + kRun < vocab ? begin + kRun : vocab;
+  // Where f32 has its full precision.
+  const bool rules_out = how.temperature > 1e-30 && how.temperature < 1e30;
+  float about[kOwn];
+  float least = -INFINITY;
+  if (rules_out) {
+    const auto factor = static_cast<float>(1.0 / how.temperature);
+#pragma unroll
+    for (int own = 0; own < kOwn; ++own) {
+      const int i = begin + own * kThreads + thread_x();
+      const float logit = i < end ? from[i] : -INFINITY;
+      const bool bad = (__float_as_uint(logit) & 0x7f800000u) == 0x7f800000u;
+      about[own] = bad ? -INFINITY : fmaf(logit, factor, noise_about(noise_bits(key, i)));
+    }
+    least = least_score(about);
+  }
   Leader mine = no_leader();
-  for (int i = begin + thread_x(); i < end; i += kThreads) {
+#pragma unroll
+  for (int own = 0; own < kOwn; ++own) {
+    const int i = begin + own * kThreads + thread_x();
+    if (i >= end) break;
     const float logit = from[i];
     const bool bad = (__float_as_uint(logit) & 0x7f800000u) == 0x7f800000u;
+    if (rules_out && !bad && about[own] < least) continue;
     double score = static_cast<double>(logit);
     if (how.temperature > 0) {
       score = score / how.temperature - log(-log(noise_uniform(noise_bits(key, i))));
