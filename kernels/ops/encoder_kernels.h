@@ -42,6 +42,7 @@ void attention_to_all(void*, const AttentionArgs&);
 void scale_by_position(void*, const ScaleByPositionArgs&);
 void sigmoid_gate(void*, const SigmoidGateArgs&);
 void relu_squared(void*, const ReluSquaredArgs&);
+void rotate_and_store(void*, const RopeArgs&, const KvStoreArgs&);
 }  // namespace cuda
 
 }  // namespace hearth::kernels

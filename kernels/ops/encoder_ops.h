@@ -1,6 +1,7 @@
 #pragma once
-// Ops of encoders, and of the decoders that resemble them or need more than most, on the memory and
-// weights of the OpTable that points to them. They keep the rules of kernels/ops.h.
+// Ops of encoders, and of the decoders that resemble them or need more than most, and pairs of ops
+// that a table may compute at once, on the memory and weights of the OpTable that points to them.
+// They keep the rules of kernels/ops.h.
 
 #include "kernels/base/result.h"
 #include "kernels/ops.h"
@@ -63,6 +64,9 @@ struct EncoderOps {
   void (*sigmoid_gate)(void* state, const SigmoidGateArgs&) = nullptr;
   /// Null in a table without it.
   void (*relu_squared)(void* state, const ReluSquaredArgs&) = nullptr;
+  /// OpTable::rope and then OpTable::kv_store in one launch, with the bits of both. K is the last
+  /// heads of the first op's x; what is left in its place is undefined. Null: call the two.
+  void (*rotate_and_store)(void* state, const RopeArgs&, const KvStoreArgs&) = nullptr;
 };
 
 /// The table's encoder ops. kUnsupported if it has none.

@@ -327,6 +327,11 @@ void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView
   if (s.weights.v_is_k) copy_columns(s.batch, k, 0, v);
   if (s.weights.v_norm) norm(s, v, s.weights.v_norm, v);
   norm_heads(s, k, s.weights.k_norm, s.weights.k_norms, Moment::kBeforeRope);
+  const bool normed_later = s.weights.k_norm && config_.qk_norm == QkNorm::kHeadsAfterRope;
+  const auto at_once = ops_.encoder == nullptr ? nullptr : ops_.encoder->rotate_and_store;
+  if (at_once != nullptr && s.spec.rope != kNoRope && !normed_later && s.also_stored.empty()) {
+    return at_once(state(), rope_args(s, rotated), kv_args(s, s.batch, k, v));
+  }
   rotate(s, rotated);
   norm_heads(s, k, s.weights.k_norm, {}, Moment::kAfterRope);
   write_kv(s, k, v);
@@ -334,7 +339,7 @@ void Decoder::store_kv(const LayerStep& s, const TensorView& k, const TensorView
 
 void Decoder::write_kv(const LayerStep& s, const TensorView& k, const TensorView& v) {
   const auto write = [&](const BatchIndex& batch) {
-    ops_.kv_store(state(), {.batch = &batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv});
+    ops_.kv_store(state(), kv_args(s, batch, k, v));
   };
   write(s.batch);
   std::ranges::for_each(s.also_stored, write);
@@ -350,14 +355,22 @@ void Decoder::norm_heads(const LayerStep& s, const TensorView& heads, const Weig
   }
 }
 
+kernels::RopeArgs Decoder::rope_args(const LayerStep& s, const TensorView& heads) const {
+  return {.batch = &s.batch,
+          .x = heads,
+          .num_heads = static_cast<int32_t>(heads.cols / s.spec.kv.k_dim),
+          .head_dim = s.spec.kv.k_dim,
+          .cos_sin = act_.cos_sin[s.spec.rope],
+          .pairs = config_.pairs};
+}
+
+kernels::KvStoreArgs Decoder::kv_args(const LayerStep& s, const BatchIndex& batch,
+                                      const TensorView& k, const TensorView& v) {
+  return {.batch = &batch, .group = s.spec.group, .k = k, .v = v, .kv = s.kv};
+}
+
 void Decoder::rotate(const LayerStep& s, const TensorView& heads) {
-  if (s.spec.rope == kNoRope) return;
-  ops_.rope(state(), {.batch = &s.batch,
-                      .x = heads,
-                      .num_heads = static_cast<int32_t>(heads.cols / s.spec.kv.k_dim),
-                      .head_dim = s.spec.kv.k_dim,
-                      .cos_sin = act_.cos_sin[s.spec.rope],
-                      .pairs = config_.pairs});
+  if (s.spec.rope != kNoRope) ops_.rope(state(), rope_args(s, heads));
 }
 
 void Decoder::gated(const LayerStep& s, const TensorView& in) {

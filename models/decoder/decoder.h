@@ -204,6 +204,9 @@ class Decoder : public Model {
   /// Each model norms its heads at one of the moments, if at all.
   void norm_heads(const LayerStep& s, const kernels::TensorView& heads, const WeightHandle& weight,
                   std::span<const WeightHandle> each_head, Moment moment);
+  kernels::RopeArgs rope_args(const LayerStep& s, const kernels::TensorView& heads) const;
+  static kernels::KvStoreArgs kv_args(const LayerStep& s, const kernels::BatchIndex& batch,
+                                      const kernels::TensorView& k, const kernels::TensorView& v);
   void rotate(const LayerStep& s, const kernels::TensorView& heads);
   // Of the draft layer (draft_layer.cpp).
   void store_draft_kv(const StepArgs& args);

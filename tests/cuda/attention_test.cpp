@@ -83,6 +83,7 @@ class Pool {
 
   const std::vector<std::vector<int32_t>>& tables() const { return tables_; }
   const kernels::PagedKv& kv() const { return kv_; }
+  size_t bytes() const { return memory_.size(); }
 
   void store(const std::vector<SeqPart>& parts) {
     const Step step(ops_, parts, tables_, c_.block_size);
@@ -390,21 +391,90 @@ TEST_CASE("kv_store: a slot of -1 stores nothing") {
   CHECK(bytes == std::vector<unsigned char>(bytes.size(), 0xff));
 }
 
+TEST_CASE("rotate_and_store: the bits of rope and kv_store in one launch") {
+  HEARTH_CUDA_TABLE(ops);
+  struct Heads {
+    int32_t queries, kv_heads, dim, rotated, first;
+  };
+  const std::vector<SeqPart> parts = {{1, 0, 3}, {2, 0, 1}};
+  for (const kernels::KvTypes types :
+       {kernels::KvTypes(DType::kF32), kernels::KvTypes(DType::kF16),
+        kernels::KvTypes(DType::kBF16), kernels::KvTypes(DType::kQ8_0),
+        kernels::KvTypes(kernels::KvType::kFp8), kernels::KvTypes(kernels::KvType::kQ4_0)}) {
+    for (const Heads h : {Heads{4, 2, 64, 64, 0}, Heads{3, 3, 128, 128, 0}, Heads{2, 1, 96, 40, 8},
+                          Heads{0, 2, 80, 80, 0}, Heads{40, 2, 32, 32, 0}}) {
+      for (const auto pairs : {kernels::RopePairs::kNeighbours, kernels::RopePairs::kHalves}) {
+        CAPTURE(kernels::kv_type_name(types));
+        CAPTURE(h.dim);
+        const Case c{.kv_type = types, .kv_heads = h.kv_heads, .head_dim = h.dim};
+        const int64_t width = int64_t{h.queries + 2 * h.kv_heads} * h.dim;
+        const int64_t q_cols = int64_t{h.queries} * h.dim, kv_cols = int64_t{h.kv_heads} * h.dim;
+        const auto run = [&](bool at_once) {
+          Pool pool(ops, c, parts);
+          const Step step(ops, parts, pool.tables(), c.block_size);
+          const DeviceRows qkv(ops, step.bound(), width, Random(4).floats(step.bound() * width));
+          const DeviceRows angles(ops, step.bound(), h.rotated,
+                                  Random(5).floats(step.bound() * h.rotated));
+          const kernels::RopeArgs rope{.batch = &step.batch(),
+                                       .x = qkv.view().columns(0, q_cols + kv_cols),
+                                       .num_heads = h.queries + h.kv_heads,
+                                       .head_dim = h.dim,
+                                       .cos_sin = angles.view(),
+                                       .pairs = pairs,
+                                       .first = h.first};
+          const kernels::KvStoreArgs store{.batch = &step.batch(),
+                                           .k = qkv.view().columns(q_cols, kv_cols),
+                                           .v = qkv.view().columns(q_cols + kv_cols, kv_cols),
+                                           .kv = pool.kv()};
+          const int64_t before = runtime_counts() ? runtime_counts()->launches : 0;
+          if (at_once) {
+            ops.encoder->rotate_and_store(ops.state.get(), rope, store);
+            if (runtime_counts()) CHECK(runtime_counts()->launches == before + 1);
+          } else {
+            ops.rope(ops.state.get(), rope);
+            ops.kv_store(ops.state.get(), store);
+          }
+          std::vector<unsigned char> bytes(pool.bytes());
+          ops.copy_to_host(ops.state.get(), bytes.data(), pool.kv().base, bytes.size());
+          const std::vector<float> rows = qkv.read(step.num_tokens());
+          std::vector<float> queries;
+          for (int64_t row = 0; row < step.num_tokens(); ++row) {
+            const auto at = rows.begin() + row * width;
+            queries.insert(queries.end(), at, at + q_cols);
+          }
+          return std::pair{bytes, queries};
+        };
+        const auto want = run(false);
+        in_every_order([&] { CHECK(run(true) == want); });
+      }
+    }
+  }
+}
+
 TEST_CASE("attention: rows left quantized for the next product give the same bits") {
   HEARTH_CUDA_TABLE(ops);
-  const Case c{.heads = 4, .head_dim = 128};
-  constexpr int64_t kCols = 4 * 128;
-  for (const DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
-    const auto weight = pack(ops, {random_tensor(60, type, 40, kCols)}, WeightRole::kMatmul);
-    for (const int32_t rows : {1, 9, 33}) {
+  struct Held {
+    DType type;
+    int32_t heads, head_dim, rows;
+  };
+  for (const Held& h :
+       {Held{DType::kQ8_0, 4, 128, 1}, Held{DType::kQ8_0, 4, 128, 33},
+        Held{DType::kQ4_K, 4, 128, 9}, Held{DType::kQ6_K, 4, 128, 1}, Held{DType::kQ4_K, 8, 64, 2},
+        Held{DType::kQ8_0, 4, 64, 9}, Held{DType::kQ6_K, 2, 256, 3}}) {
+    const Case c{.heads = h.heads, .head_dim = h.head_dim};
+    const int64_t cols = int64_t{h.heads} * h.head_dim;
+    const int32_t rows = h.rows;
+    const auto weight = pack(ops, {random_tensor(60, h.type, 40, cols)}, WeightRole::kMatmul);
+    {
       CAPTURE(rows);
+      CAPTURE(h.head_dim);
       const std::vector<SeqPart> all = {{0, 0, 600 + rows}};  // three splits
       const std::vector<SeqPart> part = {{0, 600, rows}};
       Pool pool(ops, c, all);
       pool.store(all);
       const Step step(ops, part, pool.tables(), c.block_size);
-      const DeviceRows q(ops, step.bound(), kCols, token_rows(part, Stream::kQuery, kCols));
-      const DeviceRows attended(ops, step.bound(), kCols);
+      const DeviceRows q(ops, step.bound(), cols, token_rows(part, Stream::kQuery, cols));
+      const DeviceRows attended(ops, step.bound(), cols);
       const DeviceRows out(ops, step.bound(), 40);
       int64_t launches[2] = {};
       std::vector<float> results[2];

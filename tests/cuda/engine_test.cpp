@@ -6,6 +6,7 @@
 #include "engine/speculation/replay_proposer.h"
 #include "engine/steps/captured_steps.h"
 #include "engine/steps/model_runner.h"
+#include "kernels/ops/encoder_ops.h"
 #include "tests/cuda/rig.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/random_llama.h"
@@ -97,16 +98,15 @@ struct Steps {
   std::vector<float> logits;
   int64_t launches = 0;
 };
-Steps run_steps(const OpTable& ops, int32_t layers, int32_t count) {
-  LlamaShape shape = kShape;
-  shape.layers = layers;
-  const OwnedFile file(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
+Steps run_steps(const OpTable& ops, const OwnedFile& file, int32_t context, int32_t count) {
   auto model = models::load_model(file.file, ops, nullptr).value();
-  const engine::MemoryPlan plan = engine::plan_memory(config(), *model, 1 << 24).value();
+  engine::EngineConfig planned = config();
+  planned.context_length = context;
+  const engine::MemoryPlan plan = engine::plan_memory(planned, *model, 1 << 24).value();
   auto runner = engine::ModelRunner::create(plan, DType::kF16, ops, std::move(model)).value();
   engine::Sequence sequence;
   sequence.blocks.tables = {{1}};
-  sequence.tokens = random_tokens(count, shape.vocab, 1);
+  sequence.tokens = random_tokens(count, kShape.vocab, 1);
   Steps steps;
   const RuntimeCounts before = runtime_counts().value_or(RuntimeCounts{});
   for (int32_t i = 0; i < count; ++i) {
@@ -119,6 +119,20 @@ Steps run_steps(const OpTable& ops, int32_t layers, int32_t count) {
   }
   steps.launches = runtime_counts().value_or(RuntimeCounts{}).launches - before.launches;
   return steps;
+}
+Steps run_steps(const OpTable& ops, int32_t layers, int32_t count) {
+  LlamaShape shape = kShape;
+  shape.layers = layers;
+  const OwnedFile file(RandomLlama(shape, 3).file_bytes(DType::kQ8_0));
+  return run_steps(ops, file, config().context_length, count);
+}
+
+OpTable without_pairs(OpTable ops) {
+  static kernels::EncoderOps apart;
+  apart = *ops.encoder;
+  apart.rotate_and_store = nullptr;
+  ops.encoder = &apart;
+  return ops;
 }
 
 }  // namespace
@@ -190,6 +204,39 @@ TEST_CASE("engine: norms and activations quantize for the following product, thr
   MESSAGE("launches of a layer of one row: " << layer_apart / kSteps << " apart, " << layer / kSteps
                                              << " so");
   CHECK(layer_apart - layer == kSteps * 3);
+}
+
+TEST_CASE("engine: launches of a layer in a decode step of one row") {
+  HEARTH_CUDA_TABLE(ops);
+  const OpTable eager = one_by_one(ops);
+  constexpr int32_t kSteps = 3;
+  struct Model {
+    DType type, v_type;
+    int32_t head_dim, launches;
+  };
+  // Norm, q with k and v, rotation with the KV store, attention, merge of its splits, output, norm,
+  // gate with up, activation, down; V of another type is a launch next to that of q and k.
+  for (const Model& m :
+       {Model{DType::kQ8_0, DType::kQ8_0, 64, 10}, Model{DType::kQ4_K, DType::kQ4_K, 128, 10},
+        Model{DType::kQ4_K, DType::kQ6_K, 128, 11}, Model{DType::kF16, DType::kF16, 64, 10}}) {
+    CAPTURE(kernels::info(m.type).name);
+    const auto run = [&](const OpTable& table, int32_t layers) {
+      const LlamaShape shape = {.name = "one row",
+                                .layers = layers,
+                                .width = 256,
+                                .ffn = 256,
+                                .heads = 4,
+                                .head_dim = m.head_dim,
+                                .rope_dim = m.head_dim};
+      const OwnedFile file(RandomLlama(shape, 3).file_bytes(m.type, m.v_type));
+      return run_steps(table, file, 600, kSteps);  // a context of several splits
+    };
+    const Steps one = run(eager, 1);
+    const Steps two = run(eager, 2);
+    CHECK(run(without_pairs(eager), 2).logits == two.logits);
+    CHECK(run(ops, 2).logits == two.logits);  // captured
+    if (counted()) CHECK(two.launches - one.launches == kSteps * m.launches);
+  }
 }
 
 TEST_CASE("engine: steps are captured again after their scratch moved") {

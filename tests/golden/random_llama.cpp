@@ -85,7 +85,8 @@ RandomLlama::RandomLlama(const LlamaShape& shape, uint32_t seed) : shape_(shape)
   }
 }
 
-std::vector<std::byte> RandomLlama::file_bytes(kernels::DType matrix_type) const {
+std::vector<std::byte> RandomLlama::file_bytes(kernels::DType matrix_type,
+                                               std::optional<kernels::DType> v_type) const {
   const LlamaShape& s = shape_;
   models::GgufWriter w;
   w.set_string("general.architecture", "llama");
@@ -104,7 +105,11 @@ std::vector<std::byte> RandomLlama::file_bytes(kernels::DType matrix_type) const
   w.set_string("llama.rope.scaling.type", "linear");
   w.set_f32("llama.rope.scaling.factor", s.rope_factor);
   for (const auto& [name, tensor] : tensors_) {
-    w.add_floats(name, tensor.dims, tensor.dims.size() == 1 ? kernels::DType::kF32 : matrix_type,
+    const bool is_v = name.ends_with("attn_v.weight");
+    w.add_floats(name, tensor.dims,
+                 tensor.dims.size() == 1 ? kernels::DType::kF32
+                 : is_v                  ? v_type.value_or(matrix_type)
+                                         : matrix_type,
                  tensor.values);
   }
   return w.bytes();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,8 +40,9 @@ class RandomLlama {
  public:
   RandomLlama(const LlamaShape& shape, uint32_t seed);
 
-  /// Matrices in `matrix_type`, vectors in F32.
-  std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;
+  /// Matrices in `matrix_type`, that of V in `v_type` if given, vectors in F32.
+  std::vector<std::byte> file_bytes(kernels::DType matrix_type,
+                                    std::optional<kernels::DType> v_type = {}) const;
   /// Logits after each of `tokens`.
   std::vector<std::vector<double>> forward(std::span<const int32_t> tokens) const;
   /// The rows after the last norm, and what the head makes of one.

@@ -11,15 +11,17 @@ namespace {
 /// From this number of rows on, one block per row fills the device, so partial results stay in the
 /// block.
 constexpr int kManyQueries = 64;
-constexpr int kMergeThreads = 128;  // of a head
-constexpr int kMergeHeads = 2;      // of a block: together a chunk of the product's inputs
+constexpr int kMergeBlock =
+    kChunkInputs;  // threads: with a value each, a chunk of the product's inputs
 
-/// One block per row and two heads, in rounds of one split per thread: the factors of all splits
-/// first, then each value's chain. The maximum so far is the same in whichever order it is found.
-/// `kValues`: of a head, per thread.
-template <int kValues>
-__global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
+/// One block per row and kMergeBlock / kMergeThreads heads, in rounds of one split per thread: the
+/// factors of all splits first, then each value's chain. The maximum so far is the same in
+/// whichever order it is found, so a head's bits do not depend on its threads. `kValues`: of a
+/// head, per thread.
+template <int kMergeThreads, int kValues>
+__global__ void __launch_bounds__(kMergeBlock)
     merge_kernel(AttentionParams a, int num_heads, QuantTarget quantized) {
+  constexpr int kMergeHeads = kMergeBlock / kMergeThreads;
   after_previous_launch();
   const int row = a.first_row + block_x();
   const int half = thread_x() / kMergeThreads;
@@ -122,9 +124,32 @@ __global__ void __launch_bounds__(kMergeHeads* kMergeThreads)
         finished(total[i], maximum, sum, a.sinks == nullptr ? nullptr : a.sinks + head);
     if (there) out[d] = value;
     if (quantized.values != nullptr) {
-      quantize_value(quantized, row, block_y() * kMergeHeads * kMergeThreads + thread_x(), value);
+      quantize_value(quantized, row, block_y() * kMergeBlock + thread_x(), value);
     }
   }
+}
+
+template <int kMergeThreads, int kValues>
+void launch_merge(cudaStream_t stream, const AttentionParams& params, int rows, int num_heads,
+                  const QuantTarget& quantized) {
+  const dim3 grid = grid2(rows, ceil_div(int64_t{num_heads} * kMergeThreads, kMergeBlock));
+  HEARTH_LAUNCH(stream, (merge_kernel<kMergeThreads, kValues>), grid, kMergeBlock, 0, params,
+                num_heads, quantized);
+}
+
+void merge_splits(cudaStream_t stream, const AttentionParams& params, int rows, int num_heads,
+                  const QuantTarget& quantized) {
+  const auto launch = params.kv.v_dim <= 64            ? launch_merge<64, 1>
+                      : params.kv.v_dim <= 128         ? launch_merge<128, 1>
+                      : params.kv.v_dim <= kMergeBlock ? launch_merge<kMergeBlock, 1>
+                                                       : launch_merge<kMergeBlock, 2>;
+  static_assert(kMaxHeadDim <= 2 * kMergeBlock);
+  launch(stream, params, rows, num_heads, quantized);
+}
+/// Whether a block's values are neighbouring inputs of the product, from a chunk's first on.
+bool merges_chunks(int v_dim, int num_heads) {
+  return (v_dim == 64 || v_dim == 128 || v_dim == kMergeBlock) &&
+         num_heads * v_dim % kMergeBlock == 0;
 }
 
 void attend(const CudaState& state, KvTypes types, const AttentionParams& params, int rows,
@@ -178,7 +203,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
     return attend(state, args.kv.types, params, batch.num_tokens, batch.num_seqs, true);
   }
   QuantTarget quantized{};
-  if (shape.v_dim == kMergeThreads && args.num_heads % kMergeHeads == 0) {
+  if (merges_chunks(shape.v_dim, args.num_heads)) {
     quantized = hold_quantized(state, batch, Rows::kTokens, args.out, args.reader);
   }
   for (int64_t first = 0; first < batch.num_tokens; first += at_once) {
@@ -186,14 +211,7 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
     const auto rows =
         static_cast<int>(batch.num_tokens - first < at_once ? batch.num_tokens - first : at_once);
     attend(state, args.kv.types, params, rows, batch.num_seqs, false);
-    const dim3 grid = grid2(rows, ceil_div(args.num_heads, kMergeHeads));
-    if (shape.v_dim <= kMergeThreads) {
-      HEARTH_LAUNCH(stream, merge_kernel<1>, grid, kMergeHeads * kMergeThreads, 0, params,
-                    args.num_heads, quantized);
-    } else {
-      HEARTH_LAUNCH(stream, merge_kernel<kMaxHeadDim / kMergeThreads>, grid,
-                    kMergeHeads * kMergeThreads, 0, params, args.num_heads, quantized);
-    }
+    merge_splits(stream, params, rows, args.num_heads, quantized);
   }
 }
 

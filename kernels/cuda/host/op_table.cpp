@@ -31,12 +31,24 @@ void checked_copy_blocks(void* state, const CopyBlocksArgs& args) {
   cuda::copy_blocks(state, args);
 }
 
+void checked_rotate_and_store(void* state, const RopeArgs& rope, const KvStoreArgs& store) {
+  BatchIndex bounds = *rope.batch;
+  bounds.counts = nullptr;
+  RopeArgs rope_bounds = rope;
+  KvStoreArgs store_bounds = store;
+  rope_bounds.batch = store_bounds.batch = &bounds;
+  check_args(rope_bounds);
+  check_args(store_bounds);
+  cuda::rotate_and_store(state, rope, store);
+}
+
 constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::gelu, GeluArgs>,
                                     checked<cuda::attention_to_all, AttentionArgs>,
                                     checked<cuda::scale_by_position, ScaleByPositionArgs>,
                                     checked<cuda::sigmoid_gate, SigmoidGateArgs>,
-                                    checked<cuda::relu_squared, ReluSquaredArgs>};
+                                    checked<cuda::relu_squared, ReluSquaredArgs>,
+                                    checked_rotate_and_store};
 
 constexpr RecurrentOps kRecurrentOps = {
     checked<cuda::short_conv, ShortConvArgs>, checked<cuda::head_scan, HeadScanArgs>,

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/device.cuh"
 #include "kernels/cuda/layout.cuh"
+#include "kernels/cuda/rows/rotate.cuh"
 
 namespace hearth::kernels {
 namespace {
@@ -26,25 +26,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    rope_kernel(const int32_t* count, RowsView x, int num_heads, int head_dim, int first,
-                RowsView cos_sin, int num_pairs, RopePairs pairs) {
+    rope_kernel(const int32_t* count, RowsView x, int num_heads, int head_dim, Rotation rotation) {
   after_previous_launch();
-  const int row = static_cast<int>(blockIdx.x);
+  const int row = block_x();
   if (row >= *count) return;
-  const float* angles = cos_sin.data + row * cos_sin.stride;
-  const bool neighbours = pairs == RopePairs::kNeighbours;
-  const int step = grid_y() * kThreads;
-  for (int n = block_y() * kThreads + thread_x(); n < num_heads * num_pairs; n += step) {
-    const int i = n % num_pairs;
-    float* head = x.data + row * x.stride + static_cast<int64_t>(n / num_pairs) * head_dim + first;
-    float* a = head + (neighbours ? 2 * i : i);
-    float* b = head + (neighbours ? 2 * i + 1 : i + num_pairs);
-    const float c = angles[2 * i];
-    const float s = angles[2 * i + 1];
-    const float rotated = *a * c - *b * s;
-    *b = *b * c + *a * s;
-    *a = rotated;
-  }
+  rotate_pairs(rotation, row, x.data + row * x.stride, num_heads, head_dim,
+               block_y() * kThreads + thread_x(), grid_y() * kThreads);
 }
 
 }  // namespace
@@ -64,8 +51,7 @@ void cuda::rope(void* state, const RopeArgs& args) {
   const int64_t across = std::clamp<int64_t>(ceil_div(pairs, kThreads), 1, 32);
   HEARTH_LAUNCH(cuda_state(state).stream.get(), rope_kernel, grid2(rows, across), kThreads, 0,
                 row_count(*args.batch, Rows::kTokens), rows_view(args.x), args.num_heads,
-                args.head_dim, args.first, rows_view(args.cos_sin),
-                static_cast<int>(args.cos_sin.cols / 2), args.pairs);
+                args.head_dim, rotation_of(args));
 }
 
 }  // namespace hearth::kernels
