@@ -80,6 +80,7 @@ set(HEARTH_CUDA_HOST
   cuda/host/ceilings.cpp
   cuda/host/check.cpp
   cuda/host/cublaslt.cpp
+  cuda/host/elastic.cpp
   cuda/host/graph.cpp
   cuda/host/marks.cpp
   cuda/host/memory.cpp

@@ -15,6 +15,9 @@ struct CudaOptions {
   int32_t device = 0;  ///< CUDA's ordinal, after CUDA_VISIBLE_DEVICES
   Numerics numerics = Numerics::kExact;
   const CublasLtApi* cublaslt = nullptr;  ///< for tests: replaces the installed library
+  bool wgmma = true;  ///< false: use the kernels of devices without it, to test and measure those
+  /// Use kernels that no device has run yet, where they give the bits of older ones (docs/gpu.md).
+  bool unconfirmed = false;
 };
 
 /// Properties of a device, as the driver reports them.

@@ -206,6 +206,27 @@ TEST_CASE("engine: norms and activations quantize for the following product, thr
   CHECK(layer_apart - layer == kSteps * 3);
 }
 
+TEST_CASE("engine: pools that take memory as blocks fill give the same tokens") {
+  HEARTH_CUDA_TABLE(ops);
+  const OpTable elastic = kernels::cuda_ops({.unconfirmed = true}).value();
+  REQUIRE(elastic.elastic != nullptr);
+  const auto want = serve(ops);
+  CHECK(serve(elastic) == want);
+
+  const auto in_use = [] { return runtime_counts().value_or(RuntimeCounts{}).bytes_in_use; };
+  const OwnedFile file = model_file(1);
+  engine::EngineConfig large = config();
+  large.kv_bytes = 64 << 20;
+  uint64_t taken[2] = {};
+  for (const bool backed_later : {false, true}) {
+    const uint64_t before = in_use();
+    EngineRun run(file.file, backed_later ? elastic : ops, large);
+    CHECK(run.ask(request(1, 3, 22)).tokens.at(0) == want.at(0));
+    taken[backed_later] = in_use() - before;
+  }
+  if (counted()) CHECK(taken[1] + (48 << 20) < taken[0]);
+}
+
 TEST_CASE("engine: launches of a layer in a decode step of one row") {
   HEARTH_CUDA_TABLE(ops);
   const OpTable eager = one_by_one(ops);

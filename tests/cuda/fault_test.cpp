@@ -9,6 +9,7 @@
 #include "kernels/cuda/host/state.h"
 #include "kernels/ops/device_clock.h"
 #include "kernels/ops/draw.h"
+#include "kernels/ops/elastic_memory.h"
 #include "kernels/ops/side_copies.h"
 #include "tests/cuda/rig.h"
 #include "tests/cuda/shim/last_words.h"
@@ -247,6 +248,21 @@ TEST_CASE("weights: any refused allocation is an error with sizes, and nothing s
   CHECK(refusals >= 4);  // two of scratch, two of lists, two segments; a pair is requested at once
   table = Error{};
   CHECK(shim::bytes_in_use() == 0);
+}
+
+TEST_CASE("elastic memory: a refused granule changes nothing") {
+  shim::reset();
+  shim::set_machine({});
+  const OpTable ops = kernels::cuda_ops({.unconfirmed = true}).value();
+  const size_t granule = ops.elastic->granule;
+  auto buffer = kernels::ElasticBuffer::reserve(ops, 4 * granule, "test").value();
+  REQUIRE(buffer.back(0, granule));
+  const size_t before = shim::bytes_in_use();
+  shim::fail_allocation(3);
+  CHECK_FALSE(buffer.back(granule, 4 * granule));
+  CHECK(shim::bytes_in_use() == before);
+  CHECK(buffer.backed_bytes() == granule);
+  CHECK(buffer.back(granule, 4 * granule));
 }
 
 TEST_CASE("memory: overhead of weights and of captured steps is counted") {

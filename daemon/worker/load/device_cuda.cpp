@@ -32,7 +32,9 @@ Result<kernels::CudaOptions> to_kernels(const DeviceOptions& options) {
   // the plan has assigned by then. Not in fast mode, where that would load all of cuBLASLt's, too.
   // An administrator's own setting is kept.
   if (numerics == kernels::Numerics::kExact) ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  return kernels::CudaOptions{.device = ordinal, .numerics = numerics};
+  return kernels::CudaOptions{.device = ordinal,
+                              .numerics = numerics,
+                              .unconfirmed = ::getenv("HEARTH_CUDA_UNCONFIRMED") != nullptr};
 }
 
 /// Whether `fast` is available and in use.
@@ -63,6 +65,9 @@ Result<std::vector<DeviceCheck>> describe(const DeviceOptions& options) {
       {"ok", "condition", gpu_condition(device.pci_bus_id)},
       {"ok", "numerics",
        fmt::format("{}: devices of equal name compute equal bits", ops.numerics_id)},
+      {"ok", "kernels",
+       cuda.unconfirmed ? "also those that no device has run yet (HEARTH_CUDA_UNCONFIRMED is set)"
+                        : "those that ran on a device; HEARTH_CUDA_UNCONFIRMED=1 adds others"},
       describe_fast(cuda, ops),
   };
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/cuda/host/check.h"
+#include "kernels/cuda/host/elastic.h"
 #include "kernels/cuda/host/op_functions.h"
 #include "kernels/cuda/host/state.h"
 #include "kernels/ops/checks.h"
@@ -149,9 +150,11 @@ CudaMemoryUse cuda_memory_use(const OpTable& ops) {
 Result<OpTable> cuda_ops(const CudaOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const CudaDevice device, cuda_probe(options));
   set_launches_overlap(device.compute_major >= 9);
-  auto state = std::make_shared<CudaState>();
+  const auto state = std::make_shared<ElasticState>();
   state->device = options.device;
-  state->wgmma = kWgmmaBuilt && device.compute_major == 9 && device.compute_minor == 0;
+  state->wgmma =
+      kWgmmaBuilt && options.wgmma && device.compute_major == 9 && device.compute_minor == 0;
+  state->unconfirmed = options.unconfirmed;
   cudaError_t error = create_stream(&state->stream);
   if (error == cudaSuccess) error = create_marks(&state->marks);
   if (error == cudaSuccess) error = create_side_stream(&state->side);
@@ -182,7 +185,8 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   }
   table.any_kv_shape = true;
   table.any_kv_type = true;
-  table.state = std::move(state);
+  if (options.unconfirmed && open_elastic(state.get())) table.elastic = &state->elastic;
+  table.state = std::shared_ptr<CudaState>(state);
   table.allocate = cuda::allocate;
   table.release = cuda::release;
   table.copy_to_device = cuda::copy_to_device;

@@ -121,6 +121,7 @@ struct CudaState {
   FastScratch fast;
   bool capturing = false;
   bool wgmma = false;         ///< the device has wgmma, and the build has kernels with it
+  bool unconfirmed = false;   ///< kernels that no device has run yet are used
   int64_t scratch_moves = 0;  ///< steps captured before the last move are invalid
   uint64_t graph_bytes = 0;   ///< free memory lost while steps were captured
   int32_t graphs_refused = 0;

@@ -22,6 +22,13 @@ class Order {
   std::mt19937_64 random_;
 };
 
+/// Device memory that is not cudaMalloc's: counted as in use. False if there is too little, or if
+/// the test refuses an allocation.
+bool take_device_bytes(size_t bytes);
+void return_device_bytes(size_t bytes);
+/// No stream has work left.
+bool device_idle();
+
 /// Runs `thread` once for every thread of one block. Returns the reason if it could not end.
 std::string run_block(const cudaLaunchConfig_t& config, uint3 block_idx,
                       const std::function<void()>& thread, Order& order);

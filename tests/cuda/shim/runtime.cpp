@@ -374,6 +374,21 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 
+bool hearth::shim::take_device_bytes(size_t bytes) {
+  Runtime& r = runtime();
+  if (r.refuse_in > 0 && --r.refuse_in == 0) return false;
+  if (bytes > r.machine.memory_bytes - r.bytes_in_use) return false;
+  r.bytes_in_use += bytes;
+  return true;
+}
+
+void hearth::shim::return_device_bytes(size_t bytes) { runtime().bytes_in_use -= bytes; }
+
+bool hearth::shim::device_idle() {
+  return std::ranges::all_of(runtime().streams,
+                             [](cudaStream_t stream) { return stream->queue.empty(); });
+}
+
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   SHIM_CALL();
   Runtime& r = runtime();
