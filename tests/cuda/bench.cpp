@@ -2,11 +2,14 @@
 // Decode shapes of an 8 B model (width 4096, 8 KV heads of 128, 32 heads), made in memory. Needs
 // nothing but the C++ runtime, so it can be carried to any machine with a GPU.
 //   hearth-cuda-bench [--device N] [--small] [--numerics exact|fast] [--only PARTS] [--row-bits]
+//                     [--no-wgmma] [--unconfirmed]
 // PARTS: ceilings, few (products of at most 32 rows), many, types, attention; joined by commas. The
 // ceilings are measured always. Lines end with the share of what was measured: of the read rate,
 // and of the tensor cores' rate for the numbers multiplied (int8, or f16 by the better of mma.sync
 // and cuBLASLt).
 // --row-bits measures no time: whether cuBLASLt's bits depend on the row count (row_bits.h).
+// --no-wgmma measures the kernels of devices without it, --unconfirmed those that no device has run
+// yet, on any device.
 
 #include <fmt/core.h>
 
@@ -380,6 +383,10 @@ int main(int argc, char** argv) {
       sizes = kSmall;
     } else if (std::strcmp(argv[i], "--row-bits") == 0) {
       wanted.row_bits = true;
+    } else if (std::strcmp(argv[i], "--no-wgmma") == 0) {
+      options.wgmma = false;
+    } else if (std::strcmp(argv[i], "--unconfirmed") == 0) {
+      options.unconfirmed = true;
     } else if (std::strcmp(argv[i], "--numerics") == 0 && i + 1 < argc) {
       const bool fast = std::strcmp(argv[++i], "fast") == 0;
       options.numerics = fast ? Numerics::kFast : Numerics::kExact;
@@ -391,7 +398,7 @@ int main(int argc, char** argv) {
       std::fprintf(
           stderr,
           "usage: hearth-cuda-bench [--device N] [--small] [--numerics fast] [--only PARTS] "
-          "[--row-bits]\n");
+          "[--row-bits] [--no-wgmma] [--unconfirmed]\n");
       return 2;
     }
   }

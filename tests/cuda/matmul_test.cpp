@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cuda/host/state.h"
+#include "kernels/cuda/matmul/quant_layout.cuh"
 #include "tests/cuda/rig.h"
 
 namespace hearth::tests {
@@ -200,6 +201,30 @@ TEST_CASE("matmul: many rows and outputs of types with super-blocks") {
   }
   const Case c{{DType::kIQ4_XS}, {270}, 512, 66, true};
   check_close(run(ops, c), run(reference_ops(), c), tolerance(c));
+}
+
+TEST_CASE("matmul: many rows of types with super-blocks have the same bits in all kernels") {
+  HEARTH_CUDA_TABLE(ops);
+  auto& state = *static_cast<kernels::CudaState*>(ops.state.get());
+  // More chunks than parts, fewer, and one; the tails of outputs and rows leave warps and tiles
+  // idle.
+  for (const DType type : weight_types()) {
+    if (!kernels::is_super(type)) continue;
+    for (const Case& c :
+         {Case{{type}, {33}, 2560, 67, true}, Case{{type, type}, {130, 20}, 256, 70}}) {
+      CAPTURE(kernels::info(type).name);
+      CAPTURE(c.cols);
+      const bool built = state.wgmma;
+      const std::vector<float> want = run(ops, c);
+      state.wgmma = false;
+      CHECK(run(ops, c) == want);
+      state.unconfirmed = true;
+      CHECK(run(ops, c) == want);
+      if (type == DType::kQ4_K) in_every_order([&] { CHECK(run(ops, c) == want); });
+      state.unconfirmed = false;
+      state.wgmma = built;
+    }
+  }
 }
 
 TEST_CASE("matmul: many rows of f16 and bf16 with and without wgmma") {

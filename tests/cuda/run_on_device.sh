@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs what carry.sh packed, on a machine with a GPU, in three calls of at most nine minutes each.
 #   bash run.sh 1       device, doctor, op tests, whole models, ceilings, products of few rows
-#   bash run.sh 2       engine, speculation, a daemon with clients, all op measurements, numerics fast, row bits, the 8 B shape in Q4_K_M
-#   bash run.sh 3       the 8 B shape in Q8_0 and F16, sanitizers, profiles of five kernels
-#   bash run.sh STEP... steps alone: device tests golden ceilings few engine speculate daemon ops fast row-bits sanitize profile
+#   bash run.sh 2       engine, speculation, a daemon with clients, all op measurements, kernels that no device has run yet, numerics
+#                       fast, row bits, the 8 B shape in Q4_K_M
+#   bash run.sh 3       the 8 B shape in Q8_0 and F16, sanitizers, profiles of six kernels
+#   bash run.sh STEP... steps alone: device tests golden ceilings few engine speculate daemon ops unconfirmed fast row-bits sanitize profile
 #                       model-Q4_K_M model-Q8_0 model-F16
 # $OUT or logs/ gets run.log (all output) and results.json (every case and figure). A step prints a line when it ends;
 # the last output is a table of at most 12,000 characters. Each test case is a process of its own with a time limit, because a
@@ -131,8 +132,8 @@ serve_clients() {
 
 # What a sanitizer or the profiler runs; run_on_device_test.sh checks that each names a case.
 sanitized=('attention: head sizes*' 'attention: contexts of several splits' 'attention: all kernels*' 'attention: a row*' 'matmul: many rows*' 'matmul: joined*'
-  'matmul: rows of 16*' 'moe_matmul: a row*' 'moe_matmul: types*' 'draw' 'best logits' 'rms_norm')
-profiled=(matmul_super_row_kernel matmul_super_tiles_kernel matmul_half_wide_kernel few_rows_kernel wgmma_rows_kernel)
+  'matmul: rows of 16*' 'moe_matmul: a row*' 'moe_matmul: types*' 'draw' 'best logits' 'draw: noise*' 'rms_norm' 'rotate_and_store*')
+profiled=(matmul_super_row_kernel matmul_super_tiles_kernel matmul_half_wide_kernel few_rows_kernel wgmma_rows_kernel matmul_super_mma_tiles_kernel)
 
 do_step() {
   local filter tool kernel
@@ -155,6 +156,10 @@ do_step() {
     ceilings) run ceilings ceilings 60 ./hearth-cuda-bench --only ceilings && figures_of ceilings ;;
     few) run few "products of at most 32 rows" 120 ./hearth-cuda-bench --only few && figures_of few ;;
     ops) run ops "products of many rows, other types, attention" 200 ./hearth-cuda-bench --only many,types,attention && figures_of ops ;;
+    unconfirmed)  # products of many rows as devices without wgmma compute them: by the kernel in use, then by the new one
+      run unconfirmed "in use without wgmma" 100 ./hearth-cuda-bench --only many --no-wgmma && figures_of "no wgmma"
+      run unconfirmed "not confirmed yet" 100 ./hearth-cuda-bench --only many --no-wgmma --unconfirmed && figures_of unconfirmed
+      ;;
     fast) run fast "numerics fast" 120 ./hearth-cuda-bench --numerics fast && figures_of fast ;;
     row-bits) run row-bits "bits of cuBLASLt by row count" 60 ./hearth-cuda-bench --row-bits && figures_of row-bits ;;
     sanitize)
@@ -169,8 +174,10 @@ do_step() {
       ;;
     profile)
       for kernel in "${profiled[@]}"; do
+        local flags=()
+        if [[ $kernel == *_mma_tiles_* ]]; then flags=(--no-wgmma --unconfirmed); fi
         run profile "$kernel" 60 ncu --clock-control none --kill yes -k "regex:^$kernel" --launch-skip 2 --launch-count 1 --section SpeedOfLight \
-          --section Occupancy ./hearth-cuda-bench --only few,many,attention &&
+          --section Occupancy ./hearth-cuda-bench --only few,many,attention "${flags[@]}" &&
           figures+=("profile: $kernel: $(grep -aE 'Throughput|Achieved Occupancy' "$output" | tr -s ' ' | paste -sd ';' | cut -c 1-400)")
       done
       ;;
@@ -183,7 +190,7 @@ wanted=()
 for word in "${@:-1}"; do
   case $word in
     1) wanted+=(device tests golden ceilings few) ;;
-    2) wanted+=(engine speculate daemon ops fast row-bits model-Q4_K_M) ;;
+    2) wanted+=(engine speculate daemon ops unconfirmed fast row-bits model-Q4_K_M) ;;
     3) wanted+=(model-Q8_0 model-F16 sanitize profile) ;;
     *) wanted+=("$word") ;;
   esac

@@ -42,10 +42,12 @@ struct RunTiles {
   cudaStream_t stream;
   const QuantMatmul& params;
   int64_t rows;
+  RowForm form;
   template <DType kType>
   void operator()() const {
     if constexpr (is_super(kType)) {
-      run_super_tiles<kType>(stream, params, rows);
+      form == RowForm::kTiles ? run_super_tiles<kType>(stream, params, rows)
+                              : run_super_mma_tiles<kType>(stream, params, rows);
     } else {
       run_quant_tiles<kType>(stream, params, rows);
     }
@@ -138,10 +140,11 @@ void cuda::matmul(void* opaque, const MatmulArgs& args) {
       params.residual = residual;
       params.out = out;
       params.turn = {.first = i == 0 || !together(i - 1), .last = !together(i)};
-      const bool in_tiles = is_super(segment.dtype) ? form == RowForm::kTiles
-                                                    : !better_in_slices(count, segment.rows);
+      const bool has_tiles = !is_super(segment.dtype) || state.unconfirmed;
+      const bool in_tiles =
+          form == RowForm::kTiles || (has_tiles && !better_in_slices(count, segment.rows));
       if (in_tiles) {
-        with_quant_type(segment.dtype, RunTiles{stream, params, count});
+        with_quant_type(segment.dtype, RunTiles{stream, params, count, form});
       } else {
         const int width = count == 1 ? 1 : count <= kFewRows ? kFewRows : kManyRows;
         with_quant_type(segment.dtype, RunRows{stream, params, ceil_div(count, width), width});

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/matmul/quant_share.cuh"
 #include "kernels/cuda/matmul/quant_terms.cuh"
+#include "kernels/cuda/matmul/tile_totals.cuh"
 
 namespace hearth::kernels {
 
@@ -15,7 +16,7 @@ static_assert(kTileOutputs == kTileWarps * kShareOutputs);
 
 template <DType kType>
 struct TileMemory {
-  float4 totals[kTileRows / 8 * kShareGroups][kTileThreads];
+  TileTotals<kTileRows / 8, kShareGroups, kTileThreads> totals;
   struct Staged {
     uint2 x[2][kTileRows * 4];  ///< per block, in the order of operand B
     RowTerms<kType> rows[2][kTileRows];
@@ -103,32 +104,10 @@ __global__ void __launch_bounds__(kTileThreads, 3) matmul_quant_tiles_kernel(Qua
     }
     w.next_chunk();
     if (chunk + 1 != part_end || !more) continue;
+    memory->totals.add_part(part_end == per_part, acc);
     part_end += per_part;
-#pragma unroll
-    for (int i = 0; i < kTiles * kShareGroups; ++i) {
-      float(&part)[4] = acc[i / kShareGroups][i % kShareGroups];
-      float4& total = memory->totals[i][thread_x()];
-      const float4 before = part_end == 2 * per_part ? float4{0, 0, 0, 0} : total;
-      total = {before.x + part[0], before.y + part[1], before.z + part[2], before.w + part[3]};
-      part[0] = part[1] = part[2] = part[3] = 0;
-    }
   }
-#pragma unroll
-  for (int i = 0; i < kTiles * kShareGroups; ++i) {
-    const float(&part)[4] = acc[i / kShareGroups][i % kShareGroups];
-    const float4 before = part_end == per_part ? float4{0, 0, 0, 0} : memory->totals[i][thread_x()];
-    const float sums[4] = {before.x + part[0], before.y + part[1], before.z + part[2],
-                           before.w + part[3]};
-    const int group = first_group + i % kShareGroups;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int n = 8 * (i / kShareGroups) + 2 * (lane % 4) + j % 2;
-      const int output = group * kGroupOutputs + lane / 4 + j / 2 * 8;
-      if (n < slice.num_rows && output < p.outputs) {
-        store_output(p, p.rows.first_row + slice.first + n, output, sums[j]);
-      }
-    }
-  }
+  memory->totals.store(p, slice, first_group, part_end == per_part, acc);
 }
 
 template <DType kType>

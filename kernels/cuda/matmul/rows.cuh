@@ -141,11 +141,14 @@ template <DType kType>
 void run_quant(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width);
 template <DType kType>
 void run_quant_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows);
-/// The same for types with super-blocks; run_super_tiles where the device has wgmma.
+/// The same for types with super-blocks; run_super_tiles where the device has wgmma, and
+/// run_super_mma_tiles where it has not (CudaState::unconfirmed).
 template <DType kType>
 void run_super(cudaStream_t stream, const QuantMatmul& params, int64_t slices, int width);
 template <DType kType>
 void run_super_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows);
+template <DType kType>
+void run_super_mma_tiles(cudaStream_t stream, const QuantMatmul& params, int64_t rows);
 
 inline constexpr int kFewRows = 8;  ///< widths of slices; 1 is another
 inline constexpr int kManyRows = 32;

@@ -7,7 +7,9 @@
 //                               one warp per part: when the whole device reads weights
 //   matmul_super_slices_kernel  the same for 32 outputs and up to 32 rows, with x in shared memory
 //   matmul_super_tiles_kernel   a block computes 128 outputs and 128 rows with wgmma
+//   matmul_super_mma_tiles_kernel  128 outputs and 64 rows without it
 
+#include "kernels/cuda/matmul/super_mma_tiles.cuh"
 #include "kernels/cuda/matmul/super_row.cuh"
 #include "kernels/cuda/matmul/super_slices.cuh"
 #include "kernels/cuda/matmul/super_terms.cuh"
@@ -106,8 +108,9 @@ void run_super(cudaStream_t stream, const QuantMatmul& params, int64_t slices, i
 }
 
 /// For the file that compiles a type's kernels.
-#define HEARTH_SUPER_KERNELS(type)                                                      \
-  template void run_super<DType::type>(cudaStream_t, const QuantMatmul&, int64_t, int); \
-  template void run_super_tiles<DType::type>(cudaStream_t, const QuantMatmul&, int64_t)
+#define HEARTH_SUPER_KERNELS(type)                                                       \
+  template void run_super<DType::type>(cudaStream_t, const QuantMatmul&, int64_t, int);  \
+  template void run_super_tiles<DType::type>(cudaStream_t, const QuantMatmul&, int64_t); \
+  template void run_super_mma_tiles<DType::type>(cudaStream_t, const QuantMatmul&, int64_t)
 
 }  // namespace hearth::kernels
