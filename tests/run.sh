@@ -2,8 +2,8 @@
 # Installs what is missing, builds, and runs every test that this machine can run.
 #   bash tests/run.sh             our own code under ASan + UBSan, then release without nvcc, reduced counts
 #   bash tests/run.sh --release   release alone
-#   bash tests/run.sh --full      full counts, all that ASan and UBSan check, TSan, CUDA kernels under ASan on the CPU,
-#                                 clang-tidy, soaks, attacks, valgrind, fuzzing, demo, tests and packages on a bare Debian 12
+#   bash tests/run.sh --full      full counts, all that ASan and UBSan check, TSan, CUDA kernels under ASan on the CPU and
+#                                 compiled for all architectures of the packages, clang-tidy, soaks, attacks, valgrind, fuzzing, demo, tests and packages on a bare Debian 12
 #                                 and, where packaging/install_deps.sh --aarch64 was run, the kernels for AArch64 in
 #                                 QEMU too
 #   bash tests/run.sh --full STAGE...   these stages of --full alone
@@ -18,7 +18,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all_stages=(asan tsan aarch64 release lint soak siege memcheck coverage fuzz bare-presets bare-demo bare-packages bare-tests)
+all_stages=(asan tsan aarch64 release cuda lint soak siege memcheck coverage fuzz bare-presets bare-demo bare-packages bare-tests)
 full=0 release_only=0 wanted=()
 usage() {
   printf 'usage: bash tests/run.sh [--release|--full [STAGE...]]\nstages: %s\n' "${all_stages[*]}" >&2
@@ -198,6 +198,11 @@ run_fuzz() {
   HEARTH_FUZZ_SECONDS=${HEARTH_FUZZ_SECONDS:-600} bash tests/fuzz/run.sh
   outcome="${HEARTH_FUZZ_SECONDS:-600} s a target, no crash"
 }
+run_cuda() {
+  note "CUDA for all architectures"
+  bash tests/cuda/architectures.sh | tee build/full/cuda.log
+  outcome=$(grep -o '\[hearth-skip\].*' build/full/cuda.log || echo "no stack, no spills: $(paste -sd ';' build/full/cuda.log)")
+}
 run_lint() {
   note lint
   bash packaging/install_deps.sh --lint
@@ -224,6 +229,7 @@ if [[ $full == 1 ]]; then
   export HEARTH_TEST_FULL=1  # where counts cost minutes and not hours
   export HEARTH_TEST_NOISE=1  # a second user's small requests to every daemon of the tests
   stage release run_preset release -- -LE '^bare$'  # which has stages of its own
+  stage cuda run_cuda
   stage lint run_lint
   stage soak run_soak
   stage siege run_siege
