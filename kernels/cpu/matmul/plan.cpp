@@ -7,13 +7,6 @@ namespace {
 
 int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-/// Offset within a packed quantized group from which input `k`, the first of a block, is read.
-int64_t bytes_at(DType dtype, int64_t cols, int64_t k) {
-  if (dtype == DType::kQ8_0) return q8_bytes_at(k / kQuantBlock);
-  const QuantLayout layout = quant_layout(dtype);
-  return layout.bodies_at(cols) + k / layout.block * layout.body_bytes();
-}
-
 }  // namespace
 
 bool is_read_once(const Tiles& tiles) { return tiles.count <= 3; }
@@ -79,51 +72,69 @@ PanelPlace MatmulPlan::next(PanelPlace now, int64_t num_groups, int64_t cols) co
 }
 
 FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segment, int64_t cols,
-                       const uint8_t* item, int64_t num_groups, PanelPlace now, int32_t num_tiles) {
-  const auto end_of = [&](const PanelPlace& panel) {
-    return std::min(cols, panel.input + plan.inputs_per_panel);
+                       const uint8_t* item, int64_t num_groups, int32_t num_tiles)
+    : plan_(plan),
+      dtype_(segment.dtype),
+      layout_(quant_layout(segment.dtype)),
+      cols_(cols),
+      group_bytes_(segment.group_bytes),
+      item_(item),
+      num_groups_(num_groups),
+      num_tiles_(num_tiles) {
+  share_.group_bytes = segment.group_bytes;
+}
+
+// Offset within a packed quantized group from which `input`, the first of a block, is read.
+int64_t FetchAhead::bytes_at(int64_t input) const {
+  if (dtype_ == DType::kQ8_0) return q8_bytes_at(input / kQuantBlock);
+  return layout_.bodies_at(cols_) + input / layout_.block * layout_.body_bytes();
+}
+
+void FetchAhead::begin_panel(PanelPlace now) {
+  lines_left_ = 0;
+  if (plan_.ahead == MatmulPlan::Ahead::kNothing) return;
+  const auto end_of = [this](const PanelPlace& panel) {
+    return std::min(cols_, panel.input + plan_.inputs_per_panel);
   };
-  if (plan.ahead == MatmulPlan::Ahead::kNothing) return;
-  if (plan.ahead == MatmulPlan::Ahead::kNearby) {
+  if (plan_.ahead == MatmulPlan::Ahead::kNearby) {
     // Each block prefetches as many bytes as it has itself, head included: every line is fetched
     // once, across the borders of groups and into the next item, which usually goes to the same
     // thread.
     constexpr int64_t kDistance = 8 << 10;
-    const int64_t step = segment.group_bytes / (cols / kQuantBlock);
-    share_ = {
-        .at = item + now.group * segment.group_bytes + now.input / kQuantBlock * step + kDistance,
-        .group_bytes = segment.group_bytes,
-        .block_bytes = step,
-        .lines = static_cast<int32_t>(divide_up(step, 64)),
-        .soon = true};
+    const int64_t step = group_bytes_ / (cols_ / kQuantBlock);
+    share_.at = item_ + now.group * group_bytes_ + now.input / kQuantBlock * step + kDistance;
+    share_.block_bytes = step;
+    share_.lines = static_cast<int32_t>(divide_up(step, 64));
+    share_.soon = true;
     lines_left_ = lines_per_share_ = 1;  // the only tile fetches all of it
     return;
   }
-  PanelPlace next = plan.next(now, num_groups, cols);
-  if (next.input >= cols || next.group >= num_groups) {
+  PanelPlace next = plan_.next(now, num_groups_, cols_);
+  if (next.input >= cols_ || next.group >= num_groups_) {
     // The next item's first panel, which usually goes to the same thread.
-    if (plan.tile_blocks > 1) return;
-    next = {0, num_groups};
+    if (plan_.tile_blocks > 1) return;
+    next = {0, num_groups_};
   }
   // A group's first inputs include the heads of all its blocks.
-  const int64_t from = next.input == 0 ? 0 : bytes_at(segment.dtype, cols, next.input);
-  lines_left_ = divide_up(bytes_at(segment.dtype, cols, end_of(next)) - from, 64);
+  const int64_t from = next.input == 0 ? 0 : bytes_at(next.input);
+  lines_left_ = divide_up(bytes_at(end_of(next)) - from, 64);
   const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;
-  const int64_t lines = divide_up(lines_left_, blocks * num_tiles);
+  const int64_t lines = divide_up(lines_left_, blocks * num_tiles_);
   lines_per_share_ = blocks * lines;
-  share_ = {.at = item + next.group * segment.group_bytes + from,
-            .group_bytes = segment.group_bytes,
-            .block_bytes = 64 * lines,
-            .lines = static_cast<int32_t>(lines),
-            .soon = plan.in_order};
+  share_.at = item_ + next.group * group_bytes_ + from;
+  share_.block_bytes = 64 * lines;
+  share_.lines = static_cast<int32_t>(lines);
+  share_.soon = plan_.in_order;
 }
 
-Ahead FetchAhead::share() {
-  if (lines_left_ <= 0) return {};
-  const Ahead now = share_;
+void FetchAhead::share(Ahead* out) {
+  if (lines_left_ <= 0) {
+    out->lines = 0;
+    return;
+  }
+  *out = share_;
   share_.at += 64 * lines_per_share_;
   lines_left_ -= lines_per_share_;
-  return now;
 }
 
 }  // namespace hearth::kernels::cpu

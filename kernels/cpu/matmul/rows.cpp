@@ -217,37 +217,40 @@ class Multiplication {
                        scratch + sums_bytes + panel_bytes));
     const auto kernel =
         job.unpacked != nullptr ? job.unpacked->unpacked : kernel_of(state_.matmul, segment.dtype);
+    MatmulPanel panel{.weights = nullptr,
+                      .group_bytes = segment.group_bytes,
+                      .num_groups = 0,
+                      .tile = nullptr,
+                      .width = 0,
+                      .cols = cols,
+                      .first = 0,
+                      .last = 0,
+                      .sums = nullptr,
+                      .ahead = {}};
+    FetchAhead fetch(plan, segment, cols, item_weights, groups, last_tile - first_tile);
     for (PanelPlace at{0, 0}; at.input < cols && at.group < groups;
          at = plan.next(at, groups, cols)) {
-      const int64_t last = std::min(cols, at.input + plan.inputs_per_panel);
-      MatmulPanel panel{
-          .weights = item_weights + at.group * segment.group_bytes,
-          .group_bytes = segment.group_bytes,
-          .num_groups = static_cast<int32_t>(std::min(plan.groups_per_panel, groups - at.group)),
-          .tile = nullptr,
-          .width = 0,
-          .cols = cols,
-          .first = at.input,
-          .last = last,
-          .sums = nullptr,
-          .ahead = {}};
-      FetchAhead fetch(plan, segment, cols, item_weights, groups, at, last_tile - first_tile);
+      panel.weights = item_weights + at.group * segment.group_bytes;
+      panel.num_groups = static_cast<int32_t>(std::min(plan.groups_per_panel, groups - at.group));
+      panel.first = at.input;
+      panel.last = std::min(cols, at.input + plan.inputs_per_panel);
       if (job.unpacked != nullptr) {
         job.unpacked->unpack({.weights = panel.weights,
-                              .group_bytes = panel.group_bytes,
+                              .group_bytes = segment.group_bytes,
                               .num_groups = panel.num_groups,
                               .cols = cols,
-                              .first = at.input,
-                              .last = last,
+                              .first = panel.first,
+                              .last = panel.last,
                               .out = panel_scratch});
         panel.weights = panel_scratch;
-        panel.group_bytes = (last - at.input) / kQuantBlock * block_bytes;
+        panel.group_bytes = (panel.last - panel.first) / kQuantBlock * block_bytes;
       }
+      fetch.begin_panel(at);
       for (int32_t tile = first_tile; tile < last_tile; ++tile) {
         panel.tile = packed_tiles(rows) + tile * rows.bytes_per_tile;
         panel.width = tiles.width_of(tile);
         panel.sums = sums + (tile - first_tile) * tile_sums + at.group * kGroup * panel.width;
-        panel.ahead = fetch.share();
+        fetch.share(&panel.ahead);
         kernel(panel);
       }
     }
