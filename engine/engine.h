@@ -70,6 +70,9 @@ class Engine {
   double draft_gain(double chance) const;
   /// Measured duration of a step with that many decode rows, in us.
   double step_us(int32_t rows) const;
+  /// The same of one draft token of one sequence by the model's draft layer or heads; 0: none was
+  /// measured.
+  double draft_us() const;
   /// The costs measured so far. restore_costs() takes those of an earlier engine; call it before
   /// anything was computed.
   MeasuredCosts measured_costs() const;

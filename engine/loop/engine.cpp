@@ -465,6 +465,10 @@ MeasuredCosts Engine::measured_costs() const { return impl_->scheduler.cost().me
 void Engine::restore_costs(const MeasuredCosts& costs) { impl_->scheduler.restore_costs(costs); }
 
 double Engine::step_us(int32_t rows) const { return impl_->scheduler.cost().rows_us(rows); }
+double Engine::draft_us() const {
+  const DraftLayer* layer = impl_->draft_layer;
+  return layer == nullptr ? 0 : layer->propose_us(1, 1).value_or(0);
+}
 void Engine::replay_drafts(const ReplayScript& script) {
   if (impl_->draft_layer != nullptr) impl_->draft_layer->replay(&script);
 }

@@ -26,7 +26,9 @@ struct SpeculationReport {
   std::vector<double> ratios;
   engine::SpeculationCounts counts;  ///< of all rounds
   double saved_s = 0;        ///< time that drafts saved over the plain runs, all rounds together
-  double draft_step_us = 0;  ///< as measured by the draft model; 0: no draft model
+  double draft_step_us = 0;  ///< of a draft model, draft layer or heads; 0: none was measured
+  /// Of target steps with `sequences` rows and 0, 1, ... draft tokens more, as far as drafts went.
+  std::vector<double> step_us;
 };
 
 double median(std::vector<double> values);

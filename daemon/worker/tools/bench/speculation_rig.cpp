@@ -160,7 +160,12 @@ Result<void> SpeculationRig::round(SpeculationReport* report) {
 
 void SpeculationRig::finish(SpeculationReport* report) const {
   report->counts = engine_->snapshot().speculation;
-  if (draft_ != nullptr) report->draft_step_us = draft_->propose_us(1, 1).value_or(0);
+  report->draft_step_us =
+      draft_ != nullptr ? draft_->propose_us(1, 1).value_or(0) : engine_->draft_us();
+  const auto& drafted = report->counts.drafted_at;
+  for (size_t i = 0; i <= drafted.size() && (i == 0 || drafted[i - 1] > 0); ++i) {
+    report->step_us.push_back(engine_->step_us(ask_.sequences + narrow<int32_t>(i)));
+  }
 }
 
 }  // namespace hearth::worker
