@@ -282,8 +282,9 @@ Result<void> pack_draft(WeightPacker& packer, const DecoderTensors& all, int32_t
                            : all.output != nullptr ? all.output
                                                    : all.embedding;
   const auto vocab_size = narrow<int64_t>(all.embedding->dims[1]);
-  if (t.head != nullptr || draft_rows(vocab_size) < vocab_size) {
-    HEARTH_ASSIGN_OR_RETURN(w.head, packer.pack_front(*head, draft_rows(vocab_size), kMatmul));
+  const int64_t rows = draft_rows(vocab_size);
+  if (t.head != nullptr || rows < vocab_size) {
+    HEARTH_ASSIGN_OR_RETURN(w.head, packer.pack_front(*head, rows, kMatmul, rows < vocab_size));
   }
   HEARTH_ASSIGN_OR_RETURN(w.before, pack_row_before(packer, width));
   return {};

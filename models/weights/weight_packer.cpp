@@ -8,6 +8,7 @@
 
 #include "kernels/base/numbers.h"
 #include "models/gguf/tensor_scales.h"
+#include "models/weights/coarse_rows.h"
 #include "models/weights/tensor_set.h"
 
 namespace hearth::models {
@@ -96,10 +97,19 @@ void WeightPacker::set_owner(std::span<const std::byte> bytes, bool stays,
 }
 
 Result<WeightHandle> WeightPacker::pack_front(const GgufTensor& tensor, int64_t rows,
-                                              WeightRole role) {
+                                              WeightRole role, bool coarse) {
   HEARTH_ASSIGN_OR_RETURN(kernels::HostTensor part, part_of(tensor, role));
   part.bytes = tensor.bytes.first(tensor.bytes.size() / part.rows * rows);
   part.rows = rows;
+  constexpr kernels::DType kCoarse = kernels::DType::kQ4_0;
+  if (coarse && can_be_coarser(part.dtype, part.cols) &&
+      !stays_in_file(kernels::bytes_of(kCoarse, rows * part.cols), role)) {
+    const std::vector<std::byte> bytes = coarse_rows(part.dtype, part.bytes);
+    part.dtype = kCoarse;
+    part.bytes = bytes;
+    part.outliers_from = 0;
+    return pack_parts({&part, 1}, role);
+  }
   set_owner(part.bytes, stays_in_file(part.bytes.size(), role), &part);
   return pack_parts({&part, 1}, role);
 }

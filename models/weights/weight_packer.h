@@ -39,8 +39,10 @@ class WeightPacker {
   /// dimension counts experts.
   Result<WeightHandle> pack(std::initializer_list<const GgufTensor*> tensors,
                             kernels::WeightRole role);
-  /// The first `rows` rows of a matrix.
-  Result<WeightHandle> pack_front(const GgufTensor& tensor, int64_t rows, kernels::WeightRole role);
+  /// The first `rows` rows of a matrix. `coarse`: in fewer bits than the file's, if it has many
+  /// (coarse_rows.h).
+  Result<WeightHandle> pack_front(const GgufTensor& tensor, int64_t rows, kernels::WeightRole role,
+                                  bool coarse);
   /// Each matrix of a tensor of three dimensions as a weight of its own.
   Result<std::vector<WeightHandle>> pack_slices(const GgufTensor& tensor, kernels::WeightRole role);
   /// Joins vectors of experts, (experts, width) each, expert by expert; null if one of them is
