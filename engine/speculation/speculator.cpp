@@ -15,6 +15,9 @@ namespace {
 
 /// Assumed chance that a draft token of each class is right, before any was verified.
 constexpr std::array<double, kConfidences> kBeliefs = {0.3, 0.45, 0.65, 0.8};
+/// The same of a proposer that computes, at any place.
+constexpr double kPaidBelief = 0.65;
+static_assert(kPlaces == kConfidences, "beliefs_ has both");
 /// The same for rivals, by rank.
 constexpr std::array<double, kMaxRivals> kRivalBeliefs = {0.35, 0.2, 0.12};
 /// Rivals that do not pay are asked for every so often, to learn how often they are right.
@@ -22,6 +25,7 @@ constexpr int64_t kRivalsEvery = 32;
 constexpr double kRivalsMargin = 1.01;
 /// The average of all sequences changes more slowly than that of one sequence.
 constexpr double kSlowestBelief = 1.0 / 200;
+constexpr double kLeastBelief = 0.01;
 /// A sequence whose drafts have not paid for this many steps gets drafts only every kIdleEvery
 /// steps: on a tiny model even a microsecond shows.
 constexpr int32_t kIdleAfter = 64;
@@ -29,8 +33,9 @@ constexpr int64_t kIdleEvery = 4;
 /// A step without drafts is measured at least this often, in decode steps: the gain of drafts is
 /// relative to it.
 constexpr int64_t kPlainEvery = 128;
-/// The drafts of a proposer that computes are all of one class.
-constexpr int32_t kPaidConfidence = 2;
+/// A proposer that computes is asked for a token more than pays every so often, to learn how often
+/// it is right at the next place.
+constexpr int64_t kFurtherEvery = 64;
 /// The expected gain from which a proposer that computes is used: its cost is known less well than
 /// that of a row.
 constexpr double kPaidMargin = 1.05;
@@ -53,10 +58,10 @@ Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer
   if (!free && proposer != nullptr) proposers_.push_back(std::move(proposer));
   if (draft_layer != nullptr) proposers_.push_back(std::move(draft_layer));
   trials_.resize(proposers_.size());
-  for (size_t i = 0; i < proposers_.size(); ++i) {
+  for (const auto& each : proposers_) {
     auto& beliefs = beliefs_.emplace_back();
     for (size_t c = 0; c < beliefs.size(); ++c) {
-      beliefs[c] = Acceptance(kBeliefs[c], kSlowestBelief);
+      beliefs[c] = Acceptance(each->free() ? kBeliefs[c] : kPaidBelief, kSlowestBelief);
     }
     auto& rivals = rival_beliefs_.emplace_back();
     for (size_t rank = 0; rank < rivals.size(); ++rank) {
@@ -146,20 +151,35 @@ void Speculator::assign(const State& state, const WidthChoice& choice) {
   }
 }
 
-double Speculator::chance(const State& state, size_t proposer, int32_t confidence) const {
-  return state.acceptance[proposer][confidence].chance();
+double Speculator::first_chance(const State& state, size_t proposer) const {
+  return state.acceptance[proposer].front().chance();
+}
+
+// At later places too few draft tokens of one sequence are judged, so these have the average of all
+// sequences, times how much better this one's first token is.
+Chances Speculator::chances(const State& state, size_t proposer, int32_t confidence) const {
+  if (proposers_[proposer]->free()) {
+    return every_place(state.acceptance[proposer][confidence].chance());
+  }
+  const auto& beliefs = beliefs_[proposer];
+  const double own = first_chance(state, proposer);
+  const double better = own / std::max(beliefs.front().chance(), kLeastBelief);
+  Chances out = every_place(own);
+  for (size_t place = 1; place < kPlaces; ++place) {
+    out[place] = std::min(1.0, better * beliefs[place].chance());
+  }
+  return out;
 }
 
 WidthChoice Speculator::choice_of(const State& state) const {
   const Draft& draft = state.draft;
   const auto available = size32(draft.tokens);
   if (available == 0) return {};
-  const double right = chance(state, state.proposer, draft.confidence);
-  WidthChoice out{right, available, available};
+  WidthChoice out{chances(state, state.proposer, draft.confidence), available, available};
   for (const Draft::Rival& rival : draft.rivals) {
     const double instead = rival_beliefs_[state.proposer][rival.rank].chance();
     const int32_t tokens = size32(rival.tokens);
-    out.branches.push_back({rival.place, (1 - right) * instead, tokens, tokens});
+    out.branches.push_back({rival.place, (1 - out.chance(rival.place)) * instead, tokens, tokens});
   }
   return out;
 }
@@ -198,9 +218,11 @@ Speculator::Offer Speculator::offer_of(size_t p, int32_t plain_rows) const {
   Offer offer{.proposer = p, .better = {}};
   for (size_t i = 0; i < asked_states_.size(); ++i) {
     if (!asked_[i]->request->request.use_draft) continue;
-    const double own = chance(*asked_states_[i], p, kPaidConfidence);
+    const double own = first_chance(*asked_states_[i], p);
     const bool none = choices_[i].available == 0;
-    if (none || (config_.fixed_width == 0 && own > choices_[i].chance)) offer.better.push_back(i);
+    if (none || (config_.fixed_width == 0 && own > choices_[i].chance(0))) {
+      offer.better.push_back(i);
+    }
   }
   if (offer.better.empty() || config_.fixed_width > 0) {
     offer.width = std::min(config_.fixed_width, proposers_[p]->max_tokens());
@@ -226,12 +248,12 @@ bool Speculator::could_pay(const Offer& offer, double least_chance, int32_t plai
   double likeliest = least_chance;
   int32_t free_tokens = 0;
   for (const WidthChoice& choice : choices_) {
-    likeliest = std::max(likeliest, choice.chance);
+    likeliest = std::max(likeliest, choice.chance(0));
     free_tokens += choice.available;
   }
   for (const size_t i : offer.better) {
-    const double own = chance(*asked_states_[i], offer.proposer, kPaidConfidence);
-    likeliest = std::max(likeliest, own);
+    const Chances own = chances(*asked_states_[i], offer.proposer, 0);
+    likeliest = std::max(likeliest, *std::ranges::max_element(own));
     free_tokens -= choices_[i].available;
   }
   const double plain_us = rows_us_(plain_rows);
@@ -252,11 +274,10 @@ double Speculator::gain_with(const Offer& offer, int32_t width, int32_t plain_ro
   std::vector<WidthChoice> with = choices_;
   for (const size_t i : offer.better) {
     const State& state = *asked_states_[i];
-    const double own = chance(state, offer.proposer, kPaidConfidence);
-    with[i] = {own, std::min(width, state.draft.max_tokens), 0};
-    const double instead = (1 - own) * rival_beliefs_[offer.proposer].front().chance();
+    with[i] = {chances(state, offer.proposer, 0), std::min(width, state.draft.max_tokens), 0};
+    const double instead = rival_beliefs_[offer.proposer].front().chance();
     for (int32_t place = 0; rivals && place < width; ++place) {
-      with[i].branches.push_back({place, instead, 1});
+      with[i].branches.push_back({place, (1 - with[i].chance(place)) * instead, 1});
     }
   }
   const auto spent = proposers_[offer.proposer]->propose_us(size32(offer.better), width);
@@ -307,14 +328,17 @@ bool Speculator::rivals_pay(const Offer& offer, int32_t plain_rows) const {
 void Speculator::ask(const Offer& offer, bool trial, int32_t plain_rows, double catch_up_us) {
   ++asks_;
   const bool rivals = rivals_pay(offer, plain_rows);
+  const bool further = config_.fixed_width == 0 && asks_ % kFurtherEvery == 0;
+  const int32_t most = proposers_[offer.proposer]->max_tokens();
+  const int32_t wanted = std::min(most, offer.width + (further ? 1 : 0));
   wishes_.clear();
   for (const size_t i : offer.better) {
     State& state = *asked_states_[i];
     state.proposer = offer.proposer;
     state.draft.clear();
-    state.draft.confidence = kPaidConfidence;
+    state.draft.confidence = 0;
     if (!rivals) state.draft.max_rivals = 0;
-    state.draft.max_tokens = std::min(state.draft.max_tokens, offer.width);
+    state.draft.max_tokens = std::min(state.draft.max_tokens, wanted);
     wishes_.push_back(&state.draft);
   }
   proposers_[offer.proposer]->propose(wishes_, catch_up_us);
@@ -350,7 +374,7 @@ double Speculator::expected_gain(double chance, const StepCost& cost) const {
     for (int32_t k = 1; draft_model && k <= config_.max_width; ++k) {
       const std::optional<double> spent = proposer->propose_us(1, k);
       if (!spent.has_value()) break;
-      WidthChoice choice{chance, k, 0};
+      WidthChoice choice{every_place(chance), k, 0};
       best = std::max(best, choose_widths(
                                 {&choice, 1}, 1, kExtraOutputs,
                                 [&](int32_t rows) { return cost.rows_us(rows); }, *spent));
@@ -390,12 +414,13 @@ void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted) {
   State& state = found->second;
   if (drafted > 0) state.idle_steps = 0;
   const std::vector<int32_t>& drafted_tokens = state.draft.tokens;
-  const size_t confidence = state.draft.confidence;
   // The tokens drawn judge one draft token more than was verified.
   for (size_t i = 0; i < drafted_tokens.size() && first + i < seq.tokens.size(); ++i) {
     const bool right = seq.tokens[first + i] == drafted_tokens[i];
-    state.acceptance[state.proposer][confidence].add(right);
-    beliefs_[state.proposer][confidence].add(right);
+    const bool free = proposers_[state.proposer]->free();
+    const size_t of_class = free ? state.draft.confidence : std::min(i, kPlaces - 1);
+    if (free || i == 0) state.acceptance[state.proposer][of_class].add(right);
+    beliefs_[state.proposer][of_class].add(right);
     if (right) continue;
     for (const Draft::Rival& rival : state.draft.rivals) {
       if (std::cmp_not_equal(rival.place, i)) continue;

@@ -6,8 +6,9 @@
 // that compute. Of free drafts the first one of the highest class of confidence is used, unless a
 // proposer that computes is more likely to be right and worth its time. Of several that compute,
 // the one with the largest expected gain is asked. The number of tokens to verify follows from the
-// chance that they are right (per sequence and class of confidence, starting from the average of
-// all sequences) and from the measured cost of rows: see width_choice.h. Free drafts are made even
+// chance that they are right (of free drafts per sequence and class of confidence, of others per
+// place and sequence, starting from the average of all sequences) and from the measured cost of
+// rows: see width_choice.h. Free drafts are made even
 // where none is verified, and compared with the tokens drawn, so that a sequence whose text becomes
 // predictable is noticed at no cost.
 //
@@ -82,7 +83,8 @@ class Speculator {
     Draft draft;  ///< of this step
     Draft rival;  ///< of a proposer that is asked after that draft's
     size_t proposer = 0;
-    std::vector<std::array<Acceptance, kConfidences>> acceptance;  ///< per proposer
+    /// Per proposer and class of confidence; of a proposer that computes, of its first token alone.
+    std::vector<std::array<Acceptance, kConfidences>> acceptance;
     int32_t idle_steps = 0;  ///< since a draft token of it was verified
   };
 
@@ -122,7 +124,8 @@ class Speculator {
                    bool rivals = false) const;
   bool make_trial(Offer* offer, int32_t plain_rows);
   void ask(const Offer& offer, bool trial, int32_t plain_rows, double catch_up_us);
-  double chance(const State& state, size_t proposer, int32_t confidence) const;
+  Chances chances(const State& state, size_t proposer, int32_t confidence) const;
+  double first_chance(const State& state, size_t proposer) const;
   bool rivals_pay(const Offer& offer, int32_t plain_rows) const;
   /// Fills choices_ from the current drafts.
   void lay_out_choices();
@@ -131,7 +134,8 @@ class Speculator {
 
   const SpeculationConfig config_;
   std::vector<std::unique_ptr<Proposer>> proposers_;
-  /// The average of all sequences, per proposer, from which a new sequence starts.
+  /// The average of all sequences, per proposer, from which a new sequence starts: by class of
+  /// confidence, or by place if the proposer computes.
   std::vector<std::array<Acceptance, kConfidences>> beliefs_;
   /// Per proposer and rank: that a rival is right where the chain is wrong, of all sequences.
   std::vector<std::array<Acceptance, kMaxRivals>> rival_beliefs_;

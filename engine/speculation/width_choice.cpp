@@ -1,7 +1,6 @@
 #include "engine/speculation/width_choice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/base/numbers.h"
@@ -24,19 +23,21 @@ double choose_widths(std::span<WidthChoice> choices, int32_t plain_rows, int32_t
     int32_t* width;  ///< that it adds one to
   };
   std::vector<Candidate> candidates;
-  const auto add = [&](double worth, double chance, int32_t available, int32_t* width) {
+  // `worth`: of the first one, which is at `place`.
+  const auto add = [&](const WidthChoice& choice, double worth, int32_t place, int32_t available,
+                       int32_t* width) {
     *width = 0;
     for (int32_t k = 0; k < available && worth >= kHopeless; ++k) {
       candidates.push_back({worth, width});
-      worth *= chance;
+      worth *= std::min(choice.chance(place + k + 1), 1.0);
     }
   };
   for (WidthChoice& choice : choices) {
-    const double chance = std::min(choice.chance, 1.0);
-    add(chance, chance, choice.available, &choice.width);
+    add(choice, std::min(choice.chance(0), 1.0), 0, choice.available, &choice.width);
     for (BranchChoice& branch : choice.branches) {
-      const double first = std::pow(chance, branch.after) * std::min(branch.chance, chance);
-      add(first, chance, branch.available, &branch.width);
+      double first = std::min({branch.chance, choice.chance(branch.after), 1.0});
+      for (int32_t i = 0; i < branch.after; ++i) first *= std::min(choice.chance(i), 1.0);
+      add(choice, first, branch.after, branch.available, &branch.width);
     }
   }
   // Stable: the draft tokens of a sequence stay in order, and equal ones in the order of sequences.

@@ -8,6 +8,8 @@
 // of the device) or drafts are bad, nothing is speculated. Branches compete with the places further
 // on: one pays where rows are cheap and the chain's own chance falls fast.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -22,11 +24,22 @@ struct BranchChoice {
   int32_t width = 0;      ///< out: of them, those to verify
 };
 
+/// Places of a draft whose chances are known one by one; those further on are as the last of them.
+inline constexpr size_t kPlaces = 4;
+/// That the draft token at each place is right if those before it were.
+using Chances = std::array<double, kPlaces>;
+/// The same chance at all places.
+constexpr Chances every_place(double chance) { return {chance, chance, chance, chance}; }
+
 struct WidthChoice {
-  double chance = 0;      ///< of a draft token being right if those before it were
+  Chances chances{};
   int32_t available = 0;  ///< draft tokens
   int32_t width = 0;      ///< out: draft tokens to verify
   std::vector<BranchChoice> branches = {};
+
+  double chance(int32_t place) const {
+    return chances[place < int32_t{kPlaces} ? place : int32_t{kPlaces} - 1];
+  }
 };
 
 /// Sets the widths. `rows_us`: duration of a step with that many decode rows; `plain_rows`: rows

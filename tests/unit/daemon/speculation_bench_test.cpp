@@ -63,6 +63,8 @@ TEST_CASE("replayed drafts at the cost of the model's own draft layer") {
   CHECK(report->counts.accepted_at[1] < report->counts.drafted_at[1]);
   CHECK(report->counts.drafted_by[static_cast<size_t>(engine::DraftedBy::kDraftLayer)] ==
         report->counts.drafted_tokens);
+  CHECK(report->draft_step_us > 0);
+  CHECK(report->step_us.size() == 4);
   options.shape = "tiny";  // it has none
   CHECK(measured(options).error().field == "draft");
 }
