@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "tests/golden/draft_checks.h"
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
@@ -46,6 +48,28 @@ TEST_CASE("draft layers: logits equal PyTorch's, each draft continued from the l
         const Rows met = runner.drafts_after(first_of(tokens, size), 96, want.tokens);
         REQUIRE(met.front().size() == want.logits.front().size());
         check_logits(met, want);
+      }
+    }
+  }
+}
+
+TEST_CASE("draft layers: the first choices are llama.cpp's, after every token of a text") {
+  const std::vector<NamedTable> tables = tables_of_one_thread();
+  for (const std::string& name : drafting_family_names()) {
+    const FamilyModel model = read_family(name);
+    const OwnedFile owned(model.file_bytes(DType::kF32));
+    REQUIRE(model.llama_cpp_drafts.size() == model.prompt.size() + model.greedy.size() - 1);
+    std::vector<int32_t> tokens = model.prompt;
+    tokens.insert(tokens.end(), model.greedy.begin(), model.greedy.end());
+    for (const NamedTable& table : tables) {
+      for (const auto& [size, want] : model.llama_cpp_drafts) {
+        if (&table != &tables.front() && size % 13 != 0) continue;
+        INFO(name << " on " << table.name << " after " << size);
+        StepRunner runner = drafting_runner(model, owned, table, DType::kF32);
+        const Rows met = runner.drafts_after(first_of(tokens, size), 96, want);
+        for (size_t i = 0; i < want.size(); ++i) {
+          CHECK(std::ranges::max_element(met[i]) - met[i].begin() == want[i]);
+        }
       }
     }
   }

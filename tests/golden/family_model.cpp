@@ -153,6 +153,11 @@ FamilyModel read_model(const nlohmann::json& root) {
                                     recorded.at(1).get<std::vector<std::vector<double>>>()};
     }
   }
+  if (const auto drafts = root.find("llama_cpp_drafts"); drafts != root.end()) {
+    for (const auto& [size, tokens] : drafts->items()) {
+      m.llama_cpp_drafts[std::stoul(size)] = tokens.get<std::vector<int32_t>>();
+    }
+  }
   return m;
 }
 

@@ -40,8 +40,9 @@ struct FamilyModel {
     std::vector<int32_t> tokens;
     std::vector<std::vector<double>> logits;  ///< of each draft
   };
-  std::map<size_t, Drafts> drafts;       ///< after so many of all tokens
-  std::vector<int32_t> llama_cpp;        ///< greedy ids of llama.cpp
+  std::map<size_t, Drafts> drafts;                          ///< after so many of all tokens
+  std::map<size_t, std::vector<int32_t>> llama_cpp_drafts;  ///< the same, llama.cpp's tokens
+  std::vector<int32_t> llama_cpp;                           ///< greedy ids of llama.cpp
   std::vector<int32_t> llama_cpp_steps;  ///< its next id after each prefix of `greedy`
 
   /// The prompt and all of `greedy` but its last.

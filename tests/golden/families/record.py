@@ -98,10 +98,10 @@ def main() -> None:
             continue
         path = HERE / f"{model.name}.json"
         recorded = record(model)
-        if path.exists():  # what llama_cpp.py has added, while it is of the same model
+        if path.exists():  # what llama_cpp.py and llama_drafts.py have added, while it is of the same model
             old = json.loads(path.read_text())
-            if "llama_cpp" in old and all(old[k] == recorded[k] for k in ("seed", "metadata", "tensors", "prompt")):
-                recorded["llama_cpp"] = old["llama_cpp"]
+            if all(old[k] == recorded[k] for k in ("seed", "metadata", "tensors", "prompt")):
+                recorded |= {key: old[key] for key in ("llama_cpp", "llama_cpp_drafts") if key in old}
         path.write_text(dump(recorded))
         if args.gguf_dir:
             write_gguf(model, args.gguf_dir / f"{model.name}.gguf")
