@@ -63,6 +63,7 @@ Speculator::Speculator(const SpeculationConfig& config, std::unique_ptr<Proposer
     for (size_t c = 0; c < beliefs.size(); ++c) {
       beliefs[c] = Acceptance(each->free() ? kBeliefs[c] : kPaidBelief, kSlowestBelief);
     }
+    overall_.emplace_back(kPaidBelief, kSlowestBelief);
     auto& rivals = rival_beliefs_.emplace_back();
     for (size_t rank = 0; rank < rivals.size(); ++rank) {
       rivals[rank] = Acceptance(kRivalBeliefs[rank], kSlowestBelief);
@@ -87,9 +88,10 @@ Speculator::State& Speculator::state_of(const Sequence& seq) {
   const auto [found, fresh] = states_.try_emplace(&seq);
   State& state = found->second;
   if (!fresh) return state;
-  for (const auto& beliefs : beliefs_) {
+  for (size_t p = 0; p < proposers_.size(); ++p) {
     auto& own = state.acceptance.emplace_back();
-    for (size_t c = 0; c < own.size(); ++c) own[c] = Acceptance(beliefs[c].chance());
+    for (size_t c = 0; c < own.size(); ++c) own[c] = Acceptance(beliefs_[p][c].chance());
+    if (!proposers_[p]->free()) own.front() = Acceptance(overall_[p].chance());
   }
   return state;
 }
@@ -152,21 +154,18 @@ void Speculator::assign(const State& state, const WidthChoice& choice) {
 }
 
 double Speculator::first_chance(const State& state, size_t proposer) const {
-  return state.acceptance[proposer].front().chance();
+  return chances(state, proposer, 0).front();
 }
 
-// At later places too few draft tokens of one sequence are judged, so these have the average of all
-// sequences, times how much better this one's first token is.
+// Too few draft tokens of one sequence are judged at later places, so places have the averages of
+// all sequences, times how much better the drafts of this one are.
 Chances Speculator::chances(const State& state, size_t proposer, int32_t confidence) const {
-  if (proposers_[proposer]->free()) {
-    return every_place(state.acceptance[proposer][confidence].chance());
-  }
-  const auto& beliefs = beliefs_[proposer];
-  const double own = first_chance(state, proposer);
-  const double better = own / std::max(beliefs.front().chance(), kLeastBelief);
-  Chances out = every_place(own);
-  for (size_t place = 1; place < kPlaces; ++place) {
-    out[place] = std::min(1.0, better * beliefs[place].chance());
+  const double own = state.acceptance[proposer][confidence].chance();
+  if (proposers_[proposer]->free()) return every_place(own);
+  const double better = own / std::max(overall_[proposer].chance(), kLeastBelief);
+  Chances out{};
+  for (size_t place = 0; place < kPlaces; ++place) {
+    out[place] = std::min(1.0, better * beliefs_[proposer][place].chance());
   }
   return out;
 }
@@ -398,6 +397,7 @@ void Speculator::drop_draft_model() {
     if (proposers_[p]->kind() != DraftedBy::kDraftModel) continue;
     proposers_.erase(proposers_.begin() + p);
     beliefs_.erase(beliefs_.begin() + p);
+    overall_.erase(overall_.begin() + p);
     rival_beliefs_.erase(rival_beliefs_.begin() + p);
     trials_.erase(trials_.begin() + p);
   }
@@ -419,7 +419,8 @@ void Speculator::learn(const Sequence& seq, size_t first, int32_t drafted) {
     const bool right = seq.tokens[first + i] == drafted_tokens[i];
     const bool free = proposers_[state.proposer]->free();
     const size_t of_class = free ? state.draft.confidence : std::min(i, kPlaces - 1);
-    if (free || i == 0) state.acceptance[state.proposer][of_class].add(right);
+    state.acceptance[state.proposer][free ? of_class : 0].add(right);
+    overall_[state.proposer].add(right);
     beliefs_[state.proposer][of_class].add(right);
     if (right) continue;
     for (const Draft::Rival& rival : state.draft.rivals) {

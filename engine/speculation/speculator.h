@@ -83,7 +83,7 @@ class Speculator {
     Draft draft;  ///< of this step
     Draft rival;  ///< of a proposer that is asked after that draft's
     size_t proposer = 0;
-    /// Per proposer and class of confidence; of a proposer that computes, of its first token alone.
+    /// Per proposer and class of confidence; of a proposer that computes, the first stands for all.
     std::vector<std::array<Acceptance, kConfidences>> acceptance;
     int32_t idle_steps = 0;  ///< since a draft token of it was verified
   };
@@ -137,6 +137,7 @@ class Speculator {
   /// The average of all sequences, per proposer, from which a new sequence starts: by class of
   /// confidence, or by place if the proposer computes.
   std::vector<std::array<Acceptance, kConfidences>> beliefs_;
+  std::vector<Acceptance> overall_;  ///< the same of all places, per proposer
   /// Per proposer and rank: that a rival is right where the chain is wrong, of all sequences.
   std::vector<std::array<Acceptance, kMaxRivals>> rival_beliefs_;
   std::unordered_map<const Sequence*, State> states_;
