@@ -1,6 +1,7 @@
 // Device memory, copies and waiting on the stream of the ops (copies alongside the ops:
 // kernels/cuda/host/side_copies.cpp).
 
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -11,7 +12,10 @@
 namespace hearth::kernels {
 namespace {
 
-std::atomic<bool> overlap = false;
+/// More than a machine has. Devices of one process may differ.
+constexpr int kMostDevices = 64;
+std::array<std::atomic<bool>, kMostDevices> overlap{};
+thread_local int current = -1;  ///< the thread's device
 
 }  // namespace
 
@@ -28,11 +32,14 @@ cudaError_t create_stream(CudaStream* stream) {
 
 void CudaFree::operator()(void* memory) const { HEARTH_CUDA_CHECK(cudaFree(memory)); }
 
-bool launches_overlap() { return overlap.load(std::memory_order_relaxed); }
-void set_launches_overlap(bool to) { overlap.store(to, std::memory_order_relaxed); }
+bool launches_overlap() {
+  return current >= 0 && overlap[current % kMostDevices].load(std::memory_order_relaxed);
+}
+void set_launches_overlap(bool to) {
+  if (current >= 0) overlap[current % kMostDevices].store(to, std::memory_order_relaxed);
+}
 
 cudaError_t make_current(int device) {
-  thread_local int current = -1;
   if (current == device) return cudaSuccess;
   const cudaError_t error = cudaSetDevice(device);
   if (error == cudaSuccess) current = device;
