@@ -1,6 +1,8 @@
 #include "models/model.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <xxhash.h>
 
 #include <array>
 #include <string>
@@ -100,6 +102,22 @@ Result<int32_t> Model::add_adapter(const GgufFile& file) {
 uint64_t Model::adapter_bytes(int32_t) const { return 0; }
 void Model::remove_adapter(int32_t) {}
 
+kernels::OpTable with_experts_on(kernels::OpTable ops, const kernels::OpTable& experts,
+                                 const HotExperts& hot) {
+  ops.begin_capture = nullptr;  // a step waits for its experts
+  ops.put_off = nullptr;
+  if (experts.numerics_id == ops.numerics_id) return ops;
+  ops.numerics_id += "+experts:" + experts.numerics_id;
+  std::string places;
+  for (size_t layer = 0; layer < hot.size(); ++layer) {
+    if (!hot[layer].empty()) places += fmt::format("{}:{};", layer, fmt::join(hot[layer], ","));
+  }
+  if (!places.empty()) {
+    ops.numerics_id += fmt::format(":{:016x}", XXH3_64bits(places.data(), places.size()));
+  }
+  return ops;
+}
+
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::OpTable& ops,
                                           const LoadProgressFn& progress,
                                           const LoadOptions& options) {
@@ -116,6 +134,10 @@ Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::O
     if (family.architecture != wanted) continue;
     HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                             family.load(file, ops, progress, possible));
+    if (options.experts != nullptr && model->info().expert_bytes == 0) {
+      return Error::unsupported(
+          fmt::format("experts: architecture {} has none", model->info().architecture), "experts");
+    }
     if (options.heads != nullptr) HEARTH_TRY(model->add_heads(*options.heads));
     return model;
   }

@@ -70,6 +70,7 @@ struct ModelInfo {
   int32_t num_heads = 0;
   uint64_t num_parameters = 0;
   uint64_t weight_bytes = 0;  ///< packed, on the device
+  uint64_t expert_bytes = 0;  ///< of LoadOptions::experts, in addition
   uint64_t file_bytes = 0;
   std::vector<LayerGroup> groups;
   /// False: an encoder. It has no logits. Every token attends to the whole text, so a text is
@@ -101,11 +102,21 @@ Result<void> check_kv_types(const ModelInfo& info, kernels::KvTypes types);
 
 /// One layer group's pool as a step sees it.
 struct KvPool {
-  std::byte* base = nullptr;
+  std::byte* base = nullptr;  ///< null: KV is divided (Model::divide_kv)
   int64_t block_bytes = 0;
   int32_t block_size = 16;
   kernels::KvTypes types = {};
+  int64_t first_byte = 0;  ///< of a stage's blocks: where in a whole block they begin
 };
+
+/// A pool that is to be allocated.
+struct PoolSize {
+  KvPool pool;
+  int32_t num_blocks = 0;
+  int32_t max_blocks = 0;  ///< of one sequence; 0: recurrent
+};
+
+class DividedKv;
 
 /// Consecutive rows of a step to whose products one adapter adds.
 struct AdaptedRows {
@@ -116,12 +127,15 @@ struct AdaptedRows {
   kernels::BatchIndex batch;  ///< these rows alone: num_tokens, num_outputs, `counts`
 };
 
+inline constexpr size_t kMostStores = 8;
+
 struct StepArgs {
   const kernels::BatchIndex* batch;
   std::span<const KvPool> pools;  ///< one per layer group
   kernels::TensorView logits;     ///< out: (num_outputs, vocab_size) f32, device memory
   /// K and V of the step's first rows are stored in the slots of each of these, too: of draft
   /// tokens that several branches share. They have counts, num_tokens, groups and no states.
+  /// At most kMostStores.
   std::span<const kernels::BatchIndex> also_stored = {};
   /// Rows may be in several. A step with any cannot be captured.
   std::span<const AdaptedRows> adapted = {};
@@ -142,12 +156,20 @@ class Model {
   virtual Result<void> reserve(int32_t max_tokens, int32_t max_outputs) = 0;
   /// Bytes that `reserve` would allocate.
   virtual uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const = 0;
+  /// Host memory that `reserve` takes in addition, for experts on a table of their own.
+  virtual uint64_t expert_row_bytes(int32_t max_tokens) const { return (void)max_tokens, 0; }
+  /// Of each layer, how often each expert was chosen since loading; empty if all experts are on the
+  /// model's own table.
+  virtual std::vector<std::vector<uint64_t>> expert_counts() const { return {}; }
   /// Computes one step: stores K and V of every token, writes the logits of the output rows.
   /// A model in stages may return before a step without outputs is computed; `settle` waits.
   virtual void forward(const StepArgs& args) = 0;
   /// Waits until all steps are computed. Call before KV blocks are read, or written to in any other
   /// way than by `forward`.
   virtual void settle() {}
+  /// A model in stages that have memories of their own allocates the KV itself, and returns it.
+  /// Call before `reserve`. Null: one memory, the engine's table's, has all KV.
+  virtual Result<DividedKv*> divide_kv(std::span<const PoolSize>) { return nullptr; }
   /// The rows (num_tokens, width) of the last step after the final norm; embeddings are made from
   /// them. The model's device memory, valid until the next step.
   virtual kernels::TensorView final_rows(const kernels::BatchIndex&) { return {}; }
@@ -188,6 +210,9 @@ struct LoadProgress {
 };
 using LoadProgressFn = std::function<void(const LoadProgress&)>;
 
+/// Of each layer, some of its experts, in ascending order.
+using HotExperts = std::vector<std::vector<int32_t>>;
+
 struct LoadOptions {
   /// Loads the file's first layer for drafting (nextn), if it has one and the device can compute
   /// it. Such a model has a state (LayerGroup::kRecurrent).
@@ -196,6 +221,11 @@ struct LoadOptions {
   const GgufFile* heads = nullptr;
   /// Loads these layers alone: a stage. kUnsupported names what cannot be computed in stages.
   LayerRange layers = {};
+  /// Holds and computes the experts of all layers, in host memory (models/decoder/experts.cpp).
+  /// Called from the thread that calls the model's table. Null: that does.
+  const kernels::OpTable* experts = nullptr;
+  /// With `experts`: those that the model's own table holds and computes, too. Null: none.
+  const HotExperts* hot_experts = nullptr;
 };
 
 /// Loads the model of a parsed GGUF file into the device of `ops`. The family is chosen by
@@ -204,6 +234,11 @@ struct LoadOptions {
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const kernels::OpTable& ops,
                                           const LoadProgressFn& progress,
                                           const LoadOptions& options = {});
+
+/// `ops` as an engine uses it with a model whose experts are on another table. The numerics_id is
+/// that of both, if they differ, and of the division among them: `hot` as in LoadOptions.
+kernels::OpTable with_experts_on(kernels::OpTable ops, const kernels::OpTable& experts,
+                                 const HotExperts& hot = {});
 
 /// The errors of Model::add_heads for a model of the sizes that the file gives. `ops` may only
 /// measure.

@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/numbers.h"
+#include "models/device_index.h"
+#include "models/divided_kv.h"
 #include "models/gguf/gguf_file.h"
 #include "models/row_pieces.h"
 
@@ -28,6 +31,9 @@ class StagedModel final : public Model {
   struct Part {
     StageTable table;
     std::unique_ptr<Model> model;
+    // Of a device with its own memory:
+    std::optional<DeviceIndex> index{};
+    kernels::DeviceBuffer logits{};  ///< in the last stage
   };
   StagedModel(std::vector<Part> parts, ModelInfo info)
       : parts_(std::move(parts)), info_(std::move(info)), slots_(parts_.size() + kSpareSlots) {}
@@ -41,6 +47,7 @@ class StagedModel final : public Model {
   Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
   void forward(const StepArgs& args) override;
   void settle() override { kernels::wait_for_count(num_computed_, num_started_); }
+  Result<DividedKv*> divide_kv(std::span<const PoolSize> sizes) override;
   TensorView final_rows(const BatchIndex&) override {
     settle();
     return final_rows_;
@@ -66,14 +73,21 @@ class StagedModel final : public Model {
     return {data, kernels::DType::kF32, count, info_.width, info_.width};
   }
   uint64_t hidden_bytes(int32_t max_tokens, int32_t max_outputs) const;
+  Result<std::byte*> reserve_rows(uint64_t bytes);
+  Result<void> reserve_buffers(Part& part, int32_t piece_rows, int32_t max_outputs);
   Slot& free_slot();
   void compute(Slot& slot, size_t stage);
+  void forward(const Slot& slot, size_t stage);
 
   std::vector<Part> parts_;
   ModelInfo info_;
   std::vector<Slot> slots_;
   std::vector<RowPiece> pieces_;  ///< scratch
+  // One of the two: rows between stages. Host memory.
   kernels::DeviceBuffer hidden_;
+  kernels::HostBuffer locked_hidden_;
+  std::optional<DividedKv> kv_;  ///< if a stage has its own memory
+  std::vector<PoolSize> pool_sizes_;
   TensorView final_rows_;     ///< of the last step
   uint64_t num_started_ = 0;  ///< pieces
   std::atomic<uint64_t> num_computed_{0};
@@ -93,12 +107,9 @@ uint64_t StagedModel::activation_bytes(int32_t max_tokens, int32_t max_outputs) 
 
 Result<void> StagedModel::reserve(int32_t max_tokens, int32_t max_outputs) {
   const int32_t piece_rows = most_piece_rows(max_tokens, max_outputs);
-  HEARTH_ASSIGN_OR_RETURN(
-      hidden_,
-      kernels::DeviceBuffer::allocate(
-          parts_.front().table.ops, hidden_bytes(max_tokens, max_outputs), "rows between stages"));
-  final_rows_ = rows(hidden_.data(), max_tokens);
-  std::byte* next = hidden_.data() + sizeof(float) * info_.width * max_tokens;
+  HEARTH_ASSIGN_OR_RETURN(std::byte * next, reserve_rows(hidden_bytes(max_tokens, max_outputs)));
+  final_rows_ = rows(next, max_tokens);
+  next += sizeof(float) * info_.width * max_tokens;
   for (Slot& slot : slots_) {
     slot.args.hidden = rows(next, piece_rows);
     next += sizeof(float) * info_.width * piece_rows;
@@ -107,8 +118,43 @@ Result<void> StagedModel::reserve(int32_t max_tokens, int32_t max_outputs) {
     Result<void> reserved;
     run_on(part.table, [&] { reserved = part.model->reserve(piece_rows, max_outputs); });
     HEARTH_TRY(reserved);
+    if (kv_) HEARTH_TRY(reserve_buffers(part, piece_rows, max_outputs));
   }
   return {};
+}
+
+// Page-locked if a device with its own memory can: its copies are faster.
+Result<std::byte*> StagedModel::reserve_rows(uint64_t bytes) {
+  for (const Part& part : parts_) {
+    if (!has_own_memory(part.table.ops)) continue;
+    locked_hidden_ = kernels::HostBuffer(part.table.ops, bytes);
+    return locked_hidden_.as<std::byte>();
+  }
+  HEARTH_ASSIGN_OR_RETURN(hidden_, kernels::DeviceBuffer::allocate(parts_.front().table.ops, bytes,
+                                                                   "rows between stages"));
+  return hidden_.data();
+}
+
+Result<void> StagedModel::reserve_buffers(Part& part, int32_t piece_rows, int32_t max_outputs) {
+  const kernels::OpTable& ops = part.table.ops;
+  if (!has_own_memory(ops)) return {};
+  HEARTH_ASSIGN_OR_RETURN(
+      part.index, DeviceIndex::reserve(ops, DeviceIndex::bytes_for(piece_rows, pool_sizes_)));
+  if (&part != &parts_.back()) return {};
+  HEARTH_ASSIGN_OR_RETURN(
+      part.logits, kernels::DeviceBuffer::allocate(
+                       ops, sizeof(float) * max_outputs * info_.vocab_size, "logits of a stage"));
+  return {};
+}
+
+Result<DividedKv*> StagedModel::divide_kv(std::span<const PoolSize> sizes) {
+  const auto own = [](const Part& part) { return has_own_memory(part.table.ops); };
+  if (std::ranges::none_of(parts_, own)) return nullptr;
+  std::vector<const kernels::OpTable*> tables;
+  for (const Part& part : parts_) tables.push_back(&part.table.ops);
+  HEARTH_ASSIGN_OR_RETURN(kv_, DividedKv::reserve(tables, info_.stages, info_, sizes));
+  pool_sizes_.assign(sizes.begin(), sizes.end());
+  return &*kv_;
 }
 
 StagedModel::Slot& StagedModel::free_slot() {
@@ -142,8 +188,23 @@ void StagedModel::forward(const StepArgs& args) {
   if (args.batch->num_outputs > 0) settle();
 }
 
+// A device with its own memory has computed when this returns: its rows are on the host.
+void StagedModel::forward(const Slot& slot, size_t stage) {
+  Part& part = parts_[stage];
+  StepArgs args = slot.args;
+  if (kv_) args.pools = kv_->pools(stage);
+  if (part.index) part.index->upload(&args);
+  if (part.logits.size() > 0) args.logits.data = part.logits.data();
+  part.model->forward(args);
+  const int32_t outputs = slot.index.batch().num_outputs;
+  if (part.logits.size() == 0 || outputs == 0) return;
+  const kernels::OpTable& ops = part.table.ops;
+  ops.copy_to_host(ops.state.get(), slot.args.logits.data, args.logits.data,
+                   sizeof(float) * outputs * info_.vocab_size);
+}
+
 void StagedModel::compute(Slot& slot, size_t stage) {
-  parts_[stage].model->forward(slot.args);
+  forward(slot, stage);
   if (stage + 1 < parts_.size()) {
     const auto go_on = [this, &slot, stage] { compute(slot, stage + 1); };
     const StageTable& next = parts_[stage + 1].table;
@@ -153,25 +214,6 @@ void StagedModel::compute(Slot& slot, size_t stage) {
               slot.final_rows.row<float>(0));
   num_computed_.fetch_add(1, std::memory_order_release);
   num_computed_.notify_one();
-}
-
-Result<void> check_stages(const std::vector<Stage>& stages) {
-  const kernels::OpTable& first = stages.front().table.ops;
-  for (const Stage& stage : stages) {
-    const kernels::OpTable& ops = stage.table.ops;
-    if (ops.mark != nullptr) {
-      return Error::unsupported(
-          fmt::format("stages: {} is a device with its own memory, want CPUs", stage.table.device),
-          "stages");
-    }
-    if (ops.numerics_id == first.numerics_id) continue;
-    return Error::unsupported(
-        fmt::format("stages: {} computes {}, {} computes {}: want devices with equal results",
-                    stages.front().table.device, first.numerics_id, stage.table.device,
-                    ops.numerics_id),
-        "stages");
-  }
-  return {};
 }
 
 /// The progress of several loaders.
@@ -211,12 +253,57 @@ ModelInfo join(const std::vector<StagedModel::Part>& parts) {
   return info;
 }
 
+/// Ids with the layers that they compute, neighbours of one id together; one id alone without.
+std::string joined_numerics(const std::vector<Stage>& stages) {
+  std::string out;
+  for (size_t i = 0; i < stages.size();) {
+    const std::string& id = stages[i].table.ops.numerics_id;
+    const int32_t first = stages[i].layers.first;
+    while (i < stages.size() && stages[i].table.ops.numerics_id == id) ++i;
+    if (first == 0 && i == stages.size()) return id;
+    out +=
+        fmt::format("{}{}:{}-{}", out.empty() ? "" : "+", id, first, stages[i - 1].layers.end - 1);
+  }
+  return out;
+}
+
 }  // namespace
+
+bool has_own_memory(const kernels::OpTable& ops) { return ops.mark != nullptr; }
+
+kernels::OpTable engine_table(const std::vector<Stage>& stages) {
+  const auto own = [](const Stage& stage) { return has_own_memory(stage.table.ops); };
+  kernels::OpTable table = stages.front().table.ops;
+  if (std::ranges::any_of(stages, own)) {
+    table = kernels::reference_ops();  // for its memory and copies
+    table.elastic = nullptr;
+    table.draw = nullptr;
+    table.device = stages.front().table.ops.device;
+    table.device.kind = table.device.name = table.device.variant = "";
+    for (const Stage& stage : stages) {
+      const kernels::DeviceInfo& device = stage.table.ops.device;
+      const char* const joint = &stage == &stages.front() ? "" : "+";
+      table.device.kind += joint + device.kind;
+      table.device.name += joint + device.name;
+      table.device.variant += joint + device.variant;
+      table.any_kv_type = table.any_kv_type && stage.table.ops.any_kv_type;
+      table.any_kv_shape = table.any_kv_shape && stage.table.ops.any_kv_shape;
+    }
+  }
+  table.numerics_id = joined_numerics(stages);
+  return table;
+}
+
+uint64_t stage_buffer_bytes(std::span<const PoolSize> sizes, int32_t max_tokens,
+                            int32_t max_outputs, int32_t vocab_size, bool last) {
+  const int32_t rows = most_piece_rows(max_tokens, max_outputs);
+  return DeviceIndex::bytes_for(rows, sizes) +
+         (last ? sizeof(float) * max_outputs * vocab_size : 0);
+}
 
 Result<std::unique_ptr<Model>> load_staged_model(const GgufFile& file, std::vector<Stage> stages,
                                                  const LoadProgressFn& progress) {
   HEARTH_CHECK(!stages.empty());
-  HEARTH_TRY(check_stages(stages));
   JoinedProgress joined(stages.size(), progress);
   std::vector<std::optional<Result<std::unique_ptr<Model>>>> loaded(stages.size());
   const auto load = [&](size_t i) {

@@ -17,7 +17,7 @@ struct KvGroup;
 inline constexpr int32_t kExtraOutputs = 32;
 /// Branches of draft tokens in a step, each with a block table of its own; and of one sequence.
 inline constexpr int32_t kMaxBranches = 16;
-inline constexpr int32_t kMaxBranchesOfSequence = 8;
+inline constexpr int32_t kMaxBranchesOfSequence = models::kMostStores;
 
 struct GroupPlan {
   int32_t num_blocks = 0;

@@ -9,6 +9,7 @@
 #include "kernels/base/numbers.h"
 #include "kernels/base/sizes.h"
 #include "kernels/ops/recurrent_ops.h"
+#include "models/divided_kv.h"
 
 namespace hearth::engine {
 
@@ -35,15 +36,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
       std::unique_ptr<ModelRunner>(new ModelRunner(plan, std::move(ops), std::move(model)));
   const kernels::OpTable& table = runner->ops_;
   HEARTH_TRY(kernels::check_kv_types(table, kv_type));
-  for (size_t i = 0; i < plan.groups.size(); ++i) {
-    const GroupPlan& group = plan.groups[i];
-    const auto bytes = group.num_blocks * group.block_bytes;
-    HEARTH_ASSIGN_OR_RETURN(
-        ElasticBuffer memory,
-        ElasticBuffer::reserve(table, bytes, fmt::format("KV blocks of layer group {}", i)));
-    runner->pools_.push_back({memory.data(), group.block_bytes, plan.block_size, kv_type});
-    runner->pool_memory_.push_back(std::move(memory));
-  }
+  HEARTH_TRY(runner->reserve_pools(kv_type));
   HEARTH_ASSIGN_OR_RETURN(runner->index_,
                           DeviceBuffer::allocate(table, plan.index_bytes, "index buffers"));
   HEARTH_ASSIGN_OR_RETURN(runner->logits_,
@@ -87,6 +80,25 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const MemoryPlan& plan,
         });
   }
   return runner;
+}
+
+Result<void> ModelRunner::reserve_pools(kernels::KvTypes kv_type) {
+  std::vector<models::PoolSize> sizes;
+  for (const GroupPlan& group : plan_.groups) {
+    pools_.push_back({nullptr, group.block_bytes, plan_.block_size, kv_type});
+    sizes.push_back({pools_.back(), group.num_blocks, group.max_blocks});
+  }
+  HEARTH_ASSIGN_OR_RETURN(divided_kv_, model_->divide_kv(sizes));
+  if (divided_kv_ != nullptr) return {};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    HEARTH_ASSIGN_OR_RETURN(
+        ElasticBuffer memory,
+        ElasticBuffer::reserve(ops_, sizes[i].num_blocks * sizes[i].pool.block_bytes,
+                               fmt::format("KV blocks of layer group {}", i)));
+    pools_[i].base = memory.data();
+    pool_memory_.push_back(std::move(memory));
+  }
+  return {};
 }
 
 void ModelRunner::place_branch_stores() {
@@ -151,6 +163,7 @@ void ModelRunner::read_block(int32_t group, int32_t block, std::span<std::byte> 
   traffic_.before_steps();
   traffic_.steps_went_on();
   model_->settle();
+  if (divided_kv_ != nullptr) return divided_kv_->read(group, block, out.data());
   ops_.copy_to_host(ops_.state.get(), out.data(), block_memory(group, block), bytes);
 }
 
@@ -163,6 +176,7 @@ void ModelRunner::write_block(int32_t group, int32_t block, std::span<const std:
   traffic_.before_steps();
   traffic_.steps_went_on();
   model_->settle();
+  if (divided_kv_ != nullptr) return divided_kv_->write(group, block, from.data());
   ops_.copy_to_device(ops_.state.get(), block_memory(group, block), from.data(), bytes);
 }
 
@@ -181,7 +195,7 @@ void ModelRunner::give_back(int32_t group, int32_t first, int32_t end) {
 }
 
 uint64_t ModelRunner::backed_bytes() const {
-  uint64_t bytes = 0;
+  uint64_t bytes = divided_kv_ == nullptr ? 0 : plan_.kv_bytes;
   for (const ElasticBuffer& memory : pool_memory_) bytes += memory.backed_bytes();
   return bytes;
 }
@@ -388,6 +402,7 @@ void ModelRunner::copy_blocks_of(int32_t group, std::span<const BlockCopy> copie
   }
   const models::KvPool& pool = pools_[group];
   model_->settle();
+  if (divided_kv_ != nullptr) return divided_kv_->copy(group, copy_src_, copy_dst_);
   ops_.copy_blocks(ops_.state.get(), {pool.base, pool.block_bytes, copy_src_, copy_dst_});
 }
 

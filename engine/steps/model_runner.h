@@ -115,6 +115,7 @@ class ModelRunner final : public BlockMemory {
  private:
   ModelRunner(const MemoryPlan& plan, kernels::OpTable ops, std::unique_ptr<models::Model> model);
 
+  Result<void> reserve_pools(kernels::KvTypes kv_type);
   std::byte* block_memory(int32_t group, int32_t block) const;
   void copy_blocks(std::span<const BlockCopy> copies);
   void copy_blocks_of(int32_t group, std::span<const BlockCopy> copies);
@@ -160,6 +161,7 @@ class ModelRunner final : public BlockMemory {
   kernels::DeviceBuffer logits_;
   std::unique_ptr<models::Model> model_;
 
+  models::DividedKv* divided_kv_ = nullptr;  ///< the model's; null: pool_memory_ has the KV
   std::vector<models::KvPool> pools_;
   std::vector<kernels::GroupIndex> group_index_;
   kernels::BatchIndex batch_;  ///< addresses alone

@@ -4,19 +4,44 @@
 
 namespace hearth::models {
 
-uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t outputs,
-                              std::byte* base) {
-  uint64_t used = 0;
-  const auto place = [&used, base](int64_t rows, int64_t cols) {
+namespace {
+
+/// Places views in one piece of memory.
+class Placer {
+ public:
+  explicit Placer(std::byte* base) : base_(base) {}
+  uint64_t used() const { return used_; }
+  kernels::TensorView operator()(int64_t rows, int64_t cols) {
     kernels::TensorView view;
-    view.data = base == nullptr ? nullptr : base + used;
+    view.data = base_ == nullptr ? nullptr : base_ + used_;
     view.rows = rows;
     view.cols = view.row_stride = cols;
     constexpr uint64_t kAlignment = 64;
     const uint64_t bytes = rows * cols * 4;
-    used += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return view;
-  };
+  }
+
+ private:
+  std::byte* base_;
+  uint64_t used_ = 0;
+};
+
+/// What the experts' products write.
+void place_products(const DecoderConfig& c, int32_t tokens, Placer& place,
+                    Activations::Experts* experts) {
+  const ExpertConfig& e = c.experts;
+  const int64_t choices = int64_t{tokens} * e.used;
+  experts->gate_up = place(choices, (c.gated_ffn ? 2 : 1) * int64_t{e.ffn_width});
+  if (c.gated_ffn) experts->gated = place(choices, e.ffn_width);
+  experts->out = place(choices, c.width);
+}
+
+}  // namespace
+
+uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t outputs,
+                              std::byte* base) {
+  Placer place(base);
   const bool by_heads = c.draft_heads != HeadKind::kNone;
   x = place(tokens + (by_heads ? 2 * int64_t{outputs} : 0), c.width);
   if (by_heads) draft.hidden = x;
@@ -35,14 +60,12 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
     gated = place(tokens, ffn_width);
   }
   if (const ExpertConfig& e = c.experts; e.count > 0) {
-    const int64_t choices = int64_t{tokens} * e.used;
     experts.logits = place(tokens, e.count);
     experts.ids = place(tokens, e.used);
     experts.ids.dtype = kernels::DType::kI32;
     experts.shares = place(tokens, e.used);
-    experts.gate_up = place(choices, (c.gated_ffn ? 2 : 1) * int64_t{e.ffn_width});
-    if (c.gated_ffn) experts.gated = place(choices, e.ffn_width);
-    experts.out = place(choices, c.width);
+    if (e.apart) experts.sum = place(tokens, c.width);
+    if (!e.apart || e.some_hot) place_products(c, tokens, place, &experts);
     if (e.shared_gate) experts.shared_gate = place(tokens, 1);
   }
   if (const LatentAttention& a = c.latent; a.kv_rank > 0) {
@@ -104,7 +127,25 @@ uint64_t Activations::lay_out(const DecoderConfig& c, int32_t tokens, int32_t ou
   for (const RopeConfig& rope : c.ropes) cos_sin.push_back(place(tokens, rope.dim));
   out_x = place(outputs, c.width);
   out_norm = place(outputs, c.width);
-  return used;
+  return place.used();
+}
+
+uint64_t ExpertRows::lay_out(const DecoderConfig& c, int32_t tokens, std::byte* base,
+                             std::byte* shared) {
+  Placer place(base), place_shared(shared);
+  place_products(c, tokens, place, &views);
+  in = place_shared(tokens, c.width);
+  views.ids = place_shared(tokens, c.experts.used);
+  views.ids.dtype = kernels::DType::kI32;
+  views.shares = place_shared(tokens, c.experts.used);
+  views.sum = place_shared(tokens, c.width);
+  if (c.experts.some_hot) {
+    hot_ids = place_shared(tokens, c.experts.used);
+    hot_ids.dtype = kernels::DType::kI32;
+    hot_out = place_shared(int64_t{tokens} * c.experts.used, c.width);
+  }
+  shared_bytes = place_shared.used();
+  return place.used();
 }
 
 }  // namespace hearth::models

@@ -24,6 +24,8 @@ struct Activations {
     kernels::TensorView gate_up;      ///< (tokens * used, 2 ffn_width), or ffn_width without gates
     kernels::TensorView gated;        ///< (tokens * used, ffn_width), if gated_ffn
     kernels::TensorView out;          ///< (tokens * used, width)
+    kernels::TensorView sum;          ///< (tokens, width), if config.experts.apart; the three
+                                      ///< above then are there if config.experts.some_hot
     kernels::TensorView shared_gate;  ///< (tokens, 1), if config.experts.shared_gate
   } experts;                          ///< if config.experts.count > 0
   struct Latent {
@@ -78,6 +80,20 @@ struct Activations {
 
   /// Places the views from `base` on (null: only measures). Returns the bytes taken.
   uint64_t lay_out(const DecoderConfig& config, int32_t tokens, int32_t outputs, std::byte* base);
+};
+
+/// Rows of experts that have a table of their own: what their products write, in that table's
+/// memory, and what both tables read or write, in host memory.
+struct ExpertRows {
+  kernels::TensorView in;      ///< (tokens, width)
+  Activations::Experts views;  ///< without logits and shared_gate
+  // If config.experts.some_hot: what the model's table chooses and computes, as views.ids and .out.
+  kernels::TensorView hot_ids, hot_out;
+  uint64_t shared_bytes = 0;
+
+  /// Places the products' rows from `base` on, and those that are shared from `shared` on (null:
+  /// only measures). Returns the bytes of the former.
+  uint64_t lay_out(const DecoderConfig& config, int32_t tokens, std::byte* base, std::byte* shared);
 };
 
 }  // namespace hearth::models

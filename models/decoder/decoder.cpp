@@ -80,15 +80,20 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
                                            const LoadOptions& options) {
   HEARTH_TRY(check_ops(config, ops));
   HEARTH_TRY(config.choose_stage(options.layers));
+  config.experts.apart = options.experts != nullptr && config.experts.count > 0;
+  config.experts.some_hot =
+      config.experts.apart && options.hot_experts != nullptr &&
+      std::ranges::any_of(*options.hot_experts, [](const auto& hot) { return !hot.empty(); });
   HEARTH_ASSIGN_OR_RETURN(ModelInfo info, describe_file(file));
   HEARTH_ASSIGN_OR_RETURN(DecoderWeights weights,
-                          DecoderWeights::load(file, config, ops, progress));
+                          DecoderWeights::load(file, config, ops, progress, options));
   info.context_length = config.context_length;
   info.vocab_size = weights.vocab_size;
   info.width = config.width;
   info.num_layers = config.num_layers;
   info.num_heads = config.most([](const LayerSpec& layer) { return layer.num_heads; });
   info.weight_bytes = weights.bytes;
+  info.expert_bytes = weights.expert_bytes;
   info.drafts = config.draft_layer;
   info.draft_weight_bytes = weights.draft_bytes;
   info.draft_vocab =
@@ -101,13 +106,16 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
                                       info.canvas.mask_token, info.vocab_size));
   }
   HEARTH_ASSIGN_OR_RETURN(info.pooling, load_pooling(file, config.architecture));
-  return Parts{std::move(config), std::move(weights), std::move(info), ops};
+  Parts parts{std::move(config), std::move(weights), std::move(info), ops, {}};
+  if (parts.config.experts.apart) parts.expert_ops = *options.experts;
+  return parts;
 }
 
 Decoder::Decoder(Parts parts)
     : config_(std::move(parts.config)),
       info_(std::move(parts.info)),
       ops_(std::move(parts.ops)),
+      expert_ops_(std::move(parts.expert_ops)),
       weights_(std::move(parts.weights)) {
   set_context_length(config_.context_length);
 }
@@ -127,6 +135,7 @@ Result<void> Decoder::reserve(int32_t max_tokens, int32_t max_outputs) {
   const uint64_t bytes = act_.lay_out(config_, max_tokens, max_outputs, nullptr);
   HEARTH_ASSIGN_OR_RETURN(memory_, kernels::DeviceBuffer::allocate(ops_, bytes, "activations"));
   act_.lay_out(config_, max_tokens, max_outputs, memory_.data());
+  if (config_.experts.apart) HEARTH_TRY(reserve_expert_rows(max_tokens));
   if (feature_head_ != nullptr) HEARTH_TRY(feature_head_->reserve(max_tokens, max_outputs));
   if (config_.latent.kv_rank == 0) return {};
   const TensorView& heads = act_.latent.heads;
@@ -233,7 +242,8 @@ PagedKv Decoder::layer_kv(std::span<const KvPool> pools, const LayerSpec& spec) 
   const KvPool& pool = pools[spec.group];
   kv.base = pool.base;
   kv.block_bytes = pool.block_bytes;
-  kv.layer_offset = spec.index * kernels::kv_layer_bytes(pool.types, pool.block_size, spec.kv);
+  kv.layer_offset =
+      spec.index * kernels::kv_layer_bytes(pool.types, pool.block_size, spec.kv) - pool.first_byte;
   kv.types = pool.types;
   kv.block_size = pool.block_size;
   kv.shape = spec.kv;
@@ -244,7 +254,8 @@ kernels::StatePart Decoder::layer_state(std::span<const KvPool> pools,
                                         const LayerSpec& spec) const {
   if (!spec.recurrent) return {};
   const KvPool& pool = pools.back();
-  return {pool.base, pool.block_bytes, spec.state_index * config_.recurrent.state_bytes()};
+  return {pool.base, pool.block_bytes,
+          spec.state_index * config_.recurrent.state_bytes() - pool.first_byte};
 }
 
 // ---- Parts of a layer -------------------------------------------------------------------------

@@ -32,6 +32,7 @@ class Decoder : public Model {
     DecoderWeights weights;
     ModelInfo info;
     kernels::OpTable ops;
+    kernels::OpTable expert_ops{};  ///< if config.experts.apart
   };
   /// Loads the weights that `config` requires. Errors as of load_model.
   static Result<Parts> load_parts(const GgufFile& file, DecoderConfig config,
@@ -44,6 +45,8 @@ class Decoder : public Model {
   const ModelInfo& info() const override { return info_; }
   void set_context_length(int32_t context_length) override;
   uint64_t activation_bytes(int32_t max_tokens, int32_t max_outputs) const override;
+  uint64_t expert_row_bytes(int32_t max_tokens) const override;
+  std::vector<std::vector<uint64_t>> expert_counts() const override { return expert_counts_; }
   Result<void> reserve(int32_t max_tokens, int32_t max_outputs) override;
   void forward(const StepArgs& args) override;
   kernels::TensorView final_rows(const kernels::BatchIndex& batch) override;
@@ -168,6 +171,19 @@ class Decoder : public Model {
   /// out = the chosen experts' sum, added to what is there if `add`.
   void sum_experts(const LayerStep& s, const kernels::TensorView& in,
                    const kernels::TensorView& out, bool add);
+  void sum_experts_apart(const LayerStep& s, const kernels::TensorView& in,
+                         const kernels::TensorView& out, bool add);
+  /// a.out = the products of each choice.
+  void expert_products(const kernels::OpTable& ops, const kernels::BatchIndex& batch,
+                       const DecoderWeights::Layer::Experts& weights, const Activations::Experts& a,
+                       const kernels::TensorView& in);
+  /// Which choices of a step each table computes. Others repeat one that it computes: their
+  /// products are not used.
+  struct Choices {
+    bool any_hot = false, any_cold = false;
+  };
+  Choices divide_choices(const LayerStep& s);
+  Result<void> reserve_expert_rows(int32_t max_tokens);
   void add_shared_expert(const LayerStep& s, const kernels::TensorView& in);
   // Parts of recurrent().
   struct ConvParts {
@@ -232,6 +248,7 @@ class Decoder : public Model {
   DecoderConfig config_;
   ModelInfo info_;
   kernels::OpTable ops_;
+  kernels::OpTable expert_ops_;  ///< if config_.experts.apart
   DecoderWeights weights_;
   DraftHeads heads_;
   std::unique_ptr<FeatureHead> feature_head_;  ///< null: none
@@ -240,6 +257,13 @@ class Decoder : public Model {
   bool long_context_ = false;
   kernels::DeviceBuffer memory_;
   Activations act_;
+  // If config_.experts.apart:
+  ExpertRows expert_rows_;
+  std::vector<bool> is_hot_;                          ///< of each choice of a step
+  std::vector<int32_t> row_ids_;                      ///< likewise: its expert
+  std::vector<std::vector<uint64_t>> expert_counts_;  ///< per layer
+  kernels::DeviceBuffer expert_memory_;
+  kernels::HostBuffer shared_memory_;
   std::vector<int32_t> copy_src_, copy_dst_;  ///< scratch
 };
 

@@ -90,6 +90,8 @@ struct ExpertConfig {
   bool selection_bias = false;  ///< exp_probs_b: required; optional in other families
   bool biases = false;          ///< of the router and of each expert's products
   bool shared_gate = false;     ///< the shared expert is scaled by a sigmoid (ffn_gate_inp_shexp)
+  bool apart = false;           ///< they have a table of their own (LoadOptions::experts)
+  bool some_hot = false;        ///< and some of them are on the model's table, too
 };
 
 /// Multi-head latent attention: K and V of all heads are made from one latent row per token, which

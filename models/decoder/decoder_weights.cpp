@@ -1,5 +1,7 @@
 #include "models/decoder/decoder_weights.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -31,23 +33,43 @@ Result<void> pack_altup(WeightPacker& packer, const LayerTensors& t,
   return {};
 }
 
-Result<void> pack_experts(WeightPacker& packer, const LayerTensors& t, DecoderWeights::Layer& w) {
+Result<void> pack_expert_products(WeightPacker& packer, const LayerTensors& t,
+                                  DecoderWeights::Layer::Experts& w) {
   constexpr WeightRole kExperts = WeightRole::kExperts;
+  if (t.gate_up_experts != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.gate_up_experts}, kExperts));
+  } else if (t.gate_experts != nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.gate_experts, t.up_experts}, kExperts));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(w.gate_up, packer.pack({t.up_experts}, kExperts));
+  }
+  HEARTH_ASSIGN_OR_RETURN(w.down, packer.pack({t.down_experts}, kExperts));
+  HEARTH_ASSIGN_OR_RETURN(w.gate_up_bias,
+                          packer.pack_biases({t.gate_experts_bias, t.up_experts_bias}));
+  HEARTH_ASSIGN_OR_RETURN(w.down_bias, packer.pack_biases({t.down_experts_bias}));
+  return {};
+}
+
+/// A second time, for the model's own table. `hot` ascends.
+Result<void> pack_hot_experts(WeightPacker& packer, const LayerTensors& t,
+                              std::span<const int32_t> hot, int32_t num_experts,
+                              DecoderWeights::Layer& w) {
+  if (hot.empty() || !w.experts.gate_up) return {};
+  w.hot_place.assign(num_experts, -1);
+  for (size_t i = 0; i < hot.size(); ++i) {
+    if (hot[i] < 0 || hot[i] >= num_experts) {
+      return Error::invalid(fmt::format("hot experts: {} of {}", hot[i], num_experts), "experts");
+    }
+    w.hot_place[hot[i]] = narrow<int32_t>(i);
+  }
+  return packer.pack_chosen(hot, [&] { return pack_expert_products(packer, t, w.hot_experts); });
+}
+
+Result<void> pack_experts(WeightPacker& packer, const LayerTensors& t, DecoderWeights::Layer& w) {
   constexpr WeightRole kVector = WeightRole::kVector;
   HEARTH_ASSIGN_OR_RETURN(w.router, packer.pack({t.router}, WeightRole::kMatmul));
-  if (t.gate_up_experts != nullptr) {
-    HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts, packer.pack({t.gate_up_experts}, kExperts));
-  } else if (t.gate_experts != nullptr) {
-    HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts,
-                            packer.pack({t.gate_experts, t.up_experts}, kExperts));
-  } else {
-    HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts, packer.pack({t.up_experts}, kExperts));
-  }
-  HEARTH_ASSIGN_OR_RETURN(w.down_experts, packer.pack({t.down_experts}, kExperts));
+  HEARTH_TRY(packer.pack_on_experts([&] { return pack_expert_products(packer, t, w.experts); }));
   HEARTH_ASSIGN_OR_RETURN(w.router_bias, packer.pack({t.router_bias}, kVector));
-  HEARTH_ASSIGN_OR_RETURN(w.gate_up_experts_bias,
-                          packer.pack_biases({t.gate_experts_bias, t.up_experts_bias}));
-  HEARTH_ASSIGN_OR_RETURN(w.down_experts_bias, packer.pack_biases({t.down_experts_bias}));
   HEARTH_ASSIGN_OR_RETURN(w.selection_bias, packer.pack({t.selection_bias}, kVector));
   HEARTH_ASSIGN_OR_RETURN(w.shared_gate, packer.pack({t.shared_gate}, WeightRole::kMatmul));
   HEARTH_ASSIGN_OR_RETURN(w.router_norm, packer.pack({t.router_norm}, kVector));
@@ -348,9 +370,10 @@ Result<WeightHandle> pack_row_before(WeightPacker& packer, int32_t width) {
 
 Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderConfig& config,
                                             const kernels::OpTable& ops,
-                                            const LoadProgressFn& progress) {
+                                            const LoadProgressFn& progress,
+                                            const LoadOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const DecoderTensors tensors, DecoderTensors::find(file, config));
-  WeightPacker packer(file, ops, progress);
+  WeightPacker packer(file, ops, progress, options.experts);
   DecoderWeights w;
   HEARTH_TRY(pack_frequencies(packer, tensors, config, w));
   w.vocab_size = narrow<int32_t>(tensors.embedding->dims[1]);
@@ -376,6 +399,10 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
     }
     const uint64_t before = packer.device_bytes();
     HEARTH_ASSIGN_OR_RETURN(Layer packed, pack_layer(packer, tensors.layers[i], draft));
+    if (options.hot_experts != nullptr && i < options.hot_experts->size()) {
+      HEARTH_TRY(pack_hot_experts(packer, tensors.layers[i], (*options.hot_experts)[i],
+                                  config.experts.count, packed));
+    }
     const LayerSpec& spec = config.layers[i];
     HEARTH_TRY(
         pack_recurrent(packer, tensors.layers[i].recurrent, config.recurrent, packed.recurrent));
@@ -397,6 +424,7 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
   if (config.has_last_layer()) HEARTH_TRY(pack_head(packer, tensors, w));
   packer.report();
   w.bytes = packer.device_bytes();
+  w.expert_bytes = packer.expert_bytes();
   w.parts = packer.take_parts();
   return w;
 }

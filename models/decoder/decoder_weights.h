@@ -31,14 +31,18 @@ struct DecoderWeights {
     WeightHandle down_bias;
     WeightHandle ffn_post_norm;  ///< vector of width
     // With experts, gate_up and down belong to the expert that all tokens use.
-    WeightHandle router;           ///< (experts.count, width)
-    WeightHandle gate_up_experts;  ///< per expert (2 experts.ffn_width, width): gate, then up
-    WeightHandle down_experts;     ///< per expert (width, experts.ffn_width)
-    WeightHandle router_bias;      ///< vector of experts.count
-    WeightHandle gate_up_experts_bias, down_experts_bias;  ///< vectors, expert after expert
-    WeightHandle selection_bias;                           ///< vector of experts.count
-    WeightHandle shared_gate;                              ///< (1, width)
-    WeightHandle sinks;                                    ///< vector of num_heads
+    WeightHandle router;  ///< (experts.count, width)
+    struct Experts {
+      WeightHandle gate_up;  ///< per expert (2 experts.ffn_width, width): gate, then up
+      WeightHandle down;     ///< per expert (width, experts.ffn_width)
+      WeightHandle gate_up_bias, down_bias;  ///< vectors, expert after expert
+    } experts;
+    Experts hot_experts;             ///< of those apart, the ones that the model's table has, too
+    std::vector<int32_t> hot_place;  ///< of each expert among these, or -1; empty: there are none
+    WeightHandle router_bias;        ///< vector of experts.count
+    WeightHandle selection_bias;     ///< vector of experts.count
+    WeightHandle shared_gate;        ///< (1, width)
+    WeightHandle sinks;              ///< vector of num_heads
     // Latent attention, in place of qkv.
     WeightHandle q_a;        ///< (q_rank, width), or null
     WeightHandle q_a_norm;   ///< vector of q_rank
@@ -123,14 +127,17 @@ struct DecoderWeights {
   WeightHandle output;  ///< (vocab_size, width), or null if the head is tied to the embedding
 
   const kernels::Weight* head() const { return output ? output.get() : embedding.get(); }
-  MatrixParts parts;         ///< the file's tensors in these
-  uint64_t bytes = 0;        ///< of all, on the device
-  uint64_t draft_bytes = 0;  ///< of those, the draft layer's
+  MatrixParts parts;          ///< the file's tensors in these
+  uint64_t bytes = 0;         ///< of all, on the device
+  uint64_t expert_bytes = 0;  ///< in addition, on the experts' table
+  uint64_t draft_bytes = 0;   ///< of those, the draft layer's
 
   /// Checks all tensors, then loads those of config.stage them layer by layer and releases the
-  /// file's pages as it goes. Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.
+  /// file's pages as it goes. Errors name the
+  /// tensor: kCorrupt, kUnsupported, kOutOfMemory.
   static Result<DecoderWeights> load(const GgufFile& file, const DecoderConfig& config,
-                                     const kernels::OpTable& ops, const LoadProgressFn& progress);
+                                     const kernels::OpTable& ops, const LoadProgressFn& progress,
+                                     const LoadOptions& options = {});
 };
 
 /// ShortConvArgs::weight of two taps that put each row in the place of the one after it.

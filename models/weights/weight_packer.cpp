@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/numbers.h"
+#include "kernels/base/sizes.h"
 #include "models/gguf/tensor_scales.h"
 #include "models/weights/coarse_rows.h"
 #include "models/weights/tensor_set.h"
@@ -23,8 +26,8 @@ constexpr std::string_view kExperts = "_exps";
 }  // namespace
 
 WeightPacker::WeightPacker(const GgufFile& file, const kernels::OpTable& ops,
-                           const LoadProgressFn& progress)
-    : file_(file), ops_(ops), progress_(progress) {
+                           const LoadProgressFn& progress, const kernels::OpTable* experts)
+    : file_(file), ops_(&ops), experts_(experts), progress_(progress) {
   uint64_t expert_bytes = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     state_.bytes_total += tensor.bytes.size();
@@ -53,15 +56,22 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
     if (tensor == nullptr) return WeightHandle();
     bytes += tensor->bytes.size();
   }
-  const bool stays = stays_in_file(bytes, role);
+  const bool some = role == WeightRole::kExperts && !chosen_.empty();
+  const bool stays = !some && stays_in_file(bytes, role);
+  std::vector<std::vector<std::byte>> copies;
   for (const GgufTensor* tensor : tensors) {
     HEARTH_ASSIGN_OR_RETURN(parts.emplace_back(), part_of(*tensor, role));
-    if (role != WeightRole::kVector) set_owner(tensor->bytes, stays, &parts.back());
     if (role == WeightRole::kExperts) {
       parts.back().num_experts = narrow<int32_t>(tensor->dims[2]);
     }
+    if (some) {
+      copies.push_back(choose(&parts.back()));
+    } else if (role != WeightRole::kVector) {
+      set_owner(tensor->bytes, stays, &parts.back());
+    }
   }
   HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, pack_parts(parts, role));
+  if (some) return weight;  // the file's bytes were counted with all experts
   int64_t first_row = 0;
   for (const kernels::HostTensor& part : parts) {
     const bool matrix = role == WeightRole::kMatmul;
@@ -72,6 +82,24 @@ Result<WeightHandle> WeightPacker::pack(std::initializer_list<const GgufTensor*>
     if (part.owner == nullptr) file_.drop_pages(part.bytes);
   }
   return weight;
+}
+
+/// Replaces the tensor of all experts by one of those chosen, whose bytes are returned.
+std::vector<std::byte> WeightPacker::choose(kernels::HostTensor* part) const {
+  const int32_t all = part->num_experts;
+  const size_t size = part->bytes.size() / all;
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
+  for (const int32_t expert : chosen_) {
+    const auto from = part->bytes.subspan(expert * size, size);
+    bytes.insert(bytes.end(), from.begin(), from.end());
+    if (std::cmp_equal(part->scales.size(), all)) scales.push_back(part->scales[expert]);
+  }
+  if (!scales.empty()) part->scales = std::move(scales);
+  part->num_experts = size32(chosen_);
+  part->rows = part->rows / all * part->num_experts;
+  part->bytes = bytes;
+  return bytes;  // moved: the view stays valid
 }
 
 /// With what the file has for its products.
@@ -90,7 +118,7 @@ Result<kernels::HostTensor> WeightPacker::part_of(const GgufTensor& tensor, Weig
 // packed at once, front to back.
 void WeightPacker::set_owner(std::span<const std::byte> bytes, bool stays,
                              kernels::HostTensor* part) const {
-  const bool late = ops_.pack_more != nullptr && ops_.most_packed_bytes == UINT64_MAX;
+  const bool late = ops_->pack_more != nullptr && ops_->most_packed_bytes == UINT64_MAX;
   if (!stays && !late) return;
   part->owner = file_.keep_mapped(bytes);
   part->at_once = !stays && !file_.is_cached(bytes);
@@ -137,12 +165,16 @@ Result<std::vector<WeightHandle>> WeightPacker::pack_slices(const GgufTensor& te
 Result<WeightHandle> WeightPacker::pack_biases(std::initializer_list<const GgufTensor*> tensors) {
   std::vector<float> values;
   if (*tensors.begin() == nullptr) return WeightHandle();
-  const uint64_t experts = (*tensors.begin())->dims[1];
+  std::vector<int32_t> experts(chosen_.begin(), chosen_.end());
+  if (experts.empty()) {
+    experts.resize((*tensors.begin())->dims[1]);
+    std::iota(experts.begin(), experts.end(), 0);
+  }
   for (const GgufTensor* tensor : tensors) {
     if (*tensor->dtype == kernels::DType::kF32) continue;
     return Error::unsupported(fmt::format("{}: {}, want F32", tensor->name, tensor->type_name()));
   }
-  for (uint64_t e = 0; e < experts; ++e) {
+  for (const int32_t e : experts) {
     for (const GgufTensor* tensor : tensors) {
       const uint64_t width = tensor->dims[0];
       for (uint64_t i = 0; i < width; ++i) {
@@ -151,7 +183,9 @@ Result<WeightHandle> WeightPacker::pack_biases(std::initializer_list<const GgufT
       }
     }
   }
-  for (const GgufTensor* tensor : tensors) state_.bytes_done += tensor->bytes.size();
+  for (const GgufTensor* tensor : tensors) {
+    if (chosen_.empty()) state_.bytes_done += tensor->bytes.size();
+  }
   return pack_values((*tensors.begin())->name, values);
 }
 
@@ -168,7 +202,7 @@ Result<WeightHandle> WeightPacker::pack_values(std::string_view name,
 
 Result<WeightHandle> WeightPacker::pack_parts(std::span<const kernels::HostTensor> parts,
                                               WeightRole role) {
-  HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, ops_.pack_weights(ops_.state.get(), parts, role));
+  HEARTH_ASSIGN_OR_RETURN(WeightHandle weight, ops_->pack_weights(ops_->state.get(), parts, role));
   device_bytes_ += weight->bytes;
   return weight;
 }
