@@ -235,6 +235,7 @@ void bind(V& v, R& r) {
   v("kv_bytes", r.kv_bytes);
   v("other_bytes", r.other_bytes);
   v("budget_bytes", r.budget_bytes);
+  v("experts", r.experts);
 }
 template <class V, Of<AdapterUse> R>
 void bind(V& v, R& r) {

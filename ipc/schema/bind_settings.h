@@ -46,6 +46,7 @@ void bind(V& v, R& r) {
   v("cores", r.cores);
   v("threads", r.threads);
   v("memory_bytes", r.memory_bytes);
+  v("kind", r.kind);
 }
 template <class V, Of<ServeSettings> R>
 void bind(V& v, R& r) {
@@ -57,6 +58,9 @@ void bind(V& v, R& r) {
   v("memory_bytes", r.memory_bytes);
   v("cores", r.cores);
   v("stages", r.stages);
+  v("spare_stages", r.spare_stages);
+  v("experts_apart", r.experts_apart);
+  v("hot_expert_bytes", r.hot_expert_bytes);
 }
 
 }  // namespace hearth::ipc

@@ -54,6 +54,7 @@ struct StageSettings {
   std::vector<int32_t> cores{};
   int64_t threads = 0;       ///< 0: one per physical core of these
   int64_t memory_bytes = 0;  ///< 0: it shares ServeSettings::memory_bytes
+  std::string kind = "cpu";  ///< cpu, or cuda:N
   bool operator==(const StageSettings&) const = default;
 };
 
@@ -67,6 +68,9 @@ struct ServeSettings {
   std::vector<int32_t> cores{};   ///< that it may use; empty: all
   /// Of a model in stages, in their order; empty: one device computes it.
   std::vector<StageSettings> stages{};
+  bool spare_stages = false;     ///< the first stage computes all layers if they fit there
+  bool experts_apart = false;    ///< the second of two computes the experts of all layers, no layer
+  int64_t hot_expert_bytes = 0;  ///< of these, those most used, on the first, too
   bool operator==(const ServeSettings&) const = default;
 };
 

@@ -115,6 +115,7 @@ struct StageUse {
   uint64_t kv_bytes = 0;      ///< of the reserved KV, that of its layers
   uint64_t other_bytes = 0;   ///< activations; in the first stage, logits and index, too
   uint64_t budget_bytes = 0;  ///< of the device; 0: it shares that of all models
+  bool experts = false;       ///< it has the experts of these layers alone
   bool operator==(const StageUse&) const = default;
 };
 

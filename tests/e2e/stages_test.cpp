@@ -1,11 +1,14 @@
 // One model in stages on two devices, with a real worker: texts, prefixes, reports and refusals.
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "models/random_model.h"
 #include "tests/e2e/command.h"
 #include "tests/e2e/daemon.h"
 #include "tests/paths.h"
@@ -60,6 +63,50 @@ TEST_CASE("a model in stages writes the texts of one device, from its prefixes, 
   CHECK(run_hearth(sandbox, "unload --keep tiny").err.find("cannot sleep") != std::string::npos);
 }
 
+TEST_CASE("experts on another device: the texts of one, and each device's part of the memory") {
+  Sandbox sandbox;
+  std::filesystem::create_directories(sandbox.models());
+  const auto shape = models::find_shape("gpt-oss-tiny");
+  REQUIRE(shape.ok());
+  const auto model = models::RandomModel::create(*shape, "MXFP4", 1);
+  REQUIRE(model.ok());
+  REQUIRE(models::write_random_model(*model, sandbox.models() / "moe.gguf", 1, {}).ok());
+  const auto ask = [](ipc::Client& client) {
+    ipc::GenerateRequest request = numbered(1, 20);
+    request.model = "moe";
+    const Answer answer = run(client, request);
+    REQUIRE_MESSAGE(answer.done, why(answer));
+    return answer.ids;
+  };
+  std::vector<std::vector<int32_t>> want;
+  {
+    const Daemon alone(sandbox, {}, Company::kAlone);
+    ipc::Client client = alone.connect();
+    want = ask(client);
+  }
+  const std::vector<std::string> apart = {"worker.device=cpu", "worker.threads=1",
+                                          "devices.right.threads=1", "models.moe.experts=right"};
+  {
+    const Daemon daemon(sandbox, apart, Company::kAlone);
+    ipc::Client client = daemon.connect();
+    CHECK(ask(client) == want);
+    const std::string ps = run_hearth(sandbox, "ps").out;
+    CHECK_MESSAGE(ps.find("moe on cpu: layers 0 to 1, ") != std::string::npos, ps);
+    CHECK(ps.find("moe on right: experts of layers 0 to 1, ") != std::string::npos);
+  }
+  std::vector<std::string> small = apart;
+  small.push_back("devices.right.memory_bytes=1000");
+  const Daemon daemon(sandbox, small, Company::kAlone);
+  ipc::Client client = daemon.connect();
+  ipc::GenerateRequest request = numbered(1, 20);
+  request.model = "moe";
+  const Answer answer = run(client, request);
+  REQUIRE(answer.error);
+  CHECK(answer.error->message.find("experts: right: weights ") != std::string::npos);
+  request.model = "tiny";
+  CHECK(run(client, request).done);
+}
+
 TEST_CASE("a model whose stages do not fit is refused with the numbers") {
   Sandbox sandbox;
   const Daemon daemon(sandbox,
@@ -73,6 +120,40 @@ TEST_CASE("a model whose stages do not fit is refused with the numbers") {
         std::string::npos);
 }
 
+TEST_CASE("requests of a model in stages go on when its worker is killed, with the same texts") {
+  Sandbox sandbox;
+  const Daemon daemon(sandbox, on_two(), Company::kAlone);
+  ipc::Client client = daemon.connect();
+  std::vector<std::vector<std::vector<int32_t>>> want;
+  for (int i = 0; i < 3; ++i) want.push_back(run(client, numbered(i, 600)).ids);
+  const pid_t pid = daemon.wait_for_worker();
+  for (int i = 0; i < 3; ++i) REQUIRE(client.start(numbered(i, 600), std::to_string(i)).ok());
+  REQUIRE(eventually([&] {
+    const ipc::StatsReply stats = daemon.stats();
+    return !stats.workers.empty() && stats.workers.front().snapshot.num_running == 3;
+  }));
+  ::kill(pid, SIGKILL);
+  const std::map<std::string, Answer> answers = collect(client, 3);
+  for (int i = 0; i < 3; ++i) {
+    const Answer& answer = answers.at(std::to_string(i));
+    REQUIRE_MESSAGE(answer.done, why(answer));
+    CHECK(answer.ids == want[static_cast<size_t>(i)]);
+  }
+  CHECK(daemon.wait_for_worker() != pid);
+}
+
+TEST_CASE("hearth plan shows replicas and their budgets") {
+  Sandbox sandbox;
+  const std::string plan =
+      "plan " + hearth::tests::source_path("models/demo/tales.gguf") + " --read-mib 8";
+  const std::string out = run_hearth(sandbox, plan + " --replica 1:1GiB --replica 2:1000").out;
+  CHECK(out.find("replica 1         layers 0 to ") != std::string::npos);
+  CHECK(out.find(", of 1.0 GiB: fits") != std::string::npos);
+  CHECK(out.find(": does NOT fit, takes ") != std::string::npos);
+  CHECK(run_hearth(sandbox, plan + " --replica 0").err.find("--replica 0: want THREADS") !=
+        std::string::npos);
+}
+
 TEST_CASE("hearth plan shows the stages") {
   Sandbox sandbox;
   const std::string plan =
@@ -81,6 +162,10 @@ TEST_CASE("hearth plan shows the stages") {
   CHECK(out.find("stage 1           layers 0 to 0, ") != std::string::npos);
   CHECK(out.find(", of 1.0 GiB") != std::string::npos);
   CHECK(run_hearth(sandbox, plan + " --stage 0").err.find("want THREADS") != std::string::npos);
+  const std::string mixed = run_hearth(sandbox, plan + " --stage cuda:0:1GiB --stage 2").out;
+  CHECK(mixed.find("cuda:0            layers 0 to ") != std::string::npos);
+  CHECK(run_hearth(sandbox, plan + " --stage cuda:0:1000 --stage 2")
+            .out.find("; cuda:0: layers 0 to 0 take ") != std::string::npos);
   CHECK(run_hearth(sandbox, plan + " --stage 1:1000 --stage 1:1000")
             .out.find("does not start    stages: the layers do not fit") != std::string::npos);
 }

@@ -172,7 +172,7 @@ Result<void> check_devices_of(const std::string& model, const Config& config) {
 Result<void> check_stages_of(const std::string& model, const Config& config) {
   const std::string key = "models." + model + ".stages";
   const std::vector<std::string> stages = config.stages_of(model);
-  if (stages.empty()) return {};
+  if (stages.empty() || config.experts_apart(model)) return {};
   const ModelConfig& own = config.models.at(model);
   if (stages.size() < 2 || stages.size() > kMaxReplicas || own.device || own.devices) {
     return Error::invalid(fmt::format("{0}: want 2 to {1} devices, and neither models.{2}.device "
@@ -183,15 +183,39 @@ Result<void> check_stages_of(const std::string& model, const Config& config) {
   HEARTH_TRY(check_known(key, stages, config));
   for (const std::string& stage : stages) {
     const std::string kind = config.device(stage).kind;
-    if (kind == "cpu") continue;
+    if (kind != "auto") continue;
     return Error::invalid(
-        fmt::format("{}: {} is of kind {}, want devices of kind cpu", key, stage, kind), key);
+        fmt::format("{}: {} is of kind auto, want devices of kind cpu or cuda:N", key, stage), key);
   }
   if (config.worker_of(model).mapping == "memory") return {};
   return Error::invalid(fmt::format("{}: mapping is \"file\", want \"memory\": stages hold their "
                                     "weights in memory",
                                     key),
                         key);
+}
+
+Result<void> check_experts_of(const std::string& model, const Config& config) {
+  const std::string key = "models." + model + ".experts";
+  const ModelConfig& own = config.models.at(model);
+  if (!own.experts && own.hot_expert_bytes) {
+    return Error::invalid(
+        fmt::format("models.{0}.hot_expert_bytes: want models.{0}.experts, too", model),
+        "models." + model + ".hot_expert_bytes");
+  }
+  if (!own.experts) return {};
+  if (own.stages || own.devices) {
+    return Error::invalid(
+        fmt::format("{0}: want neither models.{1}.stages nor models.{1}.devices", key, model), key);
+  }
+  HEARTH_TRY(check_known(key, {*own.experts}, config));
+  const std::string kind = config.device(*own.experts).kind;
+  if (kind != "cpu") {
+    return Error::invalid(
+        fmt::format("{}: {} is of kind {}, want a device of kind cpu", key, *own.experts, kind),
+        key);
+  }
+  if (config.worker_of(model).mapping == "memory") return {};
+  return Error::invalid(fmt::format("{}: mapping is \"file\", want \"memory\"", key), key);
 }
 
 }  // namespace
@@ -203,6 +227,7 @@ Result<void> check_config(const Config& config) {
   for (const auto& [name, device] : config.devices) HEARTH_TRY(check_device(name, device));
   for (const auto& [name, model] : config.models) HEARTH_TRY(check_devices_of(name, config));
   for (const auto& [name, model] : config.models) HEARTH_TRY(check_stages_of(name, config));
+  for (const auto& [name, model] : config.models) HEARTH_TRY(check_experts_of(name, config));
   return check_tcp(config.server);
 }
 

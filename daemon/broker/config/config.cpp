@@ -158,6 +158,13 @@ class SectionReader {
     }
   }
 
+  /// A list, or "auto", which is the list of that alone.
+  void texts_or_auto(const char* key, std::optional<std::vector<std::string>>* out) {
+    const toml::node* node = find(key);
+    if (node == nullptr || node->value_exact<std::string>() != "auto") return texts(key, out);
+    *out = {"auto"};
+  }
+
   // Settings that a model has only if they are given.
   void texts(const char* key, std::optional<std::vector<std::string>>* out) {
     given(key, out, [&](std::vector<std::string>* value) { texts(key, value); });
@@ -457,7 +464,28 @@ std::vector<std::string> Config::devices_of(const std::string& model) const {
 std::vector<std::string> Config::stages_of(const std::string& model) const {
   const auto found = models.find(model);
   if (found == models.end()) return {};
-  return found->second.stages.value_or(std::vector<std::string>());
+  if (found->second.experts) return {worker_of(model).device, *found->second.experts};
+  std::vector<std::string> out = found->second.stages.value_or(std::vector<std::string>());
+  if (!stages_are_auto(model)) return out;
+  out.clear();
+  std::string cpu = "cpu";
+  for (const auto& [name, device] : devices) {
+    if (device.kind == "cpu") cpu = name;
+    if (device.kind.starts_with("cuda")) out.push_back(name);
+  }
+  if (out.empty()) out = {"cuda:0"};
+  out.push_back(cpu);
+  return out;
+}
+
+bool Config::experts_apart(const std::string& model) const {
+  const auto found = models.find(model);
+  return found != models.end() && found->second.experts.has_value();
+}
+
+bool Config::stages_are_auto(const std::string& model) const {
+  const auto found = models.find(model);
+  return found != models.end() && found->second.stages == std::vector<std::string>{"auto"};
 }
 
 DeviceConfig Config::device(const std::string& name) const {

@@ -140,18 +140,21 @@ inline constexpr size_t kMaxReplicas = 16;
 
 /// A device by a name of its own.
 struct DeviceConfig {
-  std::string kind = "cpu";    ///< as WorkerConfig::device
-  std::vector<int32_t> cores;  ///< of a CPU: those that its workers use; empty: all
-  int64_t threads = 0;         ///< of a CPU; 0: one per physical core of these
-  int64_t memory_bytes = 0;    ///< for all models on it; 0: it shares residency.memory_bytes
+  std::string kind = "cpu";      ///< as WorkerConfig::device
+  std::vector<int32_t> cores{};  ///< of a CPU: those that its workers use; empty: all
+  int64_t threads = 0;           ///< of a CPU; 0: one per physical core of these
+  int64_t memory_bytes = 0;      ///< for all models on it; 0: it shares residency.memory_bytes
 };
 
 /// What is different for one model: from the next time it is loaded on, its keep-alive at once.
 struct ModelConfig {
   /// Names of devices, or kinds; one worker on each. In place of `device`.
   std::optional<std::vector<std::string>> devices;
-  /// Names of devices; one worker computes some of its layers on each. In place of `device`, too.
+  /// Names of devices, or kinds; one worker computes some of its layers on each. In place of
+  /// `device`, too. "auto" alone: see Config::stages_of.
   std::optional<std::vector<std::string>> stages;
+  std::optional<std::string> experts;  ///< the CPU that computes them, by name; the rest: `device`
+  std::optional<int64_t> hot_expert_bytes;  ///< of these, those most used, on `device`, too
   std::optional<std::string> device, numerics, mapping, kv_type, draft;
   std::optional<int64_t> weight_bytes, kv_bytes, context_length;
   std::optional<int64_t> keep_alive_ms;  ///< overrides residency's
@@ -190,8 +193,12 @@ struct Config {
   int64_t keep_alive_ms(const std::string& model) const;
   /// Of the model's workers; empty: it has one, on the device of worker_of().
   std::vector<std::string> devices_of(const std::string& model) const;
-  /// Of the model's worker; empty: one device computes it.
+  /// Of the model's worker; empty: one device computes it. "auto" is all GPUs of `devices`, without
+  /// any cuda:0, and then a CPU, of `devices` if there is one.
   std::vector<std::string> stages_of(const std::string& model) const;
+  bool stages_are_auto(const std::string& model) const;
+  /// The second of stages_of() then is the device of the experts.
+  bool experts_apart(const std::string& model) const;
   /// Of a name, or a kind.
   DeviceConfig device(const std::string& name) const;
 };

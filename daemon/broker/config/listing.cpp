@@ -81,6 +81,9 @@ class SectionLister {
   void texts(const char* key, const std::optional<std::vector<std::string>>* values) {
     if (*values) texts(key, &**values);
   }
+  void texts_or_auto(const char* key, const std::optional<std::vector<std::string>>* values) {
+    texts(key, values);
+  }
   void integer(const char* key, int64_t min, int64_t max, const std::optional<int64_t>* value) {
     if (*value) integer(key, min, max, &**value);
   }

@@ -24,6 +24,11 @@ namespace {
 void use_stages(const ModelFile& resident, const Config& config, WorkerConfig* worker,
                 ipc::ServeSettings* settings) {
   worker->device = "cpu";
+  settings->spare_stages = config.stages_are_auto(resident.model());
+  settings->experts_apart = config.experts_apart(resident.model());
+  if (settings->experts_apart) {
+    settings->hot_expert_bytes = config.models.at(resident.model()).hot_expert_bytes.value_or(0);
+  }
   bool all_cores = false;
   int64_t own_bytes = 0;
   bool shares = false;
@@ -31,9 +36,11 @@ void use_stages(const ModelFile& resident, const Config& config, WorkerConfig* w
     const DeviceConfig device = config.device(name);
     const int64_t threads =
         device.cores.empty() && device.threads == 0 ? worker->threads : device.threads;
-    settings->stages.push_back({name, device.cores, threads, device.memory_bytes});
+    settings->stages.push_back({name, device.cores, threads, device.memory_bytes, device.kind});
+    // The program of a GPU has a CPU, too.
+    if (device.kind != "cpu" && worker->device == "cpu") worker->device = device.kind;
     settings->cores.insert(settings->cores.end(), device.cores.begin(), device.cores.end());
-    all_cores = all_cores || device.cores.empty();
+    all_cores = all_cores || (device.kind == "cpu" && device.cores.empty());
     own_bytes += device.memory_bytes;
     shares = shares || device.memory_bytes == 0;
   }

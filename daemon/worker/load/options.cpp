@@ -55,8 +55,12 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
     if (from.prefix_restore == "both") engine.restore_overlap = engine::RestoreOverlap::kAlways;
   }
   out.memory_bytes = u64(settings.memory_bytes);
+  out.spare_stages = settings.spare_stages;
+  out.experts_apart = settings.experts_apart;
+  out.hot_expert_bytes = u64(settings.hot_expert_bytes);
   for (const ipc::StageSettings& stage : settings.stages) {
-    out.stages.push_back({stage.device, stage.cores, i32(stage.threads), u64(stage.memory_bytes)});
+    out.stages.push_back(
+        {stage.device, stage.kind, stage.cores, i32(stage.threads), u64(stage.memory_bytes)});
   }
   out.sampling = settings.sampling;
   out.tool_form = from.tool_form;

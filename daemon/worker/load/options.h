@@ -32,10 +32,11 @@ struct DeviceOptions {
 
 /// A device of a model in stages.
 struct StageOptions {
-  std::string device;
-  std::vector<int32_t> cores;  ///< empty: all that this process may use
-  int32_t threads = 0;         ///< 0: one per physical core of these
-  uint64_t memory_bytes = 0;   ///< 0: it shares ServeOptions::memory_bytes
+  std::string device;            ///< its name
+  std::string kind = "cpu";      ///< cpu, or cuda:N
+  std::vector<int32_t> cores{};  ///< empty: all that this process may use
+  int32_t threads = 0;           ///< 0: one per physical core of these
+  uint64_t memory_bytes = 0;     ///< 0: it shares ServeOptions::memory_bytes
 };
 
 struct ServeOptions {
@@ -43,6 +44,9 @@ struct ServeOptions {
   std::filesystem::path model;
   DeviceOptions device;
   std::vector<StageOptions> stages;  ///< empty: `device` computes all layers
+  bool spare_stages = false;         ///< the first alone computes all layers if they fit there
+  bool experts_apart = false;        ///< of two: the second computes the experts of all layers
+  uint64_t hot_expert_bytes = 0;     ///< of these, those most used, on the first, too
   engine::EngineConfig engine;
   /// auto: the model's own layer for drafting, or else the file next to `model` that is named as
   /// its draft; mtp: that layer; none; or a file, or the name of a model in that folder.

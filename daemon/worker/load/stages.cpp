@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "daemon/worker/load/device.h"
@@ -40,9 +41,14 @@ namespace {
 Result<kernels::OpTable> open_stage(const DeviceOptions& of_all, const StageOptions& stage) {
   HEARTH_TRY(use_cores(stage.cores));
   DeviceOptions device = of_all;
+  device.device = stage.kind;
   device.threads = stage.threads;
-  // Stages are packed at the same time, each by its own threads.
-  Result<kernels::OpTable> ops = open_device(device, kernels::Packing::kAtOnce);
+  // Stages are packed at the same time, each by its own threads. The program of a GPU has a CPU,
+  // too.
+  Result<kernels::OpTable> ops =
+      stage.kind == "cpu"
+          ? kernels::cpu_ops({.num_threads = device.threads, .variant = device.cpu_variant})
+          : open_device(device, kernels::Packing::kAtOnce);
   if (ops.ok()) return ops;
   Error error = ops.take_error();
   error.message = fmt::format("stage {}: {}", stage.device, error.message);
@@ -54,7 +60,7 @@ Result<kernels::OpTable> open_stage(const DeviceOptions& of_all, const StageOpti
 Result<std::vector<models::StageTable>> open_stages(const ServeOptions& options) {
   std::vector<models::StageTable> tables;
   for (const StageOptions& stage : options.stages) {
-    if (tables.empty()) {
+    if (tables.empty() || options.experts_apart) {
       HEARTH_ASSIGN_OR_RETURN(kernels::OpTable ops, open_stage(options.device, stage));
       tables.push_back({stage.device, std::move(ops), nullptr});
       continue;
@@ -72,18 +78,54 @@ Result<std::vector<models::StageTable>> open_stages(const ServeOptions& options)
 
 namespace {
 
-/// The end of each stage's layers: in proportion to threads, at least one.
-std::vector<int32_t> ends_by_threads(int32_t num_layers, std::span<const StageRoom> rooms) {
-  int64_t all = 0, before = 0;
-  for (const StageRoom& room : rooms) all += room.threads;
-  std::vector<int32_t> ends;
-  const int32_t count = size32(rooms);
-  for (int32_t i = 0; i < count; ++i) {
-    before += rooms[i].threads;
-    const auto end = narrow<int32_t>((num_layers * before + all / 2) / all);
-    ends.push_back(std::clamp(end, (i == 0 ? 0 : ends.back()) + 1, num_layers - (count - 1 - i)));
+/// How many of the layers, from the first on, fit on a device.
+int32_t num_that_fit(auto layer_bytes, const StageRoom& room) {
+  uint64_t bytes = room.fixed_bytes;
+  int32_t count = 0;
+  for (const uint64_t layer : layer_bytes) {
+    bytes += layer;
+    if (bytes > room.memory_bytes) break;
+    ++count;
   }
-  return ends;
+  return count;
+}
+
+/// The layers of each stage: GPUs before and after all CPUs get what fits, the others shares in
+/// proportion to their threads. At least one each.
+std::vector<int32_t> counts_wanted(std::span<const uint64_t> layers,
+                                   std::span<const StageRoom> rooms) {
+  std::vector<int32_t> counts(rooms.size(), 0);
+  const auto is_cpu = [](const StageRoom& room) { return !room.own_memory; };
+  size_t first = 0, end = rooms.size();
+  if (std::ranges::any_of(rooms, is_cpu)) {
+    const auto most = [&] { return size32(layers) - narrow<int32_t>(end - first) + 1; };
+    for (; !is_cpu(rooms[first]); ++first) {
+      counts[first] = std::clamp(num_that_fit(layers, rooms[first]), 1, most());
+      layers = layers.subspan(counts[first]);
+    }
+    for (; !is_cpu(rooms[end - 1]); --end) {
+      const int32_t fit = num_that_fit(layers | std::views::reverse, rooms[end - 1]);
+      counts[end - 1] = std::clamp(fit, 1, most());
+      layers = layers.first(layers.size() - counts[end - 1]);
+    }
+  }
+  int64_t all = 0, before = 0;
+  for (size_t i = first; i < end; ++i) all += rooms[i].threads;
+  const int32_t num_layers = size32(layers);
+  int32_t begin = 0;
+  for (size_t i = first; i < end; ++i) {
+    before += rooms[i].threads;
+    const auto to = narrow<int32_t>((num_layers * before + all / 2) / all);
+    counts[i] = std::clamp(to, begin + 1, num_layers - narrow<int32_t>(end - 1 - i)) - begin;
+    begin += counts[i];
+  }
+  return counts;
+}
+
+std::string bound_text(const StageRoom& room) {
+  if (room.memory_bytes == 0) return "memory_bytes is not set";
+  return fmt::format("{} {}", room.bound_is_free ? "free are" : "memory_bytes is",
+                     room.memory_bytes);
 }
 
 }  // namespace
@@ -96,7 +138,8 @@ Result<std::vector<LayerRange>> divide_layers(std::span<const uint64_t> layer_by
         fmt::format("stages: {} devices, the model has {} layers", rooms.size(), num_layers),
         "stages");
   }
-  std::vector<int32_t> ends = ends_by_threads(num_layers, rooms);
+  std::vector<int32_t> ends = counts_wanted(layer_bytes, rooms);
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
   const auto begin_of = [&](int32_t i) { return i == 0 ? 0 : ends[i - 1]; };
   const auto bytes_of = [&](int32_t i) {
     return std::accumulate(layer_bytes.begin() + begin_of(i), layer_bytes.begin() + ends[i],
@@ -114,26 +157,32 @@ Result<std::vector<LayerRange>> divide_layers(std::span<const uint64_t> layer_by
   }
   std::vector<LayerRange> out;
   std::string met;
-  bool all_fit = true;
+  uint64_t missing = 0;
   for (int32_t i = 0; i <= last; ++i) {
     out.push_back({begin_of(i), ends[i]});
-    all_fit = all_fit && fits(i);
-    const std::string bound =
-        rooms[i].memory_bytes == 0 ? "no bound" : fmt::format("{}", rooms[i].memory_bytes);
-    met += fmt::format("; {}: layers {} to {} take {} bytes, memory_bytes is {}", rooms[i].device,
-                       begin_of(i), ends[i] - 1, bytes_of(i), bound);
+    if (!fits(i)) missing += bytes_of(i) - rooms[i].memory_bytes;
+    met += fmt::format("; {}: layers {} to {} take {} bytes, {}", rooms[i].device, begin_of(i),
+                       ends[i] - 1, bytes_of(i), bound_text(rooms[i]));
   }
-  if (all_fit) return out;
-  return Error::out_of_memory("stages: the layers do not fit" + met, "stages");
+  if (missing == 0) return out;
+  return Error::out_of_memory(
+      fmt::format("stages: the layers do not fit{}; {} bytes more would do", met, missing),
+      "stages");
 }
 
 // ---- What they take ----------------------------------------------------------------------------
 
 namespace {
 
+/// The model's layers, as the device packs them.
 Result<std::unique_ptr<models::Model>> measure(const models::GgufFile& file,
-                                               const LayerRange& layers) {
-  return models::load_model(file, measuring_ops(), nullptr, {.layers = layers});
+                                               const LayerRange& layers, bool own_memory,
+                                               PackingMeter* packing) {
+  kernels::OpTable ops = measuring_ops();
+  if (own_memory) {
+    ops = measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); });
+  }
+  return models::load_model(file, ops, nullptr, {.layers = layers});
 }
 
 /// KV bytes of the stage's layers.
@@ -149,25 +198,47 @@ uint64_t kv_of(const models::StageInfo& stage, const models::ModelInfo& info,
   return bytes;
 }
 
-/// The stages' uses with this plan. `activation_bytes`: of each.
-std::vector<ipc::StageUse> uses_of(const models::ModelInfo& info, const engine::MemoryPlan& memory,
-                                   std::span<const uint64_t> activation_bytes,
-                                   std::span<const StageRoom> devices) {
-  uint64_t rest = memory.total_bytes() - memory.kv_bytes;
-  std::vector<ipc::StageUse> uses;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const models::StageInfo& stage = info.stages[i];
-    uses.push_back({.device = devices[i].device,
-                    .first_layer = stage.layers.first,
-                    .end_layer = stage.layers.end,
-                    .weight_bytes = stage.weight_bytes,
-                    .kv_bytes = kv_of(stage, info, memory),
-                    .other_bytes = activation_bytes[i],
-                    .budget_bytes = devices[i].memory_bytes});
-    rest -= activation_bytes[i];
+/// What a stage takes next to weights and KV: on its own device, of this a part in addition to
+/// MemoryPlan.
+struct StageBytes {
+  uint64_t activations = 0;
+  uint64_t extra = 0;
+};
+
+std::vector<models::PoolSize> pool_sizes(const engine::MemoryPlan& memory) {
+  std::vector<models::PoolSize> sizes;
+  for (const engine::GroupPlan& group : memory.groups) {
+    sizes.push_back({{}, group.num_blocks, group.max_blocks});
   }
-  uses.front().other_bytes += rest;
-  return uses;
+  return sizes;
+}
+
+/// The stages' uses with this plan. The engine's own buffers are with the first CPU.
+void set_uses(std::span<const StageBytes> taken, std::span<const StageRoom> rooms,
+              StagedPlan* plan) {
+  plan->host_bytes = plan->memory.total_bytes() - plan->memory.kv_bytes;
+  ipc::StageUse* host = nullptr;
+  plan->uses.assign(rooms.size(), {});
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    const models::StageInfo& stage = plan->info.stages[i];
+    ipc::StageUse& use = plan->uses[i];
+    use = {.device = rooms[i].device,
+           .first_layer = stage.layers.first,
+           .end_layer = stage.layers.end,
+           .weight_bytes = stage.weight_bytes,
+           .kv_bytes = kv_of(stage, plan->info, plan->memory),
+           .other_bytes = taken[i].activations + taken[i].extra,
+           .budget_bytes = rooms[i].memory_bytes};
+    plan->host_bytes -= taken[i].activations;
+    if (rooms[i].own_memory) {
+      use.other_bytes += models::stage_buffer_bytes(
+          pool_sizes(plan->memory), plan->memory.max_step_tokens, plan->memory.max_outputs,
+          plan->info.vocab_size, i + 1 == rooms.size());
+    } else if (host == nullptr) {
+      host = &use;
+    }
+  }
+  if (host != nullptr) host->other_bytes += std::exchange(plan->host_bytes, 0);
 }
 
 /// The share of the planned KV that fits everywhere, at most 1; negative: the rest alone does not
@@ -191,15 +262,50 @@ double kv_share(std::span<const ipc::StageUse> uses, uint64_t memory_bytes) {
   return share;
 }
 
-Error no_room(std::span<const ipc::StageUse> uses) {
+/// `fitting_bytes`: of KV; 0: none fits.
+Error no_room(const StagedPlan& plan, std::span<const StageRoom> rooms, uint64_t fitting_bytes) {
   std::string met;
-  for (const ipc::StageUse& use : uses) {
-    met += fmt::format(
-        "; {}: layers {} to {}, weights {}, KV {}, activations {}, memory_bytes is {}", use.device,
-        use.first_layer, use.end_layer - 1, use.weight_bytes, use.kv_bytes, use.other_bytes,
-        use.budget_bytes == 0 ? "not set" : fmt::format("{}", use.budget_bytes));
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    const ipc::StageUse& use = plan.uses[i];
+    met += fmt::format("; {}: layers {} to {}, weights {}, KV {}, activations {}, {}", use.device,
+                       use.first_layer, use.end_layer - 1, use.weight_bytes, use.kv_bytes,
+                       use.other_bytes, bound_text(rooms[i]));
   }
+  if (fitting_bytes > 0) met += fmt::format("; kv_bytes = {} would", fitting_bytes);
   return Error::out_of_memory("stages: the KV does not fit" + met, "kv_bytes");
+}
+
+/// What each layer counts for when layers are divided: weights as the device that takes most packs
+/// them, and a part of the KV. GPUs that are filled leave a quarter to KV, if it is not configured.
+Result<std::vector<uint64_t>> bytes_of_layers(const models::GgufFile& file, int32_t num_layers,
+                                              std::span<const StageRoom> rooms,
+                                              const engine::EngineConfig& engine,
+                                              const engine::MemoryPlan& memory) {
+  bool any[2] = {};
+  uint64_t own_bytes = 0;
+  for (const StageRoom& room : rooms) {
+    any[room.own_memory ? 1 : 0] = true;
+    if (room.own_memory)
+      own_bytes += room.memory_bytes - std::min(room.memory_bytes, room.fixed_bytes);
+  }
+  uint64_t kv_bytes = engine.kv_floor_bytes;
+  if (any[1] && engine.kv_bytes > 0) {
+    kv_bytes = engine.kv_bytes;
+  } else if (any[1]) {
+    kv_bytes = std::max(kv_bytes, std::min(memory.kv_bytes, own_bytes / 4));
+  }
+  std::vector<uint64_t> out;
+  for (int32_t i = 0; i < num_layers; ++i) {
+    uint64_t bytes = 0;
+    for (const bool own : {false, true}) {
+      if (!any[own ? 1 : 0]) continue;
+      PackingMeter packing;
+      HEARTH_ASSIGN_OR_RETURN(const auto layer, measure(file, {i, i + 1}, own, &packing));
+      bytes = std::max(bytes, layer->info().weight_bytes);
+    }
+    out.push_back(bytes + kv_bytes / num_layers);
+  }
+  return out;
 }
 
 }  // namespace
@@ -207,7 +313,8 @@ Error no_room(std::span<const ipc::StageUse> uses) {
 Result<StagedPlan> plan_stages(const models::GgufFile& file, std::span<const StageRoom> devices,
                                const engine::EngineConfig& engine, uint64_t memory_bytes,
                                uint64_t free_bytes) {
-  HEARTH_ASSIGN_OR_RETURN(const auto first, measure(file, {0, 1}));
+  PackingMeter ignored, whole;
+  HEARTH_ASSIGN_OR_RETURN(const auto first, measure(file, {0, 1}, false, &ignored));
   const models::ModelInfo& info = first->info();
   if (info.stages.empty()) {
     return Error::unsupported(
@@ -218,35 +325,45 @@ Result<StagedPlan> plan_stages(const models::GgufFile& file, std::span<const Sta
   HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(engine, *first, free_bytes));
   const int32_t rows =
       models::most_piece_rows(plan.memory.max_step_tokens, plan.memory.max_outputs);
+  HEARTH_TRY(measure(file, {}, true, &whole));  // for its upper bounds alone
   std::vector<StageRoom> rooms(devices.begin(), devices.end());
   for (StageRoom& room : rooms) {
     room.fixed_bytes = first->activation_bytes(rows, plan.memory.max_outputs);
+    if (!room.own_memory) continue;
+    room.fixed_bytes +=
+        reserved_bytes().value_or(0) + whole.extra_bytes() +
+        models::stage_buffer_bytes(pool_sizes(plan.memory), plan.memory.max_step_tokens,
+                                   plan.memory.max_outputs, info.vocab_size, true);
   }
-  std::vector<uint64_t> layer_bytes;
-  for (int32_t i = 0; i < info.num_layers; ++i) {
-    HEARTH_ASSIGN_OR_RETURN(const auto layer, measure(file, {i, i + 1}));
-    layer_bytes.push_back(layer->info().weight_bytes + engine.kv_floor_bytes / info.num_layers);
-  }
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> layer_bytes,
+                          bytes_of_layers(file, info.num_layers, rooms, engine, plan.memory));
   HEARTH_ASSIGN_OR_RETURN(plan.layers, divide_layers(layer_bytes, rooms));
   std::vector<models::Stage> stages;
-  std::vector<uint64_t> activation_bytes;
+  std::vector<StageBytes> taken;
   for (size_t i = 0; i < rooms.size(); ++i) {
+    PackingMeter packing;
+    HEARTH_ASSIGN_OR_RETURN(const auto stage,
+                            measure(file, plan.layers[i], rooms[i].own_memory, &packing));
+    StageBytes& bytes = taken.emplace_back();
+    bytes.activations = stage->activation_bytes(rows, plan.memory.max_outputs);
+    if (rooms[i].own_memory) bytes.extra = reserved_bytes().value_or(0) + packing.extra_bytes();
     stages.push_back({{rooms[i].device, measuring_ops(), nullptr}, plan.layers[i]});
-    HEARTH_ASSIGN_OR_RETURN(const auto stage, measure(file, plan.layers[i]));
-    activation_bytes.push_back(stage->activation_bytes(rows, plan.memory.max_outputs));
+    if (rooms[i].own_memory) stages.back().table.ops = measuring_ops(packed_bytes);
   }
   HEARTH_ASSIGN_OR_RETURN(const auto model,
                           models::load_staged_model(file, std::move(stages), nullptr));
   plan.info = model->info();
   HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(plan.engine, *model, free_bytes));
-  plan.uses = uses_of(plan.info, plan.memory, activation_bytes, devices);
+  set_uses(taken, devices, &plan);
   const double share = kv_share(plan.uses, memory_bytes);
   if (share >= 1) return plan;
-  if (share <= 0 || engine.kv_bytes > 0) return no_room(plan.uses);
-  plan.engine.kv_bytes = static_cast<uint64_t>(share * as_double(plan.memory.kv_bytes));
+  const auto fitting_bytes =
+      static_cast<uint64_t>(std::max(0.0, share) * as_double(plan.memory.kv_bytes));
+  if (fitting_bytes == 0 || engine.kv_bytes > 0) return no_room(plan, devices, fitting_bytes);
+  plan.engine.kv_bytes = fitting_bytes;
   HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(plan.engine, *model, 0));
-  plan.uses = uses_of(plan.info, plan.memory, activation_bytes, devices);
-  if (kv_share(plan.uses, memory_bytes) < 1) return no_room(plan.uses);
+  set_uses(taken, devices, &plan);
+  if (kv_share(plan.uses, memory_bytes) < 1) return no_room(plan, devices, 0);
   return plan;
 }
 

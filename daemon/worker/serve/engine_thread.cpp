@@ -10,9 +10,8 @@
 
 #include "daemon/worker/load/cost_file.h"
 #include "daemon/worker/load/device.h"
-#include "daemon/worker/load/device_plan.h"
+#include "daemon/worker/load/expert_counts.h"
 #include "daemon/worker/load/fingerprint_cache.h"
-#include "daemon/worker/load/measuring_ops.h"
 #include "daemon/worker/load/model_work.h"
 #include "daemon/worker/load/sampling_defaults.h"
 #include "daemon/worker/load/stages.h"
@@ -37,12 +36,6 @@ constexpr int64_t kProgressEveryUs = 50'000;
 constexpr size_t kCeilingBytes = 64 << 20;
 /// Acceptance rate at which a draft model found by its name must pay off.
 constexpr double kGoodDraft = 0.8;
-
-/// A draft model only changes speed, so a model is served without one that cannot be loaded.
-void warn_no_draft(const std::filesystem::path& draft, const Error& error) {
-  log_warn("no_draft", "draft={} code={} message=\"{}\"", draft.string(), name(error.code),
-           error.message);
-}
 
 /// The file of heads that was chosen, checked to have finite weights; none if it is unusable.
 std::optional<models::GgufFile> open_heads(DraftChoice* choice) {
@@ -112,6 +105,7 @@ void EngineThread::run() {
   if (stop_) return;
   engine_->run();
   save_costs(costs_, engine_->measured_costs());
+  add_expert_counts(expert_count_file_, model_->expert_counts());
 }
 
 Result<EngineLoaded> EngineThread::load() {
@@ -128,11 +122,16 @@ Result<EngineLoaded> EngineThread::load() {
   if (options_.engine.speculation.enabled) choice = choose_draft(options_.draft, options_.model);
   file.set_fingerprint("-");  // not needed for a plan, and computing it reads the whole file
   std::optional<models::GgufFile> heads = open_heads(&choice);
-  HEARTH_ASSIGN_OR_RETURN(const LoadPlan planned,
-                          plan(file, heads ? &*heads : nullptr, &choice.path, ops));
+  HEARTH_ASSIGN_OR_RETURN(
+      const LoadPlan planned,
+      plan_stages_or_device(file, heads ? &*heads : nullptr, &choice.path, ops));
   if (choice.path.empty()) heads.reset();
+  in_stages_ = !stages_.empty();
   messages_.post(planned);
-  const kernels::OpTable device = ops;  // a copy of the engine's table, to query the memory taken
+  const kernels::OpTable device = ops;  // a copy of the table, to query the memory taken
+  if (!stages_.empty()) ops = models::engine_table(stages_);
+  if (expert_ops_) ops = models::with_experts_on(std::move(ops), *expert_ops_, hot_experts_);
+  const std::string numerics_id = ops.numerics_id;
   HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(file, digest_folder()));
   source_.emplace(std::move(source));
   file.set_fingerprint(source_->digest());
@@ -145,10 +144,12 @@ Result<EngineLoaded> EngineThread::load() {
     messages_.post(done);
   };
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<models::Model> model,
-                          load_weights(file, ops, progress, heads ? &*heads : nullptr));
+                          load_weights(file, device, progress, heads ? &*heads : nullptr));
   HEARTH_ASSIGN_OR_RETURN(tokenizer_, tokenizer.get());
+  model_ = model.get();
   EngineLoaded out;
   out.info = model->info();
+  out.info.weight_bytes += out.info.expert_bytes;
   const ModelWork work = work_of(file, out.info);
   out.experts = {.unused_parameters = static_cast<uint64_t>(work.unused_parameters),
                  .bytes = static_cast<uint64_t>(work.expert_bytes),
@@ -160,13 +161,13 @@ Result<EngineLoaded> EngineThread::load() {
   if (out.info.drafts) {
     out.draft = heads ? model_stem(choice.path.stem().string()) : ipc::kDraftLayerName;
   }
-  std::unique_ptr<engine::DraftModel> draft = load_chosen_draft(choice, ops, &out);
+  std::unique_ptr<engine::DraftModel> draft = load_chosen_draft(choice, device, &out);
   uint64_t draft_kv_bytes = draft == nullptr ? 0 : draft->memory_plan().kv_bytes;
   HEARTH_ASSIGN_OR_RETURN(
       engine_,
       engine::Engine::create(options_.engine, std::move(ops), std::move(model), clock_,
                              std::move(draft), wants_store() ? &store_commands_ : nullptr));
-  restore_costs(device, &out);
+  restore_costs(device, numerics_id, &out);
   messages_.post(WarmingUp{});
   engine_->set_weights_check([this] { return source_->check(); });
   engine_->warm_up(false);
@@ -200,6 +201,10 @@ Result<EngineLoaded> EngineThread::load() {
 Result<kernels::OpTable> EngineThread::open_tables() {
   if (options_.stages.empty()) return open_device(options_.device, kernels::Packing::kLate);
   HEARTH_ASSIGN_OR_RETURN(std::vector<models::StageTable> tables, open_stages(options_));
+  if (options_.experts_apart) {
+    expert_ops_ = std::move(tables.back().ops);
+    return std::move(tables.front().ops);
+  }
   for (models::StageTable& table : tables) stages_.push_back({std::move(table), {}});
   return stages_.front().table.ops;
 }
@@ -207,9 +212,7 @@ Result<kernels::OpTable> EngineThread::open_tables() {
 Result<std::unique_ptr<models::Model>> EngineThread::load_weights(
     const models::GgufFile& file, const kernels::OpTable& ops,
     const models::LoadProgressFn& progress, const models::GgufFile* heads) {
-  if (!stages_.empty()) {
-    return models::load_staged_model(file, std::exchange(stages_, {}), progress);
-  }
+  if (in_stages_) return models::load_staged_model(file, std::exchange(stages_, {}), progress);
   models::LoadOptions options = load_options();
   options.heads = heads;
   return models::load_model(file, ops, progress, options);
@@ -229,14 +232,16 @@ std::unique_ptr<engine::DraftModel> EngineThread::load_chosen_draft(const DraftC
   return std::move(loaded).value();
 }
 
-void EngineThread::restore_costs(const kernels::OpTable& device, EngineLoaded* loaded) {
+void EngineThread::restore_costs(const kernels::OpTable& device, const std::string& numerics_id,
+                                 EngineLoaded* loaded) {
   if (options_.prefix_dir.empty()) return;
   const size_t stages = loaded->info.stages.size();
-  const std::string machine = fmt::format(
+  std::string machine = fmt::format(
       "{} {}, {}, {} threads{}", device.device.kind, device.device.variant, device.device.name,
       device.device.num_threads, stages > 1 ? fmt::format(", {} stages", stages) : std::string());
+  if (expert_ops_) machine += ", experts apart";
   costs_ = cost_file(options_.prefix_dir.parent_path() / "prices", loaded->info.fingerprint,
-                     device.numerics_id, machine);
+                     numerics_id, machine);
   engine_->restore_costs(load_costs(costs_));
   if (reserved_bytes() || costs_.path.empty() || has_ceilings(costs_)) return;
   loaded->note_ceilings = [device, file = costs_] {
@@ -247,7 +252,9 @@ void EngineThread::restore_costs(const kernels::OpTable& device, EngineLoaded* l
 
 models::LoadOptions EngineThread::load_options() const {
   return {.draft_layer = options_.engine.speculation.enabled &&
-                         (options_.draft == "auto" || options_.draft == ipc::kDraftLayerName)};
+                         (options_.draft == "auto" || options_.draft == ipc::kDraftLayerName),
+          .experts = expert_ops_ ? &*expert_ops_ : nullptr,
+          .hot_experts = expert_ops_ ? &hot_experts_ : nullptr};
 }
 
 // Next to the prefixes, which are identified by these digests.
@@ -255,170 +262,6 @@ std::filesystem::path EngineThread::digest_folder() const {
   if (options_.prefix_dir.empty()) return {};
   const std::filesystem::path folder = options_.prefix_dir.parent_path() / "fingerprints";
   return ipc::ensure_private_dir(folder).ok() ? folder : std::filesystem::path();
-}
-
-// Reports the memory that will be taken. On a device with its own memory it also sizes the pools,
-// and refuses a model that does not fit.
-Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, const models::GgufFile* heads,
-                                    std::filesystem::path* draft, const kernels::OpTable& ops) {
-  if (!stages_.empty()) return plan_in_stages(file, heads != nullptr, draft, ops);
-  const std::optional<uint64_t> reserved = reserved_bytes();
-  PackingMeter packing;
-  HEARTH_ASSIGN_OR_RETURN(
-      const std::unique_ptr<models::Model> model,
-      models::load_model(
-          file,
-          measuring_ops([&packing](auto tensors, auto role) { return packing.add(tensors, role); },
-                        ops.most_packed_bytes),
-          nullptr, load_options()));
-  LoadPlan of_draft;
-  if (model->info().drafts) draft->clear();
-  if (heads != nullptr && !draft->empty()) {
-    if (const Result<void> added = model->add_heads(*heads); !added.ok()) {
-      warn_no_draft(*draft, added.error());
-      draft->clear();
-    }
-  } else if (!draft->empty()) {
-    Result<LoadPlan> its = plan_draft(*draft, model->info(), ops, &packing);
-    if (its.ok()) {
-      of_draft = *its;
-    } else {
-      warn_no_draft(*draft, its.error());
-      draft->clear();
-    }
-  }
-  if (reserved) {
-    const DeviceRoom room{
-        .free_bytes = ops.device.memory_free_bytes,
-        .reserved_bytes = *reserved,
-        .weight_bytes = model->info().weight_bytes,
-        .scratch_bytes = packing.extra_bytes(),
-        .draft_bytes = of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes};
-    HEARTH_ASSIGN_OR_RETURN(options_.engine, fit_to_device(options_.engine, *model, room));
-  }
-  HEARTH_ASSIGN_OR_RETURN(
-      engine::MemoryPlan memory,
-      engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
-  // Alone in memory the model may use the whole budget, and never more.
-  const uint64_t others = model->info().weight_bytes + memory.total_bytes() - memory.kv_bytes +
-                          of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes +
-                          packing.extra_bytes() + reserved.value_or(0);
-  if (options_.memory_bytes > 0 && options_.engine.kv_bytes == 0 && model->info().generates &&
-      others + memory.kv_bytes > options_.memory_bytes && others < options_.memory_bytes) {
-    options_.engine.kv_bytes = options_.memory_bytes - others;
-    HEARTH_ASSIGN_OR_RETURN(memory, engine::plan_memory(options_.engine, *model, 0));
-  }
-  memory.set_extents(elastic_granule(ops));
-  return LoadPlan{.weight_bytes = model->info().weight_bytes + of_draft.weight_bytes,
-                  .kv_bytes = memory.kv_bytes + of_draft.kv_bytes,
-                  .other_bytes = memory.total_bytes() - memory.kv_bytes + of_draft.other_bytes +
-                                 packing.extra_bytes() + reserved.value_or(0),
-                  .device_free_bytes = reserved ? ops.device.memory_free_bytes : 0,
-                  .host_bytes = ram_bytes(),
-                  .kv_floor_bytes = memory.floor_bytes() + of_draft.kv_floor_bytes};
-}
-
-Result<LoadPlan> EngineThread::plan_in_stages(const models::GgufFile& file, bool heads,
-                                              std::filesystem::path* draft,
-                                              const kernels::OpTable& ops) {
-  std::vector<StageRoom> rooms;
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    rooms.push_back({.device = stages_[i].table.device,
-                     .threads = stages_[i].table.ops.device.num_threads,
-                     .memory_bytes = options_.stages[i].memory_bytes});
-  }
-  HEARTH_ASSIGN_OR_RETURN(StagedPlan plan,
-                          plan_stages(file, rooms, options_.engine, options_.memory_bytes,
-                                      ops.device.memory_free_bytes));
-  options_.engine = plan.engine;
-  for (size_t i = 0; i < stages_.size(); ++i) stages_[i].layers = plan.layers[i];
-  plan.memory.set_extents(elastic_granule(ops));
-  LoadPlan out{.weight_bytes = plan.info.weight_bytes,
-               .kv_bytes = plan.memory.kv_bytes,
-               .other_bytes = plan.memory.total_bytes() - plan.memory.kv_bytes,
-               .kv_floor_bytes = plan.memory.floor_bytes(),
-               .stages = plan.uses};
-  if (heads) {
-    warn_no_draft(*draft, Error::unsupported("a model in stages takes no heads"));
-    draft->clear();
-  }
-  if (!draft->empty()) add_draft(draft, plan.info, ops, &out);
-  return out;
-}
-
-void EngineThread::add_draft(std::filesystem::path* draft, const models::ModelInfo& target,
-                             const kernels::OpTable& ops, LoadPlan* plan) {
-  PackingMeter packing;
-  const Result<LoadPlan> its = plan_draft(*draft, target, ops, &packing);
-  if (!its.ok()) {
-    warn_no_draft(*draft, its.error());
-    return draft->clear();
-  }
-  const uint64_t bytes = its->weight_bytes + its->kv_bytes + its->other_bytes;
-  ipc::StageUse& first = plan->stages.front();
-  const auto over = [bytes](uint64_t bound, uint64_t taken) {
-    return bound > 0 && taken + bytes > bound;
-  };
-  if (over(first.budget_bytes, first.weight_bytes + first.kv_bytes + first.other_bytes) ||
-      over(options_.memory_bytes, plan->weight_bytes + plan->kv_bytes + plan->other_bytes)) {
-    warn_no_draft(*draft, Error::out_of_memory(
-                              fmt::format("{} bytes, the first stage has less room", bytes)));
-    return draft->clear();
-  }
-  first.weight_bytes += its->weight_bytes;
-  first.kv_bytes += its->kv_bytes;
-  first.other_bytes += its->other_bytes;
-  plan->weight_bytes += its->weight_bytes;
-  plan->kv_bytes += its->kv_bytes;
-  plan->other_bytes += its->other_bytes;
-  plan->kv_floor_bytes += its->kv_floor_bytes;
-}
-
-// Compares the reserve with the memory taken, once everything is loaded and captured.
-Result<std::optional<ipc::DeviceMemory>> EngineThread::settle(const kernels::OpTable& ops,
-                                                              const LoadPlan& planned) const {
-  const std::optional<DeviceUse> use = device_use(ops);
-  const std::optional<uint64_t> reserved = reserved_bytes();
-  if (!use || !reserved) return std::optional<ipc::DeviceMemory>();
-  const DeviceBill bill{
-      .free_before_bytes = planned.device_free_bytes,
-      .planned_bytes = planned.weight_bytes + planned.kv_bytes + planned.other_bytes - *reserved,
-      .reserved_bytes = *reserved,
-      .free_after_bytes = use->free_bytes,
-      .graph_bytes = use->graph_bytes,
-      .graphs_refused = use->graphs_refused};
-  const uint64_t taken = bill.taken_bytes();
-  log_info("device_memory", "planned={} reserved={} taken={} graphs={} free={}", bill.planned_bytes,
-           *reserved, taken, bill.graph_bytes, bill.free_after_bytes);
-  HEARTH_TRY(check_reserve(bill));
-  if (taken > *reserved) {
-    log_warn("device_memory",
-             "taken={} reserved={} free={} why=\"this or another process took more memory "
-             "outside the plan than was reserved; there was room for it\"",
-             taken, *reserved, bill.free_after_bytes);
-  }
-  return std::optional(ipc::DeviceMemory{bill.planned_bytes, *reserved, taken, bill.graph_bytes});
-}
-
-Result<LoadPlan> EngineThread::plan_draft(const std::filesystem::path& path,
-                                          const models::ModelInfo& target,
-                                          const kernels::OpTable& ops,
-                                          PackingMeter* packing) const {
-  HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
-  file.set_fingerprint("-");
-  const auto measuring =
-      measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); },
-                    ops.most_packed_bytes);
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> small,
-                          models::load_model(file, measuring, nullptr));
-  HEARTH_ASSIGN_OR_RETURN(
-      engine::MemoryPlan its,
-      engine::plan_draft_memory(options_.engine, target, *small, ops.device.memory_free_bytes));
-  its.set_extents(elastic_granule(ops));
-  return LoadPlan{.weight_bytes = small->info().weight_bytes,
-                  .kv_bytes = its.kv_bytes,
-                  .other_bytes = its.total_bytes() - its.kv_bytes,
-                  .kv_floor_bytes = its.floor_bytes()};
 }
 
 Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
@@ -440,7 +283,7 @@ Result<std::unique_ptr<engine::DraftModel>> EngineThread::load_draft(
 }
 
 uint64_t EngineThread::ram_bytes() const {
-  return reserved_bytes().has_value() ? options_.prefix_ram_bytes : 0;
+  return reserved_bytes().has_value() && !in_stages_ ? options_.prefix_ram_bytes : 0;
 }
 
 std::unique_ptr<engine::BlockStore> EngineThread::open_database() const {

@@ -80,6 +80,9 @@ struct WarmingUp {};
 /// Messages of the thread before the engine runs.
 using LoadMessage = std::variant<LoadPlan, models::LoadProgress, WarmingUp, EngineLoaded, Error>;
 
+/// A draft model only changes speed, so a model is served without one that cannot be loaded.
+void warn_no_draft(const std::filesystem::path& draft, const Error& error);
+
 class EngineThread {
  public:
   EngineThread(const ServeOptions& options, const Clock& clock);
@@ -102,11 +105,18 @@ class EngineThread {
   std::filesystem::path digest_folder() const;
   models::LoadOptions load_options() const;
   /// Restores the step costs measured by earlier workers.
-  void restore_costs(const kernels::OpTable& device, EngineLoaded* loaded);
+  void restore_costs(const kernels::OpTable& device, const std::string& numerics_id,
+                     EngineLoaded* loaded);
   /// `draft` is of the heads if these are not null. It is cleared if no plan can be made with it;
   /// it is not loaded then.
   Result<LoadPlan> plan(const models::GgufFile& file, const models::GgufFile* heads,
                         std::filesystem::path* draft, const kernels::OpTable& ops);
+  Result<LoadPlan> plan_stages_or_device(const models::GgufFile& file,
+                                         const models::GgufFile* heads,
+                                         std::filesystem::path* draft, const kernels::OpTable& ops);
+  Result<void> choose_hot_experts(const models::GgufFile& file);
+  Result<LoadPlan> plan_with_experts(const models::GgufFile& file, const models::GgufFile* heads,
+                                     std::filesystem::path* draft, const kernels::OpTable& ops);
   Result<LoadPlan> plan_in_stages(const models::GgufFile& file, bool heads,
                                   std::filesystem::path* draft, const kernels::OpTable& ops);
   /// Adds a draft model to the first stage, or clears `draft` and warns.
@@ -131,6 +141,11 @@ class EngineThread {
 
   ServeOptions options_;               ///< used by the engine thread; the plan sets its kv_bytes
   std::vector<models::Stage> stages_;  ///< until the weights are loaded; the plan sets their layers
+  bool in_stages_ = false;             ///< after planning
+  std::optional<kernels::OpTable> expert_ops_;  ///< if the experts are apart
+  models::HotExperts hot_experts_;              ///< of these
+  std::filesystem::path expert_count_file_;
+  models::Model* model_ = nullptr;  ///< the engine's
   const Clock& clock_;
   Mailbox<LoadMessage> messages_;
   std::unique_ptr<models::Tokenizer> tokenizer_;

@@ -102,6 +102,52 @@ TEST_CASE("the worker of a model in stages receives its devices") {
   CHECK(settings.cores.empty());
 }
 
+TEST_CASE("stages on a GPU are the CUDA worker's, which has a CPU, too") {
+  Config config;
+  config.models["m"].stages = {"cpu", "cuda:1"};
+  const auto settings_of = [&](WorkerConfig* worker) {
+    ipc::ServeSettings settings;
+    use_device(replicas_of({.name = "m", .path = "m.gguf"}, config).front(), config, worker,
+               &settings);
+    return settings;
+  };
+  WorkerConfig worker;
+  ipc::ServeSettings settings = settings_of(&worker);
+  CHECK(worker.device == "cuda:1");
+  CHECK_FALSE(settings.spare_stages);
+  REQUIRE(settings.stages.size() == 2);
+  CHECK(settings.stages[0].kind == "cpu");
+  CHECK(settings.stages[1].kind == "cuda:1");
+
+  config.models["m"].stages = {"auto"};
+  CHECK(config.stages_of("m") == std::vector<std::string>{"cuda:0", "cpu"});
+  config.devices["big"] = {.kind = "cuda:1", .memory_bytes = 100};
+  config.devices["half"] = {.cores = {0, 1}};
+  CHECK(config.stages_of("m") == std::vector<std::string>{"big", "half"});
+  settings = settings_of(&worker);
+  CHECK(settings.spare_stages);
+  CHECK(settings.stages[0].kind == "cuda:1");
+  CHECK(settings.cores == std::vector<int32_t>{0, 1});
+}
+
+TEST_CASE("a model with experts apart has two devices, and shares both budgets") {
+  Config config;
+  config.worker.device = "cuda:0";
+  config.devices["half"] = {.cores = {0, 1}, .memory_bytes = 100};
+  config.models["m"].experts = "half";
+  config.models["m"].hot_expert_bytes = 7;
+  const ModelFile file = replicas_of({.name = "m", .path = "m.gguf"}, config).front();
+  CHECK(file.stages == std::vector<std::string>{"cuda:0", "half"});
+  WorkerConfig worker = config.worker_of("m");
+  ipc::ServeSettings settings;
+  use_device(file, config, &worker, &settings);
+  CHECK(worker.device == "cuda:0");
+  CHECK(settings.experts_apart);
+  CHECK(settings.hot_expert_bytes == 7);
+  CHECK(settings.stages[1] ==
+        ipc::StageSettings{.device = "half", .cores = {0, 1}, .memory_bytes = 100});
+}
+
 std::string problem_of(const std::string& model) {
   Config config;
   const std::string devices = "[devices.left]\n[devices.right]\n[devices.gpu]\nkind = \"cuda:0\"\n";
@@ -121,7 +167,18 @@ TEST_CASE("stages are checked, with what was met and what was wanted") {
   refused("stages = [\"left\"]", "want 2 to 16 devices");
   refused("stages = [\"left\", \"right\"]\ndevices = [\"left\"]", "neither models.m.device");
   refused("stages = [\"left\", \"right\"]\ndevice = \"cpu\"", "neither models.m.device");
-  refused("stages = [\"left\", \"gpu\"]", "gpu is of kind cuda:0, want devices of kind cpu");
+  refused("stages = [\"left\", \"auto\"]",
+          "auto is of kind auto, want devices of kind cpu or cuda:N");
+  refused("stages = \"left\"", "want a list of strings");
+  CHECK(problem_of("experts = \"left\"").empty());
+  refused("hot_expert_bytes = 5", "hot_expert_bytes: want models.m.experts, too");
+  refused("experts = \"middle\"", "met \"middle\", want some of auto, cpu");
+  refused("experts = \"gpu\"", "gpu is of kind cuda:0, want a device of kind cpu");
+  refused("experts = \"left\"\nstages = [\"left\", \"right\"]", "want neither models.m.stages");
+  refused("experts = \"left\"\nmapping = \"file\"", "mapping is \"file\"");
+  CHECK(problem_of("stages = [\"left\", \"gpu\"]").empty());
+  CHECK(problem_of("stages = [\"cuda:0\", \"cuda:1\", \"cpu\"]").empty());
+  CHECK(problem_of("stages = \"auto\"").empty());
   refused("stages = [\"left\", \"right\"]\nmapping = \"file\"", "mapping is \"file\"");
 }
 

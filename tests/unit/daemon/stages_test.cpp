@@ -53,6 +53,32 @@ TEST_CASE("layers are divided by threads, as far as budgets permit") {
   CHECK(ends_of(layers, {{"a", 1, 50}, {"b", 1, 40}, {"c", 1, 30}}) == Ends{5, 9, 12});
 }
 
+StageRoom gpu(uint64_t memory_bytes, uint64_t fixed_bytes = 0) {
+  return {.device = "gpu",
+          .memory_bytes = memory_bytes,
+          .fixed_bytes = fixed_bytes,
+          .own_memory = true,
+          .bound_is_free = true};
+}
+
+TEST_CASE("GPUs before and after CPUs get as many layers as fit") {
+  const std::vector<uint64_t> layers(12, 10);
+  using Ends = std::vector<int32_t>;
+  CHECK(ends_of(layers, {gpu(75), {"b"}}) == Ends{7, 12});
+  CHECK(ends_of(layers, {gpu(75, 20), {"b", 100}}) == Ends{5, 12});
+  CHECK(ends_of(layers, {gpu(1000), {"b"}}) == Ends{11, 12});
+  CHECK(ends_of(layers, {{"a"}, gpu(75)}) == Ends{5, 12});
+  CHECK(ends_of(layers, {gpu(35), gpu(25), {"c"}, {"d", 2}}) == Ends{3, 5, 7, 12});
+  CHECK(ends_of(layers, {gpu(35), {"b"}, gpu(25)}) == Ends{3, 10, 12});
+  CHECK(ends_of(layers, {gpu(500), gpu(500)}) == Ends{6, 12});
+  CHECK(ends_of(layers, {gpu(500), gpu(40)}) == Ends{8, 12});
+  const auto small = divide_layers(layers, std::vector<StageRoom>{gpu(5), {"b", 1, 105}});
+  REQUIRE_FALSE(small.ok());
+  CHECK(small.error().message ==
+        "stages: the layers do not fit; gpu: layers 0 to 1 take 20 bytes, free are 5; b: layers 2 "
+        "to 11 take 100 bytes, memory_bytes is 105; 15 bytes more would do");
+}
+
 TEST_CASE("layers that do not fit are refused with what fits") {
   const std::vector<uint64_t> layers(4, 10);
   const auto small = divide_layers(layers, std::vector<StageRoom>{{"a", 1, 15}, {"b", 1, 20}});
@@ -61,7 +87,7 @@ TEST_CASE("layers that do not fit are refused with what fits") {
   CHECK(small.error().field == "stages");
   CHECK(small.error().message ==
         "stages: the layers do not fit; a: layers 0 to 1 take 20 bytes, memory_bytes is 15; b: "
-        "layers 2 to 3 take 20 bytes, memory_bytes is 20");
+        "layers 2 to 3 take 20 bytes, memory_bytes is 20; 5 bytes more would do");
   const auto many = divide_layers(layers, std::vector<StageRoom>(5));
   REQUIRE_FALSE(many.ok());
   CHECK(many.error().message == "stages: 5 devices, the model has 4 layers");
@@ -138,6 +164,7 @@ TEST_CASE("a budget bounds the KV of a plan in stages, and one that is too small
   const auto refused = plan_stages(owned.file, rooms, config, 0, free_bytes);
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().message.starts_with("stages: the KV does not fit; left: layers 0 to "));
+  CHECK(refused.error().message.find("; kv_bytes = ") != std::string::npos);
   rooms[0].memory_bytes = rooms[1].memory_bytes = 1000;
   CHECK_FALSE(plan_stages(owned.file, rooms, config, 0, free_bytes).ok());
 }

@@ -62,13 +62,22 @@ std::string memory_lines(const ServingPlan& plan) {
   for (const ipc::StageUse& stage : plan.stages) {
     out += fmt::format("  {:<17} {}\n", stage.device, ipc::stage_text(stage));
   }
+  for (const ipc::StageUse& replica : plan.replicas) {
+    const uint64_t bytes = replica.weight_bytes + replica.kv_bytes + replica.other_bytes;
+    const bool fits = replica.budget_bytes == 0 || bytes <= replica.budget_bytes;
+    out += fmt::format("  {:<17} {}: {}\n", replica.device, ipc::stage_text(replica),
+                       fits ? "fits" : fmt::format("does NOT fit, takes {}", exactly(bytes)));
+  }
   const engine::MemoryPlan& memory = plan.memory;
   out += fmt::format("  KV blocks         {}\n", exactly(memory.kv_bytes));
   out += fmt::format("  activations       {}\n", exactly(memory.activation_bytes));
   out += fmt::format("  logits, index     {}\n", exactly(memory.logits_bytes + memory.index_bytes));
   if (plan.reserved_bytes > 0) {
-    out += fmt::format("  driver, graphs    {} reserved; hearth stats shows what is taken\n",
-                       exactly(plan.reserved_bytes));
+    out += plan.stages.empty()
+               ? fmt::format("  driver, graphs    {} reserved; hearth stats shows what is taken\n",
+                             exactly(plan.reserved_bytes))
+               : fmt::format("  on GPUs, more     {} for the driver, scratch and copies\n",
+                             exactly(plan.reserved_bytes));
   }
   out += fmt::format("  in all            {} of {}: {}\n",
                      exactly(plan.weight_bytes + plan.draft_weight_bytes + plan.reserved_bytes +
@@ -184,17 +193,20 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
   memory["index_bytes"] = plan.memory.index_bytes;
   if (plan.reserved_bytes > 0) memory["reserved_bytes"] = plan.reserved_bytes;
   if (plan.prefix_ram_bytes > 0) memory["prefix_ram_bytes"] = plan.prefix_ram_bytes;
-  if (!plan.stages.empty()) {
-    memory["stages"] = json_rows(plan.stages, [](const ipc::StageUse& stage) {
+  const auto as_rows = [](const std::vector<ipc::StageUse>& uses) {
+    return json_rows(uses, [](const ipc::StageUse& stage) {
       return Json{{"device", stage.device},
                   {"first_layer", stage.first_layer},
                   {"end_layer", stage.end_layer},
                   {"weight_bytes", stage.weight_bytes},
                   {"kv_bytes", stage.kv_bytes},
                   {"other_bytes", stage.other_bytes},
-                  {"budget_bytes", stage.budget_bytes}};
+                  {"budget_bytes", stage.budget_bytes},
+                  {"experts", stage.experts}};
     });
-  }
+  };
+  if (!plan.stages.empty()) memory["stages"] = as_rows(plan.stages);
+  if (!plan.replicas.empty()) memory["replicas"] = as_rows(plan.replicas);
   memory["fits"] = plan.fits;
   if (!plan.refusal.empty()) memory["refusal"] = plan.refusal;
   out["memory"] = std::move(memory);

@@ -82,7 +82,8 @@ struct ServingPlan {
   uint64_t memory_bytes = 0;
   uint64_t reserved_bytes = 0;
   uint64_t prefix_ram_bytes = 0;
-  std::vector<ipc::StageUse> stages;  ///< of a model in stages; their sums are the bytes above
+  std::vector<ipc::StageUse> stages;    ///< of a model in stages; their sums are the bytes above
+  std::vector<ipc::StageUse> replicas;  ///< each has all layers, and KV as its budget permits
   bool fits = false;
   std::string refusal;  ///< why the engine would not start; empty: it would
   std::vector<ContextFit> contexts;

@@ -30,7 +30,7 @@ struct PlanVerb {
   std::string kv_type = "f16";
   std::string memory, bandwidth, flops, kv_bytes;
   std::string prefix_ram = "4GiB";
-  std::vector<std::string> stages;
+  std::vector<std::string> stages, replicas;
   int32_t context = 0;
   int32_t read_mib = 256;
   bool json = false;
@@ -67,17 +67,46 @@ Result<std::string> find_rates(const PlanVerb& options, PlanQuestion* question) 
                      ops.device.variant, ops.device.num_threads);
 }
 
-/// "THREADS", or "THREADS:BYTES".
-Result<StageRoom> parse_stage(const std::string& text, size_t number) {
-  StageRoom room{.device = fmt::format("stage {}", number)};
+/// "THREADS", "THREADS:BYTES", or "cuda:N:BYTES". `option`: stage or replica.
+Result<StageRoom> parse_room(const std::string& text, const std::string& option, size_t number) {
+  StageRoom room{.device = fmt::format("{} {}", option, number)};
+  const size_t colon = text.rfind(':');
+  if (text.starts_with("cuda:") && parse_cuda_device(text.substr(0, colon)).ok()) {
+    room.device = text.substr(0, colon);
+    room.own_memory = true;
+    HEARTH_ASSIGN_OR_RETURN(room.memory_bytes, parse_bytes(option, text.substr(colon + 1)));
+    return room;
+  }
   const char* const end = text.data() + text.size();
   const auto [at, problem] = std::from_chars(text.data(), end, room.threads);
   if (problem != std::errc() || room.threads < 1 || (at != end && *at != ':')) {
-    return Error::invalid(fmt::format("--stage {}: want THREADS or THREADS:BYTES", text), "stage");
+    return Error::invalid(
+        fmt::format("--{} {}: want THREADS, THREADS:BYTES or cuda:N:BYTES", option, text), option);
   }
   if (at == end) return room;
-  HEARTH_ASSIGN_OR_RETURN(room.memory_bytes, parse_bytes("stage", std::string(at + 1, end)));
+  HEARTH_ASSIGN_OR_RETURN(room.memory_bytes, parse_bytes(option, std::string(at + 1, end)));
   return room;
+}
+
+/// The same model once on each device, with less KV where its memory does not permit more.
+Result<void> plan_replicas(const PlanVerb& options, int32_t num_layers, ServingPlan* plan) {
+  for (const std::string& replica : options.replicas) {
+    HEARTH_ASSIGN_OR_RETURN(const StageRoom room,
+                            parse_room(replica, "replica", plan->replicas.size() + 1));
+    ipc::StageUse use{.device = room.device,
+                      .end_layer = num_layers,
+                      .weight_bytes = plan->weight_bytes + plan->draft_weight_bytes,
+                      .kv_bytes = plan->memory.kv_bytes,
+                      .other_bytes = plan->memory.total_bytes() - plan->memory.kv_bytes,
+                      .budget_bytes = room.memory_bytes};
+    const uint64_t fixed_bytes = use.weight_bytes + use.other_bytes;
+    const bool bounded = use.budget_bytes > 0 && options.kv_bytes.empty();
+    if (bounded && fixed_bytes < use.budget_bytes) {
+      use.kv_bytes = std::min(use.kv_bytes, use.budget_bytes - fixed_bytes);
+    }
+    plan->replicas.push_back(use);
+  }
+  return {};
 }
 
 /// The same model in stages. Insufficient memory is reported in the plan.
@@ -86,7 +115,7 @@ Result<void> plan_in_stages(const PlanVerb& options, const PlanQuestion& questio
   if (options.stages.empty()) return {};
   std::vector<StageRoom> rooms;
   for (const std::string& stage : options.stages) {
-    HEARTH_ASSIGN_OR_RETURN(rooms.emplace_back(), parse_stage(stage, rooms.size() + 1));
+    HEARTH_ASSIGN_OR_RETURN(rooms.emplace_back(), parse_room(stage, "stage", rooms.size() + 1));
   }
   if (options.file.empty() || options.device.mapping == "file") {
     return Error::invalid("--stage: want a model file, and no --mapping file", "stage");
@@ -94,8 +123,9 @@ Result<void> plan_in_stages(const PlanVerb& options, const PlanQuestion& questio
   HEARTH_ASSIGN_OR_RETURN(const auto path, ipc::find_model_file(options.file));
   HEARTH_ASSIGN_OR_RETURN(models::GgufFile file, models::GgufFile::open(path));
   file.set_fingerprint("-");  // not needed here, and computing it reads the whole file
-  const Result<StagedPlan> staged =
-      plan_stages(file, rooms, question.engine, 0, question.memory_bytes);
+  uint64_t free_bytes = question.memory_bytes;
+  for (const StageRoom& room : rooms) free_bytes += room.own_memory ? room.memory_bytes : 0;
+  const Result<StagedPlan> staged = plan_stages(file, rooms, question.engine, 0, free_bytes);
   if (!staged.ok() && staged.error().code != ErrorCode::kOutOfMemory) return staged.error();
   plan->fits = staged.ok();
   if (!staged.ok()) {
@@ -105,8 +135,17 @@ Result<void> plan_in_stages(const PlanVerb& options, const PlanQuestion& questio
   plan->memory = staged->memory;
   plan->weight_bytes = staged->info.weight_bytes;
   plan->stages = staged->uses;
-  plan->fits = plan->weight_bytes + plan->draft_weight_bytes + plan->memory.total_bytes() <=
-               plan->memory_bytes;
+  plan->prefix_ram_bytes = plan->reserved_bytes = 0;
+  // Each GPU has been compared with its own memory.
+  uint64_t all_bytes = staged->host_bytes, here_bytes = staged->host_bytes;
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    const ipc::StageUse& use = staged->uses[i];
+    const uint64_t bytes = use.weight_bytes + use.kv_bytes + use.other_bytes;
+    all_bytes += bytes;
+    if (!rooms[i].own_memory) here_bytes += bytes;
+  }
+  plan->reserved_bytes = all_bytes - plan->weight_bytes - plan->memory.total_bytes();
+  plan->fits = here_bytes + plan->draft_weight_bytes <= plan->memory_bytes;
   return {};
 }
 
@@ -152,6 +191,7 @@ Result<std::string> run_plan(const PlanVerb& options) {
   HEARTH_ASSIGN_OR_RETURN(ServingPlan plan,
                           make_plan(planned, draft ? &draft_model : nullptr, question));
   HEARTH_TRY(plan_in_stages(options, question, &plan));
+  HEARTH_TRY(plan_replicas(options, target.measured().info().num_layers, &plan));
   return options.json ? as_json(plan, title, planned, question)
                       : as_text(plan, title, planned, question);
 }
@@ -202,7 +242,9 @@ void add_plan(Verb program) {
       .type_name("BYTES");
   verb.option("--stage", options->stages,
               "a device that computes some of the layers; once for each, in order")
-      .type_name("THREADS[:BYTES]");
+      .type_name("THREADS[:BYTES]|cuda:N:BYTES");
+  verb.option("--replica", options->replicas, "a device with a worker of its own; once for each")
+      .type_name("THREADS[:BYTES]|cuda:N:BYTES");
   verb.option("--max-seqs", engine.scheduler.max_seqs, "concurrent sequences; default 64");
   verb.option("--max-step-tokens", engine.scheduler.max_step_tokens,
               "rows of one step; default 512");
