@@ -19,12 +19,15 @@ kernels::OpTable cpu_table() { return kernels::cpu_ops({.num_threads = 1, .varia
 /// Another table of the same device.
 kernels::OpTable second_table() { return kernels::cuda_ops({}).value(); }
 
+constexpr int32_t kRows = 40;  // the shim takes long
+
 using MakeTables = std::function<std::vector<kernels::OpTable>()>;
 
 /// About equally many layers on each table; all but the first have a thread.
 StagedSource on_tables(const models::GgufFile& file, const std::string& name,
                        const MakeTables& make) {
-  return {name, [&file, make] {
+  return {name,
+          [&file, make] {
             std::vector<models::Stage> stages;
             const std::vector<kernels::OpTable> tables = make();
             const auto count = static_cast<int32_t>(tables.size());
@@ -40,7 +43,8 @@ StagedSource on_tables(const models::GgufFile& file, const std::string& name,
             auto model = models::load_staged_model(file, std::move(stages), nullptr);
             REQUIRE_MESSAGE(model.ok(), (model.ok() ? "" : model.error().message));
             return StagedRun{std::move(model).value(), std::move(table)};
-          }};
+          },
+          kRows};
 }
 
 OwnedFile file_of(int32_t layers, DType type) {

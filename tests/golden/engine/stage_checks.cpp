@@ -55,7 +55,8 @@ void check_batched_and_cached(const StagedSource& staged, const Request& request
                               const Tokens& want) {
   EngineRun run = staged.run(stages_config());
   for (RequestId id = 2; id <= 6; ++id) {
-    run.submit(stages_request(id, static_cast<int32_t>(17 * id), static_cast<uint32_t>(id + 10)));
+    run.submit(stages_request(id, staged.rows / 8 * static_cast<int32_t>(id),
+                              static_cast<uint32_t>(id + 10)));
     if (id == 4) run.submit(request);
     run.step();
   }
@@ -90,7 +91,7 @@ void check_after_cancel(const StagedSource& staged, const Request& request, cons
   small.scheduler.max_step_tokens = 64;
   small.prefix_cache = false;
   EngineRun run = staged.run(small);
-  run.submit(stages_request(2, 200, 5));
+  run.submit(stages_request(2, staged.rows + 50, 5));
   run.step();
   run.post(CancelRequest{2});
   run.step();
@@ -118,7 +119,7 @@ void check_drafts(const StagedSource& staged, const Request& request, const Toke
 
 void check_stages(const StagedSource& staged, const AskOne& ask_one) {
   INFO(staged.name);
-  const Request request = stages_request(1, 150, 3);
+  const Request request = stages_request(1, staged.rows, 3);
   const Tokens want = ask_one(request);
   check_chunks(staged, request, want);
   check_batched_and_cached(staged, request, want);

@@ -2,6 +2,7 @@
 // Checks that a model in stages gives certain tokens: alone, batched, at any chunk size, with its
 // prefix cached, preempted, after a cancelled prompt, with drafts.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +27,7 @@ struct StagedRun {
 struct StagedSource {
   std::string name;
   std::function<StagedRun()> load;  ///< anew for each run
+  int32_t rows = 150;               ///< of the longest prompts, about
   EngineRun run(const engine::EngineConfig& config,
                 std::unique_ptr<engine::Proposer> proposer = nullptr) const;
 };
