@@ -169,7 +169,10 @@ TEST_CASE("stages are checked, with what was met and what was wanted") {
   refused("stages = [\"left\", \"right\"]\ndevice = \"cpu\"", "neither models.m.device");
   refused("stages = [\"left\", \"auto\"]",
           "auto is of kind auto, want devices of kind cpu or cuda:N");
-  refused("stages = \"left\"", "want a list of strings");
+  Config config;
+  const Result<void> text = apply_toml("[models.m]\nstages = \"left\"", "test", &config);
+  REQUIRE_FALSE(text.ok());
+  CHECK(text.error().message.find("want a list of strings") != std::string::npos);
   CHECK(problem_of("experts = \"left\"").empty());
   refused("hot_expert_bytes = 5", "hot_expert_bytes: want models.m.experts, too");
   refused("experts = \"middle\"", "met \"middle\", want some of auto, cpu");
