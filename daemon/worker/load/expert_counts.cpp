@@ -38,7 +38,7 @@ ExpertCounts load_expert_counts(const fs::path& file) {
       if (layer.size() == kMostExperts || count > UINT64_MAX / 4) return {};
       layer.push_back(count);
     }
-    if (!numbers.eof()) return {};
+    if (!numbers.eof() || count == UINT64_MAX) return {};  // not a number, or too large a one
   }
   return counts;
 }
