@@ -330,7 +330,7 @@ void look_ahead(CpuState& state, const Product& product) {
   if (weight.num_experts > 1 || !is_read_once(product.sets.front().tiles)) {
     return state.pool.set_ahead({});
   }
-  const auto size = static_cast<size_t>(weight.memory == nullptr ? 0 : weight.bytes);
+  const uint64_t size = weight.memory == nullptr ? 0 : weight.bytes;
   if (state.last_follower != nullptr) state.last_follower->memory = {weight.memory.get(), size};
   state.last_follower = weight.follower;
   state.pool.set_ahead(weight.follower->memory);
