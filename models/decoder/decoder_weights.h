@@ -132,9 +132,8 @@ struct DecoderWeights {
   uint64_t expert_bytes = 0;  ///< in addition, on the experts' table
   uint64_t draft_bytes = 0;   ///< of those, the draft layer's
 
-  /// Checks all tensors, then loads those of config.stage them layer by layer and releases the
-  /// file's pages as it goes. Errors name the
-  /// tensor: kCorrupt, kUnsupported, kOutOfMemory.
+  /// Checks all tensors, then loads those of config.stage layer by layer and releases the file's
+  /// pages as it goes. Errors name the tensor: kCorrupt, kUnsupported, kOutOfMemory.
   static Result<DecoderWeights> load(const GgufFile& file, const DecoderConfig& config,
                                      const kernels::OpTable& ops, const LoadProgressFn& progress,
                                      const LoadOptions& options = {});
