@@ -11,6 +11,7 @@
 #include "models/random_model.h"
 #include "tests/e2e/command.h"
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/tiny_model.h"
 #include "tests/paths.h"
 
 namespace hearth::e2e {
@@ -66,6 +67,7 @@ TEST_CASE("a model in stages writes the texts of one device, from its prefixes, 
 TEST_CASE("experts on another device: the texts of one, and each device's part of the memory") {
   Sandbox sandbox;
   std::filesystem::create_directories(sandbox.models());
+  write_tiny_model(sandbox.models() / "tiny.gguf", 1);
   const auto shape = models::find_shape("gpt-oss-tiny");
   REQUIRE(shape.ok());
   const auto model = models::RandomModel::create(*shape, "MXFP4", 1);
