@@ -146,6 +146,7 @@ FakeModel::FakeModel(const FakeModelConfig& config, std::shared_ptr<FakeDevice> 
   info_.context_length = config.context_length;
   info_.vocab_size = info_.draft_vocab = config.vocab_size;
   info_.drafts = config.drafts;
+  info_.draft_heads = config.draft_heads;
   info_.canvas = config.canvas;
   for (const int32_t window : config.windows) {
     models::LayerGroup group;
@@ -250,6 +251,11 @@ void FakeModel::draft(const models::StepArgs& args, int32_t place) {
                  "the row at {} is continued at {}", continued_[static_cast<size_t>(row)],
                  position);
     own_positions_.push_back(position);
+    if (info_.draft_heads > 0) {
+      logits_of(mix_entry(0, position, batch.token_ids[row], layer),
+                {args.logits.row<float>(row), static_cast<size_t>(info_.vocab_size)});
+      continue;
+    }
     *entry(pool, index.slot_mapping[row], layer) = {position, batch.token_ids[row], layer,
                                                     kWritten};
     const int32_t* table = index.block_table + batch.seq_idx[row] * index.max_blocks;
@@ -266,6 +272,7 @@ void FakeModel::draft(const models::StepArgs& args, int32_t place) {
   }
   ++num_drafts_;
   clock_.advance_us(std::llround(config_.cost.base_us / 20));
+  if (after_draft) after_draft(args);
 }
 
 void FakeModel::store_tokens(const models::StepArgs& args, size_t g) {

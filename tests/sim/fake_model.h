@@ -8,7 +8,8 @@
 // pure function of the request (`expected_tokens`). A recurrent group's state is a hash of all
 // tokens, which checks at each token that it is the next one. With `drafts`, the last layer of the
 // first group drafts: from what it reads back of the tokens it computes the model's own logits, and
-// it checks that the final row it continues is that of the token before. With a `canvas` a row's
+// it checks that the final row it continues is that of the token before. With
+// `draft_heads` its drafts depend on the last token alone. With a `canvas` a row's
 // hash is over all tokens of its sequence. Time is a fake clock that each step advances by a
 // formula.
 
@@ -53,6 +54,8 @@ struct FakeModelConfig {
   std::vector<int32_t> windows = {0};
   int32_t num_layers = 2;  ///< of each group
   bool drafts = false;
+  int32_t draft_heads =
+      0;  ///< with `drafts`: heads, which store nothing, draft in place of a layer
   int32_t wrong_every = 3;  ///< drafts of the tokens at such positions are wrong
   models::CanvasModel canvas;
   FakeCost cost;
@@ -73,6 +76,7 @@ class FakeModel final : public models::Model {
   /// Called before each step, for tests that look at the batch or change the logits after it.
   std::function<void(const models::StepArgs&)> before_step;
   std::function<void(const models::StepArgs&)> after_step;
+  std::function<void(const models::StepArgs&)> after_draft;
 
  private:
   /// What a state knows of its sequence: how many tokens it has seen, and a hash of them.
