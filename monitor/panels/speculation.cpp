@@ -52,6 +52,16 @@ void by_position(View& view, const ipc::SpeculationStats& stats) {
   ImGui::PopFont();
 }
 
+void by_proposer(View& view, const ipc::SpeculationStats& stats) {
+  for (const ipc::ProposerStats& by : stats.by) {
+    put_small(
+        view, "speculation/by/" + by.name,
+        fmt::format("{}: {} of {} accepted", by.name, with_unit(as_double(by.accepted_tokens), ""),
+                    with_unit(as_double(by.drafted_tokens), "drafted")),
+        view.theme.muted);
+  }
+}
+
 }  // namespace
 
 void draw_speculation(const Snapshot& snapshot, View& view) {
@@ -78,11 +88,13 @@ void draw_speculation(const Snapshot& snapshot, View& view) {
            verified > 0 ? fmt::format("{:.2f}", accepted / verified) : "–", "tokens",
            "steps saved per verification", theme.text, width);
   ImGui::SameLine();
-  headline(view, "speculation/saved", "Decode steps saved", with_unit(accepted, ""), "tokens",
-           fmt::format("of {}", with_unit(drafted, "drafted")), theme.accent, width);
+  headline(view, "speculation/saved", "Time saved", fmt::format("{:.1f}", stats.saved_ms / 1000),
+           "s", fmt::format("estimate; {}", with_unit(accepted, "decode steps")), theme.accent,
+           width);
   const float half = (ImGui::GetContentRegionAvail().x - gap) / 2;
   if (begin_card(view, "Acceptance by position", {half, 0},
                  "tokens drafted (pale) and right (full), by place in the step")) {
+    by_proposer(view, stats);
     by_position(view, stats);
   }
   end_card();

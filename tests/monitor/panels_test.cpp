@@ -149,6 +149,9 @@ TEST_CASE("every panel: headlines, axes and legends are drawn, dark and light") 
     drawn.show(Panel::kSpeculation);
     check_places(drawn, {"speculation/acceptance/value", "speculation/place/1",
                          "speculation/rate/axis/y0", "speculation/widths/legend/width"});
+    CHECK(drawn.text("speculation/saved/value") == "12.3");
+    CHECK(drawn.text("speculation/by/lookup") == "lookup: 250 of 1000 drafted accepted");
+    CHECK(drawn.text("speculation/by/mtp").starts_with("mtp: 2000 of "));
     drawn.show(Panel::kRoofline);
     check_places(drawn, {"roofline/ceilings", "roofline/axis/x", "roofline/axis/y",
                          "roofline/axis/x0", "legend/decode steps", "roofline/best"});

@@ -54,6 +54,8 @@ ipc::StatsReply stats_at(int tick, int running, int32_t blocks, int32_t used, in
     s.speculation.drafted_tokens += s.speculation.drafted_at.back();
     s.speculation.accepted_tokens += s.speculation.accepted_at.back();
   }
+  s.speculation.saved_ms = 12'340;
+  s.speculation.by = {{"lookup", 1000, 250}, {"mtp", s.speculation.drafted_tokens - 1000, 2000}};
   s.store.state = "writing";
   s.store.entries = 1204;
   s.store.bytes = 1'300'000'000;

@@ -79,6 +79,24 @@ void add_proposers(Page& page, const ipc::StatsReply& stats) {
           [](const ipc::ProposerStats& by) { return by.accepted_tokens; });
 }
 
+void add_draft_places(Page& page, const ipc::StatsReply& stats) {
+  const auto of_each = [&](std::string_view name, std::string_view help,
+                           const std::vector<uint64_t> ipc::SpeculationStats::*counts) {
+    page.metric(name, "counter", help);
+    for (const ipc::WorkerStats& worker : stats.workers) {
+      int place = 0;
+      for (const uint64_t count : worker.snapshot.speculation.*counts) {
+        page.value(count,
+                   fmt::format("{{model=\"{}\",place=\"{}\"}}", label(worker.model), ++place));
+      }
+    }
+  };
+  using Stats = ipc::SpeculationStats;
+  of_each("place_drafted_tokens_total", "Drafted tokens that were verified, by place in the draft.",
+          &Stats::drafted_at);
+  of_each("place_accepted_tokens_total", "Of them, those that were right.", &Stats::accepted_at);
+}
+
 void add_kept(Page& page, const KeptStats& kept) {
   if (!kept.enabled) return;
   page.metric("responses_kept", "gauge", "Answers of the responses API that are kept.");
@@ -204,7 +222,11 @@ std::string metrics_text(const ipc::StatsReply& stats, const KeptStats& kept,
              [](const Worker& w) { return w.snapshot.store.ram_loaded; });
   of_workers("prefix_ram_evicted_total", "counter", "Chunks that left it for others.",
              [](const Worker& w) { return w.snapshot.store.ram_evicted; });
+  // A gauge, because drafts that do not pay lower it.
+  of_workers("drafts_saved_seconds", "gauge", "Estimate: time that drafts have saved.",
+             [](const Worker& w) { return w.snapshot.speculation.saved_ms / 1000; });
   add_proposers(page, stats);
+  add_draft_places(page, stats);
   add_gpus(page, stats);
   add_traffic(page, stats, traffic);
   return page.take();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace hearth::cli {
 
 std::string timing_line(const ipc::DoneEvent& done) {
@@ -18,7 +20,11 @@ std::string timing_line(const ipc::DoneEvent& done) {
   if (done.usage.drafted_tokens > 0) {
     line += fmt::format(" · drafted {}, accepted {}", done.usage.drafted_tokens,
                         done.usage.accepted_tokens);
-    if (done.speculation.by.size() == 1) line += fmt::format(" ({})", done.speculation.by[0].name);
+    const char* between = " (";
+    for (const ipc::ProposerStats& by : done.speculation.by) {
+      line += std::exchange(between, ", ") + by.name;
+    }
+    if (!done.speculation.by.empty()) line += ")";
   }
   line += fmt::format(" · {}", fmt::join(done.finish_reasons, ", "));
   // Shows what is out of the ordinary; the rest is in --json.

@@ -23,6 +23,14 @@ double percent(uint64_t part, uint64_t whole) {
 
 }  // namespace
 
+std::string percents_by_place(const ipc::SpeculationStats& drafts) {
+  std::string out;
+  for (size_t i = 0; i < std::min(drafts.drafted_at.size(), drafts.accepted_at.size()); ++i) {
+    out += fmt::format(" {:.0f}", percent(drafts.accepted_at[i], drafts.drafted_at[i]));
+  }
+  return out + " %";
+}
+
 std::string ram_text(const ipc::StoreSnapshot& store) {
   return fmt::format("{} of {} for the GPU, {} of it pinned: {} chunks, {} loaded, {} evicted",
                      human_bytes(store.ram_bytes), human_bytes(store.ram_budget_bytes),
@@ -66,11 +74,7 @@ std::string worker_lines(const ipc::WorkerStats& worker) {
                          by.drafted_tokens, by.accepted_tokens,
                          percent(by.accepted_tokens, by.drafted_tokens));
     }
-    out += "              right by place:";
-    for (size_t i = 0; i < std::min(drafts.drafted_at.size(), drafts.accepted_at.size()); ++i) {
-      out += fmt::format(" {:.0f} %", percent(drafts.accepted_at[i], drafts.drafted_at[i]));
-    }
-    out += "\n";
+    out += "              right by place:" + percents_by_place(drafts) + "\n";
   }
   if (const ipc::StoreSnapshot& store = s.store; store.state != "off") {
     out += fmt::format("  on disk     {}: {} chunks, {} of {}; {} tokens restored\n", store.state,

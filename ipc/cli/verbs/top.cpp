@@ -93,6 +93,16 @@ std::string top_text(const ipc::StatsReply& stats, const ipc::PsReply& ps, int r
     out += fmt::format("  KV {} {:.0f} % of {:.0f} blocks, {} cached\n", bar(used / total, 24),
                        100 * used / total, total, sum_of(s.kv_blocks_cached));
     lines += 5;
+    if (g.drafted_tokens > 0) {
+      const char* between = "  drafts right by ";
+      for (const ipc::ProposerStats& by : g.by) {
+        out += fmt::format("{}{}: {} of {}", std::exchange(between, ", "), by.name,
+                           by.accepted_tokens, by.drafted_tokens);
+      }
+      out +=
+          fmt::format("; saved {:.1f} s\n  by place{}\n", g.saved_ms / 1000, percents_by_place(g));
+      lines += 2;
+    }
     if (s.gpu) out += "  " + ipc::gpu_text(*s.gpu) + "\n", ++lines;
   }
   if (stats.workers.empty()) out += "\n(no model in memory)\n", lines += 2;

@@ -34,6 +34,8 @@ std::string ps_text(const ipc::PsReply& reply, size_t width = 0);
 std::string models_text(const ipc::ModelsReply& reply, size_t width = 0);
 std::string requests_table(const ipc::PsReply& reply, size_t width, size_t most_rows);
 std::string stats_text(const ipc::StatsReply& reply);
+/// Accepted of the tokens drafted at each place: " 83 69 50 %".
+std::string percents_by_place(const ipc::SpeculationStats& drafts);
 /// Host memory that backs a GPU's, as `hearth stats` and `hearth cache stats` print it.
 std::string ram_text(const ipc::StoreSnapshot& store);
 int record(const std::string& file, double seconds);

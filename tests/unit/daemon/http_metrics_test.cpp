@@ -169,6 +169,10 @@ struct Reported {
     s.speculation.verifications = 10;
     s.speculation.drafted_tokens = 50;
     s.speculation.accepted_tokens = 20;
+    s.speculation.drafted_at = {10, 8};
+    s.speculation.accepted_at = {7, 3};
+    s.speculation.saved_ms = -1500;
+    s.speculation.by = {{"lookup", 20, 5}, {"mtp", 30, 15}};
     ModelTraffic& odd = traffic[kOdd];
     odd.num_waiting = 2;
     odd.block_size = 16;
@@ -238,6 +242,22 @@ TEST_CASE("routers find the figures of a vLLM server under its names") {
   CHECK(page.value("vllm:spec_decode_num_drafts_total", odd) == 10);
   CHECK(page.value("vllm:spec_decode_num_draft_tokens_total", odd) == 50);
   CHECK(page.value("vllm:spec_decode_num_accepted_tokens_total", odd) == 20);
+}
+
+TEST_CASE("drafts are counted by proposer and by place, with the time that they saved") {
+  const Reported reported;
+  const ReadPage page = reported.page();
+  const auto value = [&](const std::string& name, const char* key, const char* which) {
+    return page.value("hearth_" + name, {{"model", Reported::kOdd}, {key, which}});
+  };
+  CHECK(value("proposer_drafted_tokens_total", "proposer", "mtp") == 30);
+  CHECK(value("proposer_accepted_tokens_total", "proposer", "lookup") == 5);
+  CHECK(value("place_drafted_tokens_total", "place", "1") == 10);
+  CHECK(value("place_drafted_tokens_total", "place", "2") == 8);
+  CHECK(value("place_accepted_tokens_total", "place", "2") == 3);
+  CHECK(std::isnan(value("place_accepted_tokens_total", "place", "3")));
+  CHECK(page.types.at("hearth_drafts_saved_seconds") == "gauge");
+  CHECK(page.value("hearth_drafts_saved_seconds", {{"model", Reported::kOdd}}) == -1.5);
 }
 
 TEST_CASE("histograms count durations up to their bound") {

@@ -111,6 +111,23 @@ TEST_CASE("stats show what was reserved of a device's memory, and what was taken
                                "of it, 32.0 MiB by graphs\n") != std::string::npos);
 }
 
+TEST_CASE("stats and top show drafts by proposer and by place, and the time that they saved") {
+  ipc::StatsReply stats;
+  ipc::SpeculationStats& drafts = stats.workers.emplace_back().snapshot.speculation;
+  CHECK(stats_text(stats).find("drafted") == std::string::npos);
+  CHECK(top_text(stats, {}, 100, 80).find("drafts") == std::string::npos);
+  drafts = {40,          96,  48,     {40, 32, 24},
+            {30, 12, 6}, 1.2, 61'540, {{"mtp", 90, 45}, {"lookup", 6, 3}}};
+  CHECK(stats_text(stats).find(
+            "  speculation 96 drafted, 48 accepted (50.0 %), 1.20 per verification, saved 61.5 s\n"
+            "              by mtp: 90 drafted, 45 accepted (50.0 %)\n"
+            "              by lookup: 6 drafted, 3 accepted (50.0 %)\n"
+            "              right by place: 75 38 25 %\n") != std::string::npos);
+  CHECK(top_text(stats, {}, 100, 80)
+            .find("  drafts right by mtp: 45 of 90, lookup: 3 of 6; saved 61.5 s\n"
+                  "  by place 75 38 25 %\n") != std::string::npos);
+}
+
 TEST_CASE("stats, top and ps show the remote of a role, and which request is there") {
   ipc::StatsReply stats;
   stats.remotes = {{.role = "code",
@@ -189,6 +206,10 @@ TEST_CASE("the timing line") {
   done.usage.accepted_tokens = 31;
   CHECK(timing_line(done) ==
         "prompt 12 (cached 8) · TTFT 31 ms · drafted 40, accepted 31 · length, stop");
+  done.speculation.by = {{"mtp", 30, 25}, {"lookup", 10, 6}};
+  CHECK(timing_line(done) ==
+        "prompt 12 (cached 8) · TTFT 31 ms · drafted 40, accepted 31 "
+        "(mtp, lookup) · length, stop");
 }
 
 TEST_CASE("sizes and times for people") {

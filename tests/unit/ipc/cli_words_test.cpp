@@ -126,6 +126,11 @@ TEST_CASE("ps, top and models fit a terminal of 80 columns, with any names") {
   worker.model = name;
   worker.device = "cpu avx512-vnni";
   worker.state = "ready";
+  worker.snapshot.speculation = {.drafted_tokens = 1,
+                                 .accepted_tokens = 1,
+                                 .drafted_at = std::vector<uint64_t>(16, 1),
+                                 .accepted_at = std::vector<uint64_t>(16, 1),
+                                 .by = {{"lookup", 1, 1}}};
   ipc::RemoteStats& remote = stats.remotes.emplace_back();
   remote.role = remote.remote = name;
   remote.requests_done = 1000;
