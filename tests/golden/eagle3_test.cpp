@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -47,6 +48,32 @@ TEST_CASE("eagle3: logits equal PyTorch's, each draft continued from the head's 
       }
     }
   }
+}
+
+TEST_CASE("eagle3: the first choices are llama.cpp's, after every token of a text") {
+  const std::vector<NamedTable> tables = all_tables();
+  size_t compared = 0;
+  for (const DrafterModel& head : read_drafters("eagle3")) {
+    const FamilyModel target = read_family(head.target);
+    const OwnedFile model(target.file_bytes(DType::kF32));
+    const OwnedFile file(head.file_bytes(DType::kF32));
+    std::vector<int32_t> tokens = target.prompt;
+    tokens.insert(tokens.end(), target.greedy.begin(), target.greedy.end());
+    for (const NamedTable& table : tables) {
+      for (const auto& [size, want] : head.model.llama_cpp_drafts) {
+        if (&table != &tables.back() && size % 13 != 0) continue;
+        INFO(head.model.name << " on " << table.name << " after " << size);
+        StepRunner runner = runner_with(model, file, table, DType::kF32);
+        const Rows met = runner.drafts_after(first_of(tokens, size), 96, want);
+        for (size_t i = 0; i < want.size(); ++i) {
+          const auto best = std::ranges::max_element(met[i]) - met[i].begin();
+          CHECK((head.tokens.empty() ? best : head.tokens[static_cast<size_t>(best)]) == want[i]);
+        }
+      }
+    }
+    compared += head.model.llama_cpp_drafts.size();
+  }
+  CHECK(compared == 2 * 79);
 }
 
 TEST_CASE("eagle3: chunks and other sequences change no bit, and the head no logit of the model") {

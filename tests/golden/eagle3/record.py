@@ -42,9 +42,9 @@ class Head:
 
 
 HEADS = [
-    Head("llama", "llama", [0, 1, 2], tokens=[*range(0, VOCAB, 3)]),
-    Head("qwen3_other_width", "qwen3", [1, 2, 2], width=96, heads=3, kv_heads=1, head_dim=32, own_embedding=True,
-         norm_before_residual=True, norm_before_fc=True),
+    Head("llama", "llama", [0, 1, 2]),
+    Head("qwen3_other_width", "qwen3", [1, 0, 1], width=96, heads=3, kv_heads=1, head_dim=32, own_embedding=True,
+         tokens=[*range(0, VOCAB, 3)], norm_before_residual=True, norm_before_fc=True),
     Head("qwen35_shared_output", "qwen35", [1, 2, 3], own_output=False),
 ]
 

@@ -10,7 +10,8 @@ import numpy as np
 from tiny_models import VOCAB, TinyModel, tensor_values
 
 
-def write_gguf(model: TinyModel, path: Path) -> None:
+def write_gguf(model: TinyModel, path: Path, draft_tokens: list[int] | None = None) -> None:
+    """`draft_tokens`: those that an EAGLE-3 head drafts, if not all."""
     writer = gguf.GGUFWriter(path, model.architecture)
     for key, value in model.full_metadata().items():
         if key == "plamo2.attention.head_count":
@@ -38,6 +39,8 @@ def write_gguf(model: TinyModel, path: Path) -> None:
     for tensor in model.tensors:
         values = tensor_values(tensor, model.seed).astype(np.float32)
         writer.add_tensor(tensor.name, values.reshape(tensor.dims[::-1]))
+    if draft_tokens:
+        writer.add_tensor("d2t", np.array(draft_tokens, dtype=np.int64))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

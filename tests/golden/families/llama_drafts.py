@@ -1,6 +1,7 @@
-"""Adds to NAME.json what llama.cpp's layer for drafting drafts after every token of a recorded text.
+"""Adds to recordings what drafts in llama.cpp after every token of a recorded text: layers for drafting of NAME.json,
+and EAGLE-3 heads of ../eagle3.
 
-usage: llama_drafts.py PROGRAM GGUF_DIR   (PROGRAM: llama_drafts.cpp, compiled; GGUF_DIR: of record.py)
+usage: llama_drafts.py PROGRAM GGUF_DIR   (PROGRAM: llama_drafts.cpp, compiled; GGUF_DIR: of record.py, with all targets)
 """
 
 from __future__ import annotations
@@ -10,22 +11,44 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gguf_file import write_gguf
+from tiny_models import Tensor, TinyModel
+
 HERE = Path(__file__).parent
 DRAFTS = 3
 
 
+def add_drafts(path: Path, recorded: dict, program: str, model: Path, head: str, ids: list[int]) -> None:
+    command = [program, str(model), head, "2", str(DRAFTS), *map(str, ids)]
+    says = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    recorded["llama_cpp_drafts"] = says
+    lines = [f"  {json.dumps(key)}: {json.dumps(part, separators=(',', ':'))}" for key, part in recorded.items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    same = [says[size] == drafts for size, (drafts, _) in recorded["drafts"].items() if size in says]
+    print(f"{recorded['name']}: {sum(same)} of {len(same)} recorded chains are PyTorch's")
+
+
+def ids_of(family: dict) -> list[int]:
+    return family["prompt"] + family["greedy"]
+
+
 def main() -> None:
-    program, directory = sys.argv[1:]
+    program, directory = sys.argv[1], Path(sys.argv[2])
     for path in sorted(HERE.glob("*_nextn.json")):
         recorded = json.loads(path.read_text())
-        ids = recorded["prompt"] + recorded["greedy"]
-        command = [program, str(Path(directory) / f"{recorded['name']}.gguf"), "2", str(DRAFTS), *map(str, ids)]
-        says = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-        recorded["llama_cpp_drafts"] = says
-        lines = [f"  {json.dumps(key)}: {json.dumps(part, separators=(',', ':'))}" for key, part in recorded.items()]
-        path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-        same = [says[size] == drafts for size, (drafts, _) in recorded["drafts"].items()]
-        print(f"{recorded['name']}: {sum(same)} of {len(same)} recorded chains are PyTorch's")
+        add_drafts(path, recorded, program, directory / f"{recorded['name']}.gguf", "-", ids_of(recorded))
+    for path in sorted((HERE.parent / "eagle3").glob("*.json")):
+        recorded = json.loads(path.read_text())
+        target = recorded["target"]
+        family = json.loads((HERE / f"{target}.json").read_text())
+        if family["metadata"][f"{family['architecture']}.block_count"] in recorded["metadata"]["eagle3.target_layers"]:
+            continue  # most models of llama.cpp do not give their rows after the last layer
+        prefix = recorded["architecture"] + "."
+        metadata = {key.removeprefix(prefix): value for key, value in recorded["metadata"].items()}
+        tensors = [Tensor(*tensor) for tensor in recorded["tensors"]]
+        head = directory / f"eagle3-{recorded['name']}.gguf"
+        write_gguf(TinyModel(recorded["name"], "eagle3", metadata, tensors, recorded["seed"]), head, recorded["tokens"])
+        add_drafts(path, recorded, program, directory / f"{target}.gguf", str(head), ids_of(family))
 
 
 if __name__ == "__main__":
