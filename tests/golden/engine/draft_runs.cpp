@@ -37,6 +37,10 @@ std::vector<Request> mixed_requests() {
     request.sampling.temperature = i % 3 == 0 ? 0.0f : 0.7f;
     request.sampling.seed = static_cast<uint64_t>(i);
     request.sampling.repetition_penalty = i % 5 == 4 ? 1.1f : 1.0f;
+    if (i % 5 == 2) {
+      request.sampling.presence_penalty = 0.3f;
+      request.sampling.frequency_penalty = 0.2f;
+    }
     request.sampling.top_logprobs = i % 4 == 1 ? 2 : -1;
     request.n = i % 7 == 6 ? 2 : 1;
     request.min_tokens = i % 6 == 5 ? 12 : 0;

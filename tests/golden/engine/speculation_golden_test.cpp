@@ -1,13 +1,16 @@
 // The bundled model gives the same text with drafts and without, by every proposer, alone and in a
-// batch: 50 prompts, 500 under full counts.
+// batch: 50 prompts, 500 under full counts. With heads also under penalties and stop strings.
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <string>
 
+#include "daemon/worker/text/sample_text.h"
 #include "engine/speculation/draft_model.h"
 #include "engine/speculation/replay_proposer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "tests/golden/engine/engine_run.h"
 #include "tests/golden/greedy_reference.h"
 #include "tests/golden/step_runner.h"
@@ -144,6 +147,99 @@ TEST_CASE("the bundled model: the same text with drafts and without, by every pr
               counts.drafted_by[to_underlying(DraftedBy::kPrediction)]);
       }
       if (together > 1 && by != By::kLookup) CHECK(counts.accepted_tokens > 10);
+    }
+  }
+}
+
+/// A text as a client gets it, and the stop string that ended it.
+struct Ended {
+  std::string text, stop;
+  int32_t num_tokens = 0;
+  bool operator==(const Ended&) const = default;
+};
+
+/// The text of each request, which ends before its stop string; "": it has none.
+std::vector<Ended> ended_texts(EngineRun& run, const models::Tokenizer& tokenizer,
+                               const std::vector<Request>& asked,
+                               const std::vector<std::string>& stops, size_t together) {
+  std::vector<worker::SampleText> texts;
+  for (const std::string& stop : stops) {
+    texts.emplace_back(tokenizer, false,
+                       stop.empty() ? std::vector<std::string>{} : std::vector{stop});
+  }
+  std::vector<size_t> read(asked.size());
+  // As the worker's front door does, of all tokens of a step.
+  const auto step = [&](size_t begun) {
+    const bool computed = run.step();
+    for (size_t i = 0; i < begun; ++i) {
+      const std::vector<int32_t>& tokens = run.answer(asked[i].id).tokens.front();
+      for (; read[i] < tokens.size(); ++read[i]) {
+        texts[i].push(tokens[read[i]], std::nullopt);
+        if (texts[i].stopped()) run.post(FinishSample{asked[i].id, 0});
+      }
+    }
+    return computed;
+  };
+  for (size_t i = 0; i < asked.size(); ++i) {
+    run.submit(asked[i]);
+    while (step(i + 1) && (i + 1) % together == 0) {
+    }
+  }
+  while (step(asked.size())) {
+  }
+  std::vector<Ended> out;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    REQUIRE(run.answer(asked[i].id).ended);
+    REQUIRE_FALSE(run.answer(asked[i].id).failed);
+    const auto text = texts[i].take();
+    out.push_back({(text ? text->text : "") + texts[i].finish().text, texts[i].stop(),
+                   texts[i].num_tokens()});
+  }
+  return out;
+}
+
+TEST_CASE("the bundled model: heads give the same text under penalties, up to the stop string") {
+  const auto path = kRoot / "models/demo/tales.gguf";
+  if (!std::filesystem::exists(path)) HEARTH_SKIP("no models/demo/tales.gguf");
+  const auto file = models::GgufFile::open(path);
+  REQUIRE(file.ok());
+  const auto heads = models::GgufFile::open(kRoot / "models/demo/tales-medusa.gguf");
+  REQUIRE_MESSAGE(heads.ok(), heads.error().message);
+  const auto tokenizer = models::load_tokenizer(*file);
+  REQUIRE(tokenizer.ok());
+  auto asked = requests(tests::full_counts() ? 500 : kFewPrompts);
+  for (Request& request : asked) {
+    request.max_tokens = 2 * kTokens;
+    SamplingParams& sampling = request.sampling;
+    if (request.id % 2 == 0) sampling.repetition_penalty = 1.1f;
+    if (request.id % 4 < 2) sampling.presence_penalty = 0.3f;
+    if (request.id % 4 == 1) sampling.frequency_penalty = 0.2f;
+    if (request.id % 5 == 0) sampling.penalty_window = 8;
+  }
+  const NamedTable table = all_tables().back();
+  std::vector<std::string> stops(asked.size());
+  EngineRun plain(*file, table.ops, config_for(-1));
+  const auto whole = ended_texts(plain, **tokenizer, asked, stops, 1);
+  // Four bytes from anywhere in a text, so that a stop string may end inside a draft.
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const std::string& text = whole[i].text;
+    if (text.size() > 8) stops[i] = text.substr(text.size() * (i % 7) / 8, 4);
+  }
+  EngineRun stopped(*file, table.ops, config_for(-1));
+  const auto want = ended_texts(stopped, **tokenizer, asked, stops, 1);
+  CHECK(4 * std::ranges::count(want, "", &Ended::stop) < std::ssize(want));
+  for (const int32_t width : {1, 4}) {
+    for (const size_t together : {size_t{1}, kTogether}) {
+      CAPTURE(width);
+      CAPTURE(together);
+      EngineConfig config = config_for(width);
+      config.speculation.lookup = false;
+      EngineRun run(*file, table.ops, config, nullptr, {.heads = &*heads});
+      CHECK(ended_texts(run, **tokenizer, asked, stops, together) == want);
+      const SpeculationCounts counts = run.engine().snapshot().speculation;
+      CHECK(counts.drafted_by[to_underlying(DraftedBy::kDraftHeads)] == counts.drafted_tokens);
+      CHECK(counts.accepted_tokens > asked.size());
+      CHECK(counts.accepted_tokens < counts.drafted_tokens);
     }
   }
 }
