@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/speculation/replay_proposer.h"
+#include "tests/golden/random_llama.h"
 
 namespace hearth::golden {
 
