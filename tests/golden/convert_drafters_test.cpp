@@ -283,7 +283,9 @@ void names(const std::string& message, const char* part) {
 }
 
 TEST_CASE("convert: EAGLE-3 heads of another form are refused by name") {
-  const DrafterModel head = read_drafters("eagle3").front();
+  std::vector<DrafterModel> heads = read_drafters("eagle3");
+  std::erase_if(heads, [](const DrafterModel& each) { return each.tokens.empty(); });
+  const DrafterModel head = heads.at(0);
   const auto refusal = [&](const auto& change) { return refusal_of(published(head), change); };
   names(refusal([](PublishedHead& h) { h.config["num_hidden_layers"] = 2; }), "num_hidden_layers");
   names(refusal([](PublishedHead& h) { h.config["vocab_size"] = 0; }), "vocab_size");
