@@ -162,10 +162,13 @@ ipc::Event to_wire(const engine::ProgressEvent& from, const models::Tokenizer& t
                             .position = from.queue_position - 1,
                             .estimate_ms = from.estimate_us / 1000};
   }
-  ipc::ProgressEvent out{.prompt_done = from.prompt_tokens_done,
-                         .prompt_total = from.prompt_tokens};
-  if (from.canvas) out.canvas = to_wire(*from.canvas, tokenizer);
-  return out;
+  if (!from.canvas) {
+    return ipc::ProgressEvent{.prompt_done = from.prompt_tokens_done,
+                              .prompt_total = from.prompt_tokens};
+  }
+  return ipc::ProgressEvent{.prompt_done = from.prompt_tokens_done,
+                            .prompt_total = from.prompt_tokens,
+                            .canvas = to_wire(*from.canvas, tokenizer)};
 }
 
 }  // namespace hearth::worker
