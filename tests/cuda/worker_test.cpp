@@ -202,13 +202,13 @@ TEST_CASE("cuda worker: stages that may be spared are, if the first device has a
   CHECK(roomy.plan->stages[0].device == "cuda:0");
   CHECK(roomy.plan->stages[0].end_layer == 2);
   CHECK(roomy.memory.has_value());  // as on one device
-  // A budget with room for less than all.
+  // With a byte less the layers are divided, each counted with its share of the least KV. That is
+  // larger than this model's weights, so not one fits then.
   const uint64_t bytes = roomy.plan->weight_bytes + roomy.plan->other_bytes - 1;
   const Loaded tight = load_in_stages(kPlenty, {"cuda:0", "cpu"}, bytes, true);
-  REQUIRE_MESSAGE(!tight.error, tight.error->message);
-  REQUIRE(tight.plan->stages.size() == 2);
-  CHECK(bytes_of(tight.plan->stages[0]) <= bytes);
-  CHECK(tight.plan->stages[1].device == "cpu");
+  REQUIRE(tight.error);
+  CHECK_MESSAGE(tight.error->message.find("cuda:0: layers 0 to 0 take ") != std::string::npos,
+                tight.error->message);
 }
 
 TEST_CASE("cuda worker: experts on the CPU take none of the GPU's memory") {
