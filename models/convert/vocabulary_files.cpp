@@ -46,7 +46,7 @@ struct Tokens {
   }
 };
 
-/// Of the lines of one file.
+/// A line of a vocabulary file, for its errors.
 struct Line {
   const char* file;
   size_t number;

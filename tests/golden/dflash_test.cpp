@@ -25,12 +25,6 @@ StepRunner with_drafter(const OwnedFile& model, const OwnedFile& drafter, const 
                     {.seqs = 2, .step_tokens = 96, .context = 112, .heads = &drafter.file});
 }
 
-std::vector<int32_t> whole_text(const FamilyModel& target) {
-  std::vector<int32_t> tokens = target.prompt;
-  tokens.insert(tokens.end(), target.greedy.begin(), target.greedy.end());
-  return tokens;
-}
-
 TEST_CASE("dflash: the logits of a block equal PyTorch's") {
   for (const DrafterModel& drafter : read_drafters("dflash")) {
     const FamilyModel target = read_family(drafter.target);
@@ -43,7 +37,7 @@ TEST_CASE("dflash: the logits of a block equal PyTorch's") {
         INFO(drafter.model.name << " on " << table.name << " after " << size);
         StepRunner runner = with_drafter(model, file, table, DType::kF32);
         REQUIRE(runner.info().draft_block == 5);
-        check_logits(runner.block_after(first_of(whole_text(target), size), 96, 5), want);
+        check_logits(runner.block_after(first_of(target.all_tokens(), size), 96, 5), want);
       }
     }
   }

@@ -43,8 +43,7 @@ TEST_CASE("draft layers: logits equal PyTorch's, each draft continued from the l
         INFO(name << " on " << table.name << " after " << size);
         StepRunner runner = drafting_runner(model, owned, table, DType::kF32);
         REQUIRE(runner.info().drafts);
-        std::vector<int32_t> tokens = model.prompt;
-        tokens.insert(tokens.end(), model.greedy.begin(), model.greedy.end());
+        const std::vector<int32_t> tokens = model.all_tokens();
         const Rows met = runner.drafts_after(first_of(tokens, size), 96, want.tokens);
         REQUIRE(met.front().size() == want.logits.front().size());
         check_logits(met, want);
@@ -59,8 +58,7 @@ TEST_CASE("draft layers: the first choices are llama.cpp's, after every token of
     const FamilyModel model = read_family(name);
     const OwnedFile owned(model.file_bytes(DType::kF32));
     REQUIRE(model.llama_cpp_drafts.size() == model.prompt.size() + model.greedy.size() - 1);
-    std::vector<int32_t> tokens = model.prompt;
-    tokens.insert(tokens.end(), model.greedy.begin(), model.greedy.end());
+    const std::vector<int32_t> tokens = model.all_tokens();
     for (const NamedTable& table : tables) {
       for (const auto& [size, want] : model.llama_cpp_drafts) {
         if (&table != &tables.front() && size % 13 != 0) continue;

@@ -32,8 +32,7 @@ TEST_CASE("eagle3: logits equal PyTorch's, each draft continued from the head's 
     const FamilyModel target = read_family(head.target);
     const OwnedFile model(target.file_bytes(DType::kF32));
     const OwnedFile file(head.file_bytes(DType::kF32));
-    std::vector<int32_t> tokens = target.prompt;
-    tokens.insert(tokens.end(), target.greedy.begin(), target.greedy.end());
+    const std::vector<int32_t> tokens = target.all_tokens();
     REQUIRE(head.model.drafts.size() == 3);
     for (const NamedTable& table : all_tables()) {
       for (const auto& [size, want] : head.model.drafts) {
@@ -57,8 +56,7 @@ TEST_CASE("eagle3: the first choices are llama.cpp's, after every token of a tex
     const FamilyModel target = read_family(head.target);
     const OwnedFile model(target.file_bytes(DType::kF32));
     const OwnedFile file(head.file_bytes(DType::kF32));
-    std::vector<int32_t> tokens = target.prompt;
-    tokens.insert(tokens.end(), target.greedy.begin(), target.greedy.end());
+    const std::vector<int32_t> tokens = target.all_tokens();
     for (const NamedTable& table : tables) {
       for (const auto& [size, want] : head.model.llama_cpp_drafts) {
         if (&table != &tables.back() && size % 13 != 0) continue;

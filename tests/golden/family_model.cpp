@@ -83,9 +83,14 @@ std::vector<float> family_values(const FamilyTensor& tensor, uint32_t seed) {
   return values;
 }
 
-std::vector<int32_t> FamilyModel::all_but_last() const {
+std::vector<int32_t> FamilyModel::all_tokens() const {
   std::vector<int32_t> tokens = prompt;
-  tokens.insert(tokens.end(), greedy.begin(), greedy.end() - 1);
+  tokens.insert(tokens.end(), greedy.begin(), greedy.end());
+  return tokens;
+}
+std::vector<int32_t> FamilyModel::all_but_last() const {
+  std::vector<int32_t> tokens = all_tokens();
+  tokens.pop_back();
   return tokens;
 }
 

@@ -45,7 +45,9 @@ struct FamilyModel {
   std::vector<int32_t> llama_cpp;                           ///< greedy ids of llama.cpp
   std::vector<int32_t> llama_cpp_steps;  ///< its next id after each prefix of `greedy`
 
-  /// The prompt and all of `greedy` but its last.
+  /// The prompt and `greedy`.
+  std::vector<int32_t> all_tokens() const;
+  /// The same without the last.
   std::vector<int32_t> all_but_last() const;
   /// Matrices in `matrix_type` (F32, F16, Q8_0), vectors in F32.
   std::vector<std::byte> file_bytes(kernels::DType matrix_type) const;

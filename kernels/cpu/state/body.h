@@ -146,8 +146,8 @@ void erase_row(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* 
 }
 
 void channel_row(float* s, int64_t stride, int64_t d_state, int64_t n, const float* a,
-                 const float* x, const float* d, const float* b, const float* c, const float* skip,
-                 float* out) {
+                 int64_t a_stride, const float* x, const float* d, const float* b, const float* c,
+                 const float* skip, float* out) {
   for (int64_t at = 0; at < n; at += kLanes) {
     const F step = load(d + at);
     const F input = load(x + at);
@@ -155,7 +155,7 @@ void channel_row(float* s, int64_t stride, int64_t d_state, int64_t n, const flo
     F sum = zero();
     for (int64_t i = 0; i < d_state; ++i) {
       float* row = s + i * stride + at;
-      const F decay = exp(mul(step, load(a + i * stride + at)));
+      const F decay = exp(mul(step, load(a + i * a_stride + at)));
       const F value = fma(scaled, set1(b[i]), mul(decay, load(row)));
       store(row, value);
       if (c != nullptr) sum = fma(value, set1(c[i]), sum);

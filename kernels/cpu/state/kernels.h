@@ -41,11 +41,12 @@ struct StateKernels {
   void (*erase_row)(float* s, int64_t stride, int32_t k_dim, int64_t n, const float* k,
                     const float* q, const float* v, const float* decays, const float* erased,
                     const float* removed, float* out);
-  /// One row of `n` channels (as above): s and a are (d_state, stride). c null: no output.
+  /// One row of `n` channels (as above): s is (d_state, stride), a (d_state, a_stride). c null: no
+  /// output.
   ///   s[i] = exp(d * a[i]) * s[i] + (d * x) * b[i];  out = sum_i c[i] * s[i] + skip * x
   void (*channel_row)(float* s, int64_t stride, int64_t d_state, int64_t n, const float* a,
-                      const float* x, const float* d, const float* b, const float* c,
-                      const float* skip, float* out);
+                      int64_t a_stride, const float* x, const float* d, const float* b,
+                      const float* c, const float* skip, float* out);
   /// v += (first - v) * sigmoid(gate + bias)
   void (*mix_values)(const float* first, const float* gate, const float* bias, int64_t n, float* v);
   /// One head of WkvInputsArgs and of WkvOutputArgs; `n` is a multiple of 16.

@@ -156,7 +156,11 @@ struct StateColumns {
 
 /// From so many rows on, columns are copied to where they lie together: rows that are a power of
 /// two apart share few sets of a cache.
-constexpr int32_t kRowsApart = 8;
+constexpr int32_t kManyRows = 8;
+bool has_many_rows(const BatchIndex& batch, int32_t seq) {
+  const int32_t rows = batch.query_start[seq + 1] - batch.query_start[seq];
+  return rows + batch.states[seq].replay >= kManyRows;
+}
 
 /// Takes the columns of a sequence's state through the step: changes them where they will stay or,
 /// for many rows and for drafts, in `scratch` (rows * count values). Calls replay(columns, kept
@@ -167,7 +171,7 @@ void walk_columns(const BatchIndex& batch, int32_t seq, const StateColumns& colu
   const StateStep& step = batch.states[seq];
   const int32_t rows = batch.query_start[seq + 1] - batch.query_start[seq];
   const Columns to = columns.of(step.to), apart{scratch, columns.count};
-  Columns s = rows + step.replay >= kRowsApart ? apart : to;
+  Columns s = has_many_rows(batch, seq) ? apart : to;
   if (step.from < 0) {
     columns.clear(s);
   } else {
@@ -257,21 +261,23 @@ void channel_scan(void* state, const ChannelScanArgs& args) {
     auto* scratch = reinterpret_cast<float*>(
         s.thread_scratch[thread].at_least(2 * columns.values() * sizeof(float)));
     const float* rates = args.a->vector + first;
-    float* near_rates = scratch + columns.values();
-    bool near = false;
-    const auto compute = [&](const Columns& at, const ChannelRow& row, const float* c, float* out) {
-      const bool apart = at.at == scratch;
-      for (int64_t r = 0; r < d_state && apart && !near; ++r) {
-        std::memcpy(near_rates + r * columns.count, rates + r * channels,
+    int64_t rates_stride = channels;
+    if (has_many_rows(batch, seq)) {
+      float* near_by = scratch + columns.values();
+      for (int64_t r = 0; r < d_state; ++r) {
+        std::memcpy(near_by + r * columns.count, rates + r * channels,
                     columns.count * sizeof(float));
       }
-      near = near || apart;
+      rates = near_by;
+      rates_stride = columns.count;
+    }
+    const auto compute = [&](const Columns& at, const ChannelRow& row, const float* c, float* out) {
       float d[kStateTile];
       for (int64_t i = 0; i < columns.count; ++i) {
         d[i] = static_cast<float>(
             softplus(double{row.dt[first + i]} + double{args.dt_bias->vector[first + i]}));
       }
-      s.states.channel_row(at.at, at.stride, d_state, columns.count, apart ? near_rates : rates,
+      s.states.channel_row(at.at, at.stride, d_state, columns.count, rates, rates_stride,
                            row.x + first, d, row.b, c, args.skip->vector + first,
                            out == nullptr ? nullptr : out + first);
     };

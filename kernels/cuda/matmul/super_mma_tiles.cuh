@@ -73,13 +73,6 @@ __global__ void __launch_bounds__(kMmaTileThreads, 2) matmul_super_mma_tiles_ker
       start_copy<16>(memory->scales[warp][chunk % 2][i] + lane * 16, group(i) + ahead + lane * 16);
     }
   };
-  // Scale and sums of rows 8 tile + lane / 4, sub-blocks 4 t to 4 t + 3: a quarter of the bytes of
-  // x.
-  const auto load_sums = [&](int chunk, int tile) {
-    return load_as<uint4>(
-        reinterpret_cast<const std::byte*>(p.blocks) + int64_t{units_of(8 * tile + lane / 4)} * 4 +
-        int64_t{chunk} * (kChunkBlocks * sizeof(SuperActivation)) + lane % 4 * 16);
-  };
   stage_scales(0, 0);
   stage(0);
 
@@ -130,17 +123,8 @@ __global__ void __launch_bounds__(kMmaTileThreads, 2) matmul_super_mma_tiles_ker
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       if (tile % 2 == 0 && 8 * tile >= slice.num_rows) break;
-      const uint4 own = load_sums(chunk, tile);
-      const SumBytes sums = sum_bytes(own.y, own.w);
-      float dx[2];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        dx[j] = __shfl_sync(kAllLanes, __uint_as_float(own.x), (lane % 4 * 2 + j) * 4);
-      }
-#pragma unroll
-      for (int i = 0; i < kGroups; ++i) {
-        add_chunk<kType>(scales[i], sums, dx, total[tile][i], acc[tile][i]);
-      }
+      const uint4 own = load_sums(p.blocks, units_of(8 * tile + lane / 4), chunk);
+      add_chunks<kType>(scales, own, total[tile], acc[tile]);
     }
     at += kChunkUnits;
     if (chunk + 1 != part_end || !more) continue;

@@ -114,14 +114,6 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_super_slices_kernel(Q
       start_copy<16>(&staged.x[pair % 2][tile * kWarp + lane], from + int64_t{units} * 16);
     }
   };
-  // Scale and sums of rows 8 tile + lane / 4, sub-blocks 4 t to 4 t + 3: a quarter of the bytes of
-  // x.
-  const auto load_sums = [&](int chunk, int tile) {
-    const int32_t units = __shfl_sync(kAllLanes, own_units, 8 * tile + lane / 4);
-    return load_as<uint4>(reinterpret_cast<const std::byte*>(p.blocks) + int64_t{units} * 4 +
-                          int64_t{chunk} * (kChunkBlocks * sizeof(SuperActivation)) +
-                          lane % 4 * 16);
-  };
   const auto stage_scales = [&](int chunk, int ahead) {
 #pragma unroll
     for (int i = 0; i < kSuperGroups<kType>; ++i) {
@@ -174,17 +166,8 @@ __global__ void __launch_bounds__(kParts* kWarp, 2) matmul_super_slices_kernel(Q
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       if (tile >= num_tiles) break;
-      const uint4 own = load_sums(chunk, tile);
-      const SumBytes sums = sum_bytes(own.y, own.w);
-      float dx[2];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        dx[j] = __shfl_sync(kAllLanes, __uint_as_float(own.x), (lane % 4 * 2 + j) * 4);
-      }
-#pragma unroll
-      for (int i = 0; i < kSuperGroups<kType>; ++i) {
-        add_chunk<kType>(chunk_scales[i], sums, dx, total[tile][i], acc[tile][i]);
-      }
+      const int32_t units = __shfl_sync(kAllLanes, own_units, 8 * tile + lane / 4);
+      add_chunks<kType>(chunk_scales, load_sums(p.blocks, units, chunk), total[tile], acc[tile]);
     }
     __syncwarp();  // the scales have been read
     at += kChunkUnits;

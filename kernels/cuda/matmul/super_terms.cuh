@@ -140,4 +140,28 @@ __device__ void add_chunk(const std::byte* scales, const SumBytes& sums, const f
   }
 }
 
+/// Of a chunk of a row of x that begins `units` times 16 bytes after the first: its scale, and its
+/// sums of sub-blocks 4 t to 4 t + 3. They take a quarter of the bytes of x. `blocks`: of
+/// QuantMatmul, of this form.
+__device__ inline uint4 load_sums(const ActivationBlock* blocks, int32_t units, int chunk) {
+  return load_as<uint4>(reinterpret_cast<const std::byte*>(blocks) + int64_t{units} * 4 +
+                        int64_t{chunk} * (kChunkBlocks * sizeof(SuperActivation)) +
+                        thread_x() % kWarp % 4 * 16);
+}
+
+/// The same step for groups of 16 outputs. `own`: load_sums of row lane / 4.
+template <DType kType, int kGroups, typename Scales>
+__device__ void add_chunks(const Scales& scales, const uint4& own, const int (&total)[kGroups][4],
+                           float (&acc)[kGroups][4]) {
+  const int lane = thread_x() % kWarp;
+  const SumBytes sums = sum_bytes(own.y, own.w);
+  float dx[2];
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    dx[j] = __shfl_sync(kAllLanes, __uint_as_float(own.x), (lane % 4 * 2 + j) * 4);
+  }
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) add_chunk<kType>(scales[i], sums, dx, total[i], acc[i]);
+}
+
 }  // namespace hearth::kernels
