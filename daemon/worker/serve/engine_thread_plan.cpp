@@ -21,9 +21,8 @@
 namespace hearth::worker {
 namespace {
 
-uint64_t bytes_of(const ipc::StageUse& use) {
-  return use.weight_bytes + use.kv_bytes + use.other_bytes;
-}
+/// Of a LoadPlan or an ipc::StageUse: all that it takes.
+uint64_t bytes_of(const auto& plan) { return plan.weight_bytes + plan.kv_bytes + plan.other_bytes; }
 
 }  // namespace
 
@@ -47,8 +46,7 @@ Result<LoadPlan> EngineThread::plan_stages_or_device(const models::GgufFile& fil
       options_.memory_bytes, first.memory_bytes > 0 ? first.memory_bytes : options_.memory_bytes);
   std::filesystem::path its_draft = *draft;
   Result<LoadPlan> alone = plan(file, heads, &its_draft, ops);
-  const auto all_of = [](const LoadPlan& p) { return p.weight_bytes + p.kv_bytes + p.other_bytes; };
-  if (alone.ok() && (options_.memory_bytes == 0 || all_of(*alone) <= options_.memory_bytes)) {
+  if (alone.ok() && (options_.memory_bytes == 0 || bytes_of(*alone) <= options_.memory_bytes)) {
     HEARTH_ASSIGN_OR_RETURN(const auto all, models::load_model(file, measuring_ops(), nullptr));
     alone->stages = {{.device = first.device,
                       .end_layer = all->info().num_layers,
@@ -165,12 +163,11 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, const models::
     }
   }
   if (reserved) {
-    const DeviceRoom room{
-        .free_bytes = ops.device.memory_free_bytes,
-        .reserved_bytes = *reserved,
-        .weight_bytes = model->info().weight_bytes,
-        .scratch_bytes = packing.extra_bytes(),
-        .draft_bytes = of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes};
+    const DeviceRoom room{.free_bytes = ops.device.memory_free_bytes,
+                          .reserved_bytes = *reserved,
+                          .weight_bytes = model->info().weight_bytes,
+                          .scratch_bytes = packing.extra_bytes(),
+                          .draft_bytes = bytes_of(of_draft)};
     HEARTH_ASSIGN_OR_RETURN(options_.engine, fit_to_device(options_.engine, *model, room));
   }
   HEARTH_ASSIGN_OR_RETURN(
@@ -178,8 +175,7 @@ Result<LoadPlan> EngineThread::plan(const models::GgufFile& file, const models::
       engine::plan_memory(options_.engine, *model, ops.device.memory_free_bytes));
   // Alone in memory the model may use the whole budget, and never more.
   const uint64_t others = model->info().weight_bytes + memory.total_bytes() - memory.kv_bytes +
-                          of_draft.weight_bytes + of_draft.kv_bytes + of_draft.other_bytes +
-                          packing.extra_bytes() + reserved.value_or(0);
+                          bytes_of(of_draft) + packing.extra_bytes() + reserved.value_or(0);
   if (options_.memory_bytes > 0 && options_.engine.kv_bytes == 0 && model->info().generates &&
       others + memory.kv_bytes > options_.memory_bytes && others < options_.memory_bytes) {
     options_.engine.kv_bytes = options_.memory_bytes - others;
@@ -244,13 +240,12 @@ void EngineThread::add_draft(std::filesystem::path* draft, const models::ModelIn
     warn_no_draft(*draft, its.error());
     return draft->clear();
   }
-  const uint64_t bytes = its->weight_bytes + its->kv_bytes + its->other_bytes;
+  const uint64_t bytes = bytes_of(*its);
   ipc::StageUse& first = plan->stages.front();
   const auto over = [bytes](uint64_t bound, uint64_t taken) {
     return bound > 0 && taken + bytes > bound;
   };
-  if (over(first.budget_bytes, bytes_of(first)) ||
-      over(options_.memory_bytes, plan->weight_bytes + plan->kv_bytes + plan->other_bytes)) {
+  if (over(first.budget_bytes, bytes_of(first)) || over(options_.memory_bytes, bytes_of(*plan))) {
     warn_no_draft(*draft, Error::out_of_memory(
                               fmt::format("{} bytes, the first stage has less room", bytes)));
     return draft->clear();
@@ -272,9 +267,8 @@ Result<std::optional<ipc::DeviceMemory>> EngineThread::settle(const kernels::OpT
   const std::optional<DeviceUse> use = device_use(ops);
   const std::optional<uint64_t> reserved = reserved_bytes();
   if (!use || !reserved) return std::optional<ipc::DeviceMemory>();
-  const uint64_t planned_bytes = planned.stages.empty()
-                                     ? planned.weight_bytes + planned.kv_bytes + planned.other_bytes
-                                     : bytes_of(planned.stages.front());
+  const uint64_t planned_bytes =
+      planned.stages.empty() ? bytes_of(planned) : bytes_of(planned.stages.front());
   const DeviceBill bill{.free_before_bytes = planned.device_free_bytes,
                         .planned_bytes = planned_bytes - *reserved,
                         .reserved_bytes = *reserved,
