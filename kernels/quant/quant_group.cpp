@@ -286,10 +286,8 @@ void eighths_above_levels(QuantCodes& codes, int inputs, int parts) {
 template <typename Visit>
 void for_blocks(const QuantLayout& layout, int64_t cols, int lane, uint8_t* group,
                 const Visit& visit) {
-  uint8_t* bodies = group + layout.bodies_at(cols);
   for (int64_t n = 0; n < cols / layout.block; ++n) {
-    visit(n, BlockParts{layout, lane, group + n * layout.head_bytes,
-                        bodies + n * layout.body_bytes()});
+    visit(n, BlockParts{layout, lane, group + layout.head_at(n), group + layout.body_at(n)});
   }
 }
 

@@ -8,12 +8,13 @@
 // integer (and a power of two), exact in f32. IQ1_S has the eighths that it adds to its values in
 // min[s].
 //
-// A packed group has 16 outputs (Q8_0 has its own layout, kernels/cpu/matmul/kernels.h): first the
-// heads of all blocks, rounded up to a cache line, then their bodies. It holds the file's bits in
-// another order, so a group has the file's size. The exceptions are types whose stored codes stand
-// for groups of values: in a group each value has its own level (twos, or the low bits of a nibble)
-// and in IQ2 and IQ3 its sign above that. Looking up 64 stored codes takes longer than
-// reading the bytes that this adds.
+// A packed group has 16 outputs (Q8_0 has its own layout, kernels/cpu/matmul/kernels.h) and is read
+// from front to back: a cache line with the heads of one, two or four blocks, then their bodies,
+// and so on. It holds the file's bits in another order, so a group has the file's size, but for
+// heads that the last line lacks. The exceptions are types whose stored codes stand for groups of
+// values: in a group each value has its own level (twos, or the low bits of a nibble) and in IQ2
+// and IQ3 its sign above that. Looking up 64 stored codes takes longer than reading the bytes that
+// this adds.
 //   head   d: 16 f16 (MXFP4: 16 bytes E8M0; NVFP4: (4, 16) bytes UE4M3, one row per 16 inputs);
 //          then, if the type stores them, dmin or m: 16 f16; IQ4_XS: (2, 16) bytes, field b % 4 of
 //          [b / 4] the high two bits of the scale of 32-block b
@@ -68,6 +69,8 @@ constexpr int32_t scale_bytes(SubScales scales) {
 }
 
 struct QuantLayout {
+  static constexpr int32_t kHeadLine = 64;
+
   int32_t block;   ///< inputs that share d, or NVFP4's stored block: 32, 64 or 256
   int32_t subs;    ///< scales per 32 inputs: 1 or 2
   bool has_min;    ///< if true, offset is 0
@@ -87,13 +90,21 @@ struct QuantLayout {
   }
   /// Whether each block has dmin or m.
   constexpr bool stores_min() const { return has_min && head_bytes == 64; }
-  /// Bytes from the start of the group to the first body.
-  constexpr int64_t bodies_at(int64_t cols) const {
-    return (cols / block * head_bytes + 63) / 64 * 64;
+  /// Blocks whose heads share a line.
+  constexpr int32_t blocks_per_line() const { return kHeadLine / head_bytes; }
+  /// Bytes from the start of the group to the head, and to the body, of block b.
+  constexpr int64_t head_at(int64_t b) const {
+    const int64_t n = blocks_per_line();
+    return b / n * (kHeadLine + n * body_bytes()) + b % n * head_bytes;
   }
-  constexpr int64_t group_bytes(int64_t cols) const {
-    return bodies_at(cols) + cols / block * body_bytes();
+  constexpr int64_t body_at(int64_t b) const {
+    return (b / blocks_per_line() + 1) * kHeadLine + b * body_bytes();
   }
+  /// Bytes that blocks before b take, with the heads that share a line with theirs.
+  constexpr int64_t bytes_before(int64_t b) const {
+    return b % blocks_per_line() == 0 ? head_at(b) : body_at(b);
+  }
+  constexpr int64_t group_bytes(int64_t cols) const { return bytes_before(cols / block); }
   /// True unless every weight, offset included, is at most 129; then two products fit in int16.
   constexpr bool wide() const { return codebook == Codebook::kIq4; }
 };

@@ -70,7 +70,6 @@ struct MatmulPanel {
   int32_t num_groups;
   const void* tile;
   int32_t width;
-  int64_t cols;   ///< inputs of a whole output
   int64_t first;  ///< 0 starts the chains, otherwise they continue from `sums`
   int64_t last;
   float* sums;
@@ -82,7 +81,6 @@ struct UnpackPanel {
   const uint8_t* weights;
   int64_t group_bytes;
   int32_t num_groups;
-  int64_t cols;
   int64_t first;
   int64_t last;
   uint8_t* out;  ///< group after group, (last - first) / 32 blocks each

@@ -87,7 +87,7 @@ FetchAhead::FetchAhead(const MatmulPlan& plan, const PackedWeight::Segment& segm
 // Offset within a packed quantized group from which `input`, the first of a block, is read.
 int64_t FetchAhead::bytes_at(int64_t input) const {
   if (dtype_ == DType::kQ8_0) return q8_bytes_at(input / kQuantBlock);
-  return layout_.bodies_at(cols_) + input / layout_.block * layout_.body_bytes();
+  return layout_.bytes_before(input / layout_.block);
 }
 
 void FetchAhead::begin_panel(PanelPlace now) {
@@ -115,8 +115,7 @@ void FetchAhead::begin_panel(PanelPlace now) {
     if (plan_.tile_blocks > 1) return;
     next = {0, num_groups_};
   }
-  // A group's first inputs include the heads of all its blocks.
-  const int64_t from = next.input == 0 ? 0 : bytes_at(next.input);
+  const int64_t from = bytes_at(next.input);
   lines_left_ = divide_up(bytes_at(end_of(next)) - from, 64);
   const int64_t blocks = (end_of(now) - now.input) / kQuantBlock;
   const int64_t lines = divide_up(lines_left_, blocks * num_tiles_);

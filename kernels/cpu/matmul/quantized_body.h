@@ -72,7 +72,7 @@ struct Q8_0Source {
   const uint8_t* scales;
   int64_t block;
 
-  HEARTH_SIMD Q8_0Source(const uint8_t* group, int64_t, int64_t first)
+  HEARTH_SIMD Q8_0Source(const uint8_t* group, int64_t first)
       : bytes(group + q8_bytes_at(first)), scales(group + q8_scales_at(first)), block(first) {}
   HEARTH_SIMD void next() {
     bytes += block % 2 == 0 ? 512 : kQ8PairBytes - 512;
@@ -99,7 +99,7 @@ struct Unpacked {
 
   const uint8_t* at;
 
-  HEARTH_SIMD Unpacked(const uint8_t* group, int64_t, int64_t) : at(group) {}
+  HEARTH_SIMD Unpacked(const uint8_t* group, int64_t) : at(group) {}
   HEARTH_SIMD void next() { at += kBytes; }
   template <int j>
   HEARTH_SIMD B code(int part) const {
@@ -121,27 +121,34 @@ struct Packed {
   static constexpr bool kWide = kLayout.wide();
   static constexpr int kOffset = kLayout.offset;
   static constexpr int kBlocks = kLayout.block / kQuantBlock;
+  static constexpr int kPerLine = kLayout.blocks_per_line();
 
   const uint8_t* head;
   const uint8_t* body;
   const uint8_t* planes;
   int sub_block;  ///< which 32 inputs of a stored block
+  int of_line;    ///< which block of those whose heads share a line
 
-  HEARTH_SIMD Packed(const uint8_t* group, int64_t cols, int64_t first) {
-    const int64_t block = first * kQuantBlock / kLayout.block;
-    head = group + block * kLayout.head_bytes;
-    body = group + kLayout.bodies_at(cols) + block * kLayout.body_bytes();
+  HEARTH_SIMD Packed(const uint8_t* group, int64_t first) {
+    const int64_t block = first / kBlocks;
+    head = group + kLayout.head_at(block);
+    body = group + kLayout.body_at(block);
     sub_block = static_cast<int>(first % kBlocks);
+    of_line = static_cast<int>(block % kPerLine);
     planes = body + sub_block * kLayout.plane_bytes();
   }
   HEARTH_SIMD void next() {
     planes += kLayout.plane_bytes();
-    if (kBlocks == 1 || ++sub_block == kBlocks) {
-      sub_block = 0;
-      head += kLayout.head_bytes;
-      body += kLayout.body_bytes();
-      planes = body;
+    if (kBlocks > 1 && ++sub_block < kBlocks) return;
+    sub_block = 0;
+    head += kLayout.head_bytes;
+    body += kLayout.body_bytes();
+    if (kPerLine == 1 || ++of_line == kPerLine) {
+      of_line = 0;
+      head += kPerLine * kLayout.body_bytes();
+      body += QuantLayout::kHeadLine;
     }
+    planes = body;
   }
 
   /// Inputs 4 j .. 4 j + 3 as weight + offset.
@@ -302,8 +309,8 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
   // A group without a partner is its own partner: its results are computed and stored twice.
   const int32_t partner = group + 1 < a.num_groups ? group + 1 : group;
   const int64_t first_block = a.first / kQuantBlock;
-  Source sources[] = {{a.weights + group * a.group_bytes, a.cols, first_block},
-                      {a.weights + partner * a.group_bytes, a.cols, first_block}};
+  Source sources[] = {{a.weights + group * a.group_bytes, first_block},
+                      {a.weights + partner * a.group_bytes, first_block}};
   float* const group_sums[] = {a.sums + int64_t{group} * kWidth * 16,
                                a.sums + int64_t{partner} * kWidth * 16};
   float* sums[kColumns];
@@ -415,7 +422,7 @@ void unpack_panel(const UnpackPanel& a) {
       From::kHasMin || From::kWide ? 0 : kNarrowOffset - From::kOffset;  // of the bytes' offset
   uint8_t* out = a.out;
   for (int32_t g = 0; g < a.num_groups; ++g) {
-    From source(a.weights + g * a.group_bytes, a.cols, a.first / kQuantBlock);
+    From source(a.weights + g * a.group_bytes, a.first / kQuantBlock);
     for (int64_t b = a.first / kQuantBlock; b < a.last / kQuantBlock; ++b) {
       for (int part = 0; part < kParts; ++part) {
         unrolled<8>([&](auto step) HEARTH_SIMD_LAMBDA {

@@ -222,7 +222,6 @@ class Multiplication {
                       .num_groups = 0,
                       .tile = nullptr,
                       .width = 0,
-                      .cols = cols,
                       .first = 0,
                       .last = 0,
                       .sums = nullptr,
@@ -238,7 +237,6 @@ class Multiplication {
         job.unpacked->unpack({.weights = panel.weights,
                               .group_bytes = segment.group_bytes,
                               .num_groups = panel.num_groups,
-                              .cols = cols,
                               .first = panel.first,
                               .last = panel.last,
                               .out = panel_scratch});
