@@ -75,20 +75,19 @@ HEARTH_SIMD void dot_plain(const MatmulPanel& a, int32_t group) {
   }
 }
 
-template <typename W, int kWidth>
-void panel_plain(const MatmulPanel& a) {
-  constexpr int kColumns = columns_of(kWidth);
-  constexpr int kGroups = kColumns > kParts ? kColumns / kParts : 1;
-  int32_t g = 0;
-  if constexpr (kGroups > 1) {
-    for (; g + kGroups <= a.num_groups; g += kGroups) dot_plain<W, kWidth, kColumns>(a, g);
+/// Groups from `group` on, kColumns registers at a time while there are so many, then fewer.
+template <typename W, int kWidth, int kColumns>
+void panel_plain(const MatmulPanel& a, int32_t group) {
+  constexpr int kGroups = kColumns / kParts;
+  for (; group + kGroups <= a.num_groups; group += kGroups) {
+    dot_plain<W, kWidth, kColumns>(a, group);
   }
-  for (; g < a.num_groups; ++g) dot_plain<W, kWidth, kParts>(a, g);
+  if constexpr (kGroups > 1) panel_plain<W, kWidth, kColumns / 2>(a, group);
 }
 
 template <typename W>
 void matmul_plain(const MatmulPanel& a) {
-  with_width(a.width, [&]<int kWidth>() { panel_plain<W, kWidth>(a); });
+  with_width(a.width, [&]<int kWidth>() { panel_plain<W, kWidth, columns_of(kWidth)>(a, 0); });
 }
 
 void pack_plain(const PackTile& a) {

@@ -23,6 +23,7 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
   // up, and long panels start and end their chains less often.
   constexpr int64_t kPanelBytes = 20 << 10;
   constexpr int64_t kLongPanelBytes = 80 << 10;
+  constexpr int64_t kChains = 8;
   const bool streams = tiles.count <= 4;
   const bool quantized = is_quantized(segment.dtype);
 
@@ -38,7 +39,9 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
     groups_per_item = std::clamp<int64_t>(kStreamBytes / segment.group_bytes, 4, 16);
   }
   // Enough items that threads end at nearly the same time; the pool's claims are runs of items.
-  const int64_t even = segment.num_groups * tile_blocks / (16 * num_threads);
+  int64_t even = segment.num_groups * tile_blocks / (16 * num_threads);
+  // Chains of fused multiply-adds wait for themselves if there are few of them next to each other.
+  if (!quantized) even = std::max(even, std::min(kChains, segment.num_groups / (2 * num_threads)));
   groups_per_item = divide_up(std::clamp<int64_t>(even, 1, groups_per_item), 2) * 2;
   num_items = divide_up(segment.num_groups, groups_per_item) * tile_blocks;
 

@@ -20,7 +20,7 @@ constexpr int kLanes = 16;  // of the 16 logical lanes, in one register
 constexpr int kRegisters = 32;
 constexpr int kMaxTile = 8;     // token rows that share one load of weights
 constexpr int kManyTile = 6;    // the same if there are many rows: faster from L1
-constexpr int kColumns1 = 4;    // weight vectors in flight for one token row, to hide fma latency
+constexpr int kColumns1 = 8;    // weight vectors in flight for one token row, to hide fma latency
 constexpr int kColumnsN = 3;    // the same for kMaxTile rows, limited by the registers
 constexpr int kDotChains = 16;  // quantized outputs in flight, each with an integer sum
 
