@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -41,6 +42,31 @@ TEST_CASE("dflash: the logits of a block equal PyTorch's") {
       }
     }
   }
+}
+
+TEST_CASE("dflash: the drafts of a block are llama.cpp's, after every token of a text") {
+  const std::vector<NamedTable> tables = all_tables();
+  size_t compared = 0;
+  for (const DrafterModel& drafter : read_drafters("dflash")) {
+    const FamilyModel target = read_family(drafter.target);
+    const OwnedFile model(target.file_bytes(DType::kF32));
+    const OwnedFile file(drafter.file_bytes(DType::kF32));
+    for (const NamedTable& table : tables) {
+      for (const auto& [size, want] : drafter.model.llama_cpp_drafts) {
+        if (&table != &tables.back() && size % 13 != 0) continue;
+        INFO(drafter.model.name << " on " << table.name << " after " << size);
+        StepRunner runner = with_drafter(model, file, table, DType::kF32);
+        const LogitRows met = runner.block_after(first_of(target.all_tokens(), size), 96, 5);
+        std::vector<int32_t> best;
+        for (const std::vector<float>& row : met) {
+          best.push_back(static_cast<int32_t>(std::ranges::max_element(row) - row.begin()));
+        }
+        CHECK(best == want);
+      }
+    }
+    compared += drafter.model.llama_cpp_drafts.size();
+  }
+  CHECK(compared == 3 * 79);
 }
 
 TEST_CASE(

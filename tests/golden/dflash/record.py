@@ -43,7 +43,8 @@ class Drafter:
 
 DRAFTERS = [
     Drafter("llama", "llama", [0, 1, 2]),
-    Drafter("qwen3_own_ends", "qwen3", [1, 2], depth=1, heads=3, kv_heads=1, head_dim=32, own_ends=True, factors=True),
+    Drafter("qwen35", "qwen35", [0, 2, 3]),
+    Drafter("qwen3_own_ends", "qwen3", [0, 1], depth=1, heads=3, kv_heads=1, head_dim=32, own_ends=True, factors=True),
     Drafter("qwen35_causal", "qwen35", [1, 1, 2, 3], causal=True),
 ]
 

@@ -10,8 +10,8 @@ import numpy as np
 from tiny_models import VOCAB, TinyModel, tensor_values
 
 
-def write_gguf(model: TinyModel, path: Path, draft_tokens: list[int] | None = None) -> None:
-    """`draft_tokens`: those that an EAGLE-3 head drafts, if not all."""
+def write_gguf(model: TinyModel, path: Path, draft_tokens: list[int] | None = None, mask: int | None = None) -> None:
+    """`draft_tokens`: those that an EAGLE-3 head drafts, if not all. `mask`: the mask token of a DFlash drafter."""
     writer = gguf.GGUFWriter(path, model.architecture)
     for key, value in model.full_metadata().items():
         if key == "plamo2.attention.head_count":
@@ -34,6 +34,8 @@ def write_gguf(model: TinyModel, path: Path, draft_tokens: list[int] | None = No
     writer.add_token_types([2, 3] + [1] * (VOCAB - 3) + [3])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(VOCAB - 1)
+    if mask is not None:
+        writer.add_mask_token_id(mask)
     writer.add_add_bos_token(False)
     writer.add_add_space_prefix(False)
     for tensor in model.tensors:

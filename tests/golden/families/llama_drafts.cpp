@@ -1,11 +1,12 @@
-// What the layer for drafting of a file, or an EAGLE-3 head for it, drafts in llama.cpp, for
-// llama_drafts.py. Not part of the build: it needs llama.cpp's headers and library.
+// What the layer for drafting of a file, or an EAGLE-3 head or a DFlash drafter for it, drafts in
+// llama.cpp, for llama_drafts.py. Not part of the build: it needs llama.cpp's headers and library.
 //
 //   c++ -std=c++17 -O1 -I LLAMA/include -I LLAMA/src -I LLAMA/ggml/include llama_drafts.cpp -L
 //   LLAMA/build/bin -lllama llama_drafts FILE.gguf HEAD.gguf FIRST COUNT ID...   (HEAD "-": the
 //   file's own layer)
 // Prints {"SIZE": [COUNT drafts], ...} for each SIZE from FIRST on up to all of the ids: the drafts
-// after the first SIZE of them, each continued from the drafter's own row. F32 KV, one thread.
+// after the first SIZE of them, each continued from the drafter's own row, of DFlash all from one
+// pass. F32 KV, one thread.
 
 #include <algorithm>
 #include <cstdint>
@@ -65,8 +66,9 @@ void run(llama_context* context, const std::vector<int32_t>& ids, int32_t first,
   llama_batch_ext_free(batch);
 }
 
-/// What an EAGLE-3 head makes of the target's rows before its layers, of the last pass.
-std::vector<float> fused_rows(llama_context* target, llama_context* head, size_t count) {
+/// Gives a head the target's rows before its layers, of the last pass.
+void give_rows(llama_context* target, llama_context* head, size_t count,
+               llama_process_type process) {
   const llama_model* model = llama_get_model(head);
   const int32_t* layers = llama_model_target_layer_ids(model);
   const size_t num_layers = llama_model_target_layer_ids_n(model);
@@ -87,16 +89,45 @@ std::vector<float> fused_rows(llama_context* target, llama_context* head, size_t
       fail("a row was refused");
     }
   }
-  if (llama_process(head, LLAMA_PROCESS_TYPE_ENCODE, batch) != 0) fail("the head refuses rows");
+  if (llama_process(head, process, batch) != 0) fail("the head refuses rows");
   llama_batch_ext_free(batch);
-  const float* fused = llama_get_embeddings_nextn(head);
-  return {fused, fused + count * static_cast<size_t>(llama_model_n_embd(model))};
+}
+
+std::string text_of(const llama_model* model, const char* key) {
+  char text[64] = "";
+  llama_model_meta_val_str(model, key, text, sizeof text);
+  return text;
+}
+
+/// The drafts of a DFlash drafter after `token`, at `position`.
+std::vector<int32_t> block_after(llama_context* drafter, int32_t token, size_t position, int count,
+                                 int32_t vocab) {
+  const int32_t mask =
+      std::atoi(text_of(llama_get_model(drafter), "tokenizer.ggml.mask_token_id").c_str());
+  llama_batch_ext* batch = llama_batch_ext_init(drafter);
+  for (int i = 0; i <= count; ++i) {
+    const int32_t at = llama_batch_ext_add_token(batch, 0, i == 0 ? token : mask);
+    const auto place = static_cast<llama_pos>(position) + i;
+    if (at < 0 || !llama_batch_ext_set_pos(batch, at, &place) ||
+        !llama_batch_ext_set_output_logits(batch, at, true)) {
+      fail("a token of the block was refused");
+    }
+  }
+  if (llama_process(drafter, LLAMA_PROCESS_TYPE_DECODE, batch) != 0) fail("a block failed");
+  llama_batch_ext_free(batch);
+  std::vector<int32_t> drafts;
+  for (int i = 1; i <= count; ++i) {
+    const float* logits = llama_get_logits_ith(drafter, i);
+    drafts.push_back(static_cast<int32_t>(std::max_element(logits, logits + vocab) - logits));
+  }
+  return drafts;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 6) fail("want FILE HEAD FIRST COUNT ID...");
+  ggml_backend_load_all();
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   const bool own_layer = argv[2] == std::string("-");
   llama_model* model = load(argv[1], own_layer);
@@ -109,6 +140,10 @@ int main(int argc, char** argv) {
   const int32_t vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
   llama_context* target = context_of(model, nullptr, false);
   llama_context* drafter = context_of(head, target, own_layer);
+  const bool by_block = text_of(head, "general.architecture") == "dflash";
+  if (by_block) {
+    llama_set_causal_attn(drafter, text_of(head, "dflash.attention.causal") == "true");
+  }
   if (!own_layer) {
     for (uint32_t i = 0; i < llama_model_target_layer_ids_n(head); ++i) {
       const int32_t layer = llama_model_target_layer_ids(head)[i];
@@ -121,18 +156,26 @@ int main(int argc, char** argv) {
     llama_memory_clear(llama_get_memory(drafter), true);
     const std::vector<int32_t> known(ids.begin(), ids.begin() + static_cast<int64_t>(size) - 1);
     run(target, known, 0, nullptr, width);
+    std::printf("%s\"%zu\": [", size > std::max<size_t>(first, 2) ? ", " : "", size);
+    int32_t token = ids[size - 1];
+    if (by_block) {
+      give_rows(target, drafter, known.size(), LLAMA_PROCESS_TYPE_DECODE);
+      const std::vector<int32_t> drafts = block_after(drafter, token, known.size(), count, vocab);
+      for (int i = 0; i < count; ++i) std::printf("%s%d", i > 0 ? ", " : "", drafts[i]);
+      std::printf("]");
+      continue;
+    }
     std::vector<float> rows(width, 0.0f);  // nothing is before the first token
     if (own_layer) {
       const float* final_rows = llama_get_embeddings_nextn(target);
       rows.insert(rows.end(), final_rows, final_rows + known.size() * width);
     } else {
-      const std::vector<float> fused = fused_rows(target, drafter, known.size());
-      rows.insert(rows.end(), fused.begin(), fused.end());
+      give_rows(target, drafter, known.size(), LLAMA_PROCESS_TYPE_ENCODE);
+      const float* fused = llama_get_embeddings_nextn(drafter);
+      rows.insert(rows.end(), fused, fused + known.size() * width);
     }
     run(drafter, known, 0, &rows, width);
     std::vector<float> row(rows.end() - static_cast<int64_t>(width), rows.end());
-    int32_t token = ids[size - 1];
-    std::printf("%s\"%zu\": [", size > std::max<size_t>(first, 2) ? ", " : "", size);
     for (int i = 0; i < count; ++i) {
       run(drafter, {token}, static_cast<int32_t>(size) - 1 + i, &row, width);
       const float* logits = llama_get_logits_ith(drafter, -1);

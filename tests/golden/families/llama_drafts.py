@@ -1,7 +1,8 @@
 """Adds to recordings what drafts in llama.cpp after every token of a recorded text: layers for drafting of NAME.json,
-and EAGLE-3 heads of ../eagle3.
+EAGLE-3 heads of ../eagle3, and DFlash drafters of ../dflash.
 
-usage: llama_drafts.py PROGRAM GGUF_DIR   (PROGRAM: llama_drafts.cpp, compiled; GGUF_DIR: of record.py, with all targets)
+usage: llama_drafts.py PROGRAM GGUF_DIR [KIND...]   (PROGRAM: llama_drafts.cpp, compiled; GGUF_DIR: of record.py, with all
+targets; KIND: layer, eagle3 or dflash, default all)
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from gguf_file import write_gguf
 from tiny_models import Tensor, TinyModel
 
 HERE = Path(__file__).parent
-DRAFTS = 3
+DRAFTS = {"eagle3": 3, "dflash": 5}
 
 
 def add_drafts(path: Path, recorded: dict, program: str, model: Path, head: str, ids: list[int]) -> None:
-    command = [program, str(model), head, "2", str(DRAFTS), *map(str, ids)]
+    command = [program, str(model), head, "2", str(DRAFTS.get(recorded["architecture"], 3)), *map(str, ids)]
     says = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     recorded["llama_cpp_drafts"] = says
     lines = [f"  {json.dumps(key)}: {json.dumps(part, separators=(',', ':'))}" for key, part in recorded.items()]
@@ -34,20 +35,23 @@ def ids_of(family: dict) -> list[int]:
 
 def main() -> None:
     program, directory = sys.argv[1], Path(sys.argv[2])
-    for path in sorted(HERE.glob("*_nextn.json")):
+    kinds = sys.argv[3:] or ["layer", *DRAFTS]
+    for path in sorted(HERE.glob("*_nextn.json")) if "layer" in kinds else []:
         recorded = json.loads(path.read_text())
         add_drafts(path, recorded, program, directory / f"{recorded['name']}.gguf", "-", ids_of(recorded))
-    for path in sorted((HERE.parent / "eagle3").glob("*.json")):
+    for path in sorted(path for kind in DRAFTS if kind in kinds for path in (HERE.parent / kind).glob("*.json")):
         recorded = json.loads(path.read_text())
         target = recorded["target"]
         family = json.loads((HERE / f"{target}.json").read_text())
-        if family["metadata"][f"{family['architecture']}.block_count"] in recorded["metadata"]["eagle3.target_layers"]:
-            continue  # most models of llama.cpp do not give their rows after the last layer
         prefix = recorded["architecture"] + "."
-        metadata = {key.removeprefix(prefix): value for key, value in recorded["metadata"].items()}
+        if family["metadata"][f"{family['architecture']}.block_count"] in recorded["metadata"][prefix + "target_layers"]:
+            continue  # most models of llama.cpp do not give their rows after the last layer
+        metadata = {key.removeprefix(prefix): value for key, value in recorded["metadata"].items() if key.startswith(prefix)}
+        mask = recorded["metadata"].get("tokenizer.ggml.mask_token_id")
         tensors = [Tensor(*tensor) for tensor in recorded["tensors"]]
-        head = directory / f"eagle3-{recorded['name']}.gguf"
-        write_gguf(TinyModel(recorded["name"], "eagle3", metadata, tensors, recorded["seed"]), head, recorded["tokens"])
+        head = directory / f"{prefix}{recorded['name']}.gguf"
+        model = TinyModel(recorded["name"], recorded["architecture"], metadata, tensors, recorded["seed"])
+        write_gguf(model, head, recorded["tokens"], mask)
         add_drafts(path, recorded, program, directory / f"{target}.gguf", str(head), ids_of(family))
 
 
