@@ -130,11 +130,12 @@ struct Packed {
   int of_line;    ///< which block of those whose heads share a line
 
   HEARTH_SIMD Packed(const uint8_t* group, int64_t first) {
-    const int64_t block = first / kBlocks;
+    const auto block_32 = static_cast<int>(first);
+    const int block = block_32 / kBlocks;
     head = group + kLayout.head_at(block);
     body = group + kLayout.body_at(block);
-    sub_block = static_cast<int>(first % kBlocks);
-    of_line = static_cast<int>(block % kPerLine);
+    sub_block = block_32 % kBlocks;
+    of_line = block % kPerLine;
     planes = body + sub_block * kLayout.plane_bytes();
   }
   HEARTH_SIMD void next() {
