@@ -7,15 +7,17 @@
 //   replicas   8 clients, 4 system prompts of 512 tokens: tokens per second and prefix hits of one
 //              worker on core 0, and of two, on cores 0 and 1
 //
-//   hearth-residency-bench [--replicas] [--shape NAME | --smoke]
-// `sleep`, or with --replicas that alone. S (1.3 GB) by default, for replicas 0.1B. --smoke: a tiny
-// model and one round, for ctest. Prints medians; never judges.
+//   hearth-residency-bench [--replicas [--question N] [--answer N]] [--shape NAME | --smoke]
+// `sleep`, or with --replicas that alone: questions after the system prompt and answers of 32
+// tokens, or so many. S (1.3 GB) by default, for replicas 0.1B. --smoke: a tiny model and one
+// round, for ctest. Prints medians; never judges.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -159,6 +161,12 @@ void measure_sleep(const fs::path& dir, int rounds) {
   }
 }
 
+/// Tokens of a client's request.
+struct Talk {
+  int32_t question = 32;  ///< after the system prompt
+  int32_t answer = 32;
+};
+
 struct Load {
   int64_t output_tokens = 0;
   int64_t prompt_tokens = 0;
@@ -166,14 +174,14 @@ struct Load {
 };
 
 /// One client's requests, each with one of the system prompts and a text of its own.
-Load send_requests(const Daemon& daemon, int number, int requests) {
+Load send_requests(const Daemon& daemon, int number, int requests, const Talk& talk) {
   Load load;
   ipc::Client client = daemon.connect();
   std::mt19937 random(static_cast<uint32_t>(number));
   for (int i = 0; i < requests; ++i) {
     const auto system = static_cast<int32_t>(random() % kSystemPrompts);
-    ipc::GenerateRequest request = prompt_of(kLong, system, 32);
-    for (int32_t k = 0; k < 2 * kShort; ++k) {
+    ipc::GenerateRequest request = prompt_of(kLong, system, talk.answer);
+    for (int32_t k = 0; k < talk.question; ++k) {
       request.prompt_ids.push_back(static_cast<int32_t>(300 + random() % 200));
     }
     const auto done = client.generate(request, {});
@@ -190,7 +198,7 @@ struct Rate {
   double hits = 0;
 };
 
-Rate measure_load(const fs::path& dir, const std::string& devices, int requests) {
+Rate measure_load(const fs::path& dir, const std::string& devices, int requests, const Talk& talk) {
   const Daemon daemon(dir, {"devices.left.cores=[0]", "devices.right.cores=[1]",
                             "models.bench.devices=" + devices, "worker.prefix_store=false"});
   ipc::Client client = daemon.connect();
@@ -200,7 +208,7 @@ Rate measure_load(const fs::path& dir, const std::string& devices, int requests)
   const int64_t begin_us = now_us();
   for (int i = 0; i < kClients; ++i) {
     clients.push_back(
-        std::async(std::launch::async, send_requests, std::cref(daemon), i, requests));
+        std::async(std::launch::async, send_requests, std::cref(daemon), i, requests, talk));
   }
   Load all;
   for (std::future<Load>& each : clients) {
@@ -214,11 +222,11 @@ Rate measure_load(const fs::path& dir, const std::string& devices, int requests)
           static_cast<double>(all.cached_tokens) / static_cast<double>(all.prompt_tokens)};
 }
 
-void measure_replicas(const fs::path& dir, int rounds, int requests) {
+void measure_replicas(const fs::path& dir, int rounds, int requests, const Talk& talk) {
   std::vector<double> speeds, hits;
   for (int round = 0; round < rounds; ++round) {
-    const Rate one = measure_load(dir, R"(["left"])", requests);
-    const Rate two = measure_load(dir, R"(["left", "right"])", requests);
+    const Rate one = measure_load(dir, R"(["left"])", requests, talk);
+    const Rate two = measure_load(dir, R"(["left", "right"])", requests, talk);
     fmt::print(
         "one: {:.1f} tokens/s, hits {:.3f}   two: {:.1f} tokens/s, hits {:.3f}   "
         "{:.2f} x, hits {:.3f} x\n",
@@ -234,6 +242,7 @@ void measure_replicas(const fs::path& dir, int rounds, int requests) {
 int run(int argc, char** argv) {
   std::string_view shape_name;
   bool replicas = false, smoke = false;
+  Talk talk;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
     if (flag == "--smoke") {
@@ -242,8 +251,14 @@ int run(int argc, char** argv) {
       replicas = true;
     } else if (flag == "--shape" && i + 1 < argc) {
       shape_name = argv[++i];
+    } else if (flag == "--question" && i + 1 < argc) {
+      talk.question = std::clamp(std::atoi(argv[++i]), 1, 4096);
+    } else if (flag == "--answer" && i + 1 < argc) {
+      talk.answer = std::clamp(std::atoi(argv[++i]), 1, 1024);
     } else {
-      fmt::print(stderr, "usage: hearth-residency-bench [--replicas] [--shape NAME | --smoke]\n");
+      fmt::print(stderr,
+                 "usage: hearth-residency-bench [--replicas [--question N] [--answer N]] "
+                 "[--shape NAME | --smoke]\n");
       return 2;
     }
   }
@@ -257,7 +272,9 @@ int run(int argc, char** argv) {
   fmt::print("{} Q8_0, {} bytes\n", shape.name, fs::file_size(file));
   if (!replicas) measure_sleep(dir.path(), rounds);
   const bool two_cores = std::thread::hardware_concurrency() > 1;
-  if (two_cores && (replicas || smoke)) measure_replicas(dir.path(), rounds, smoke ? 1 : 12);
+  if (two_cores && (replicas || smoke)) {
+    measure_replicas(dir.path(), rounds, smoke ? 1 : 12, talk);
+  }
   return 0;
 }
 
