@@ -177,9 +177,9 @@ Result<void> ConfigReader::read_shape() {
   if (out_.num_layers == 0 || out_.num_layers > kMaxExperts) {
     return corrupt_key("num_hidden_layers", "1 to 4096");
   }
-  HEARTH_ASSIGN_OR_RETURN(const auto context, count_at(c_, "max_position_embeddings"));
+  HEARTH_ASSIGN_OR_RETURN(const auto context, count_at(c_, family_.context_key));
   // A model without positions need not name a longest text.
-  if (!context && family_.attends) return want_count(c_, "max_position_embeddings").take_error();
+  if (!context && family_.attends) return want_count(c_, family_.context_key).take_error();
   context_ = context.value_or(kContextWithoutPositions);
   HEARTH_ASSIGN_OR_RETURN(const double eps, want_number(c_, family_.eps_key));
   HEARTH_ASSIGN_OR_RETURN(out_.tied,

@@ -18,6 +18,7 @@ struct ConvertedFamily {
 
   // ---- config.json
   std::string_view eps_key = "rms_norm_eps";
+  std::string_view context_key = "max_position_embeddings";
   bool layer_norm = false;  ///< eps belongs to layer norms, not to RMS norms
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
@@ -99,6 +100,8 @@ Result<void> read_starcoder2(ConfigReader& r);
 Result<void> plan_starcoder2(TensorPlanner& p, uint64_t layer);
 Result<void> read_minimax(ConfigReader& r);
 Result<void> plan_minimax(TensorPlanner& p, uint64_t layer);
+Result<void> read_kimi_linear(ConfigReader& r);
+Result<void> plan_kimi_linear(TensorPlanner& p, uint64_t layer);
 Result<void> read_minimax_m2(ConfigReader& r);
 Result<void> plan_minimax_m2(TensorPlanner& p, uint64_t layer);
 Result<void> read_gemma3n(ConfigReader& r);
@@ -124,6 +127,8 @@ Result<void> plan_mamba(TensorPlanner& p, uint64_t layer);
 Result<void> plan_mamba2(TensorPlanner& p, uint64_t layer);
 Result<void> read_rwkv7(ConfigReader& r);
 Result<void> plan_rwkv7(TensorPlanner& p, uint64_t layer);
+Result<void> read_arwkv7(ConfigReader& r);
+Result<void> plan_arwkv7(TensorPlanner& p, uint64_t layer);
 Result<void> read_plamo2(ConfigReader& r);
 Result<void> plan_plamo2(TensorPlanner& p, uint64_t layer);
 

@@ -172,6 +172,12 @@ Result<void> TensorPlanner::reshaped(const std::string& from, const std::string&
   return {};
 }
 
+Result<void> TensorPlanner::transposed(const std::string& from, const std::string& to,
+                                       uint64_t num_rows, uint64_t num_cols) {
+  return taken(from, to, {num_rows, num_cols}, {num_rows, num_cols},
+               {[=](uint64_t i) { return i % num_rows * num_cols + i / num_rows; }, nullptr, {}});
+}
+
 Result<const SafeTensor*> TensorPlanner::find_flat(const std::string& name, uint64_t count) {
   const SafeTensor* tensor = in_.tensor(name);
   HEARTH_ASSIGN_OR_RETURN(tensor, find(name, tensor == nullptr ? 1 : tensor->shape.size()));
@@ -183,10 +189,11 @@ Result<void> TensorPlanner::flat(const std::string& from, const std::string& to,
   return joined({from}, to, count, {count});
 }
 Result<void> TensorPlanner::joined(const std::vector<std::string>& names, const std::string& to,
-                                   uint64_t count, std::vector<uint64_t> dims) {
+                                   uint64_t count, std::vector<uint64_t> dims, Edit edit) {
   PlannedTensor planned;
   planned.name = to;
   planned.dims = std::move(dims);
+  planned.edit = std::move(edit);
   planned.exact = true;
   for (const std::string& name : names) {
     HEARTH_ASSIGN_OR_RETURN(const SafeTensor* tensor, find_flat(name, count));

@@ -107,10 +107,13 @@ class TensorPlanner {
   Result<void> flat(const std::string& from, const std::string& to, uint64_t count);
   /// Vectors of `count` values likewise, one after another, as an F32 tensor of `dims`.
   Result<void> joined(const std::vector<std::string>& names, const std::string& to, uint64_t count,
-                      std::vector<uint64_t> dims);
+                      std::vector<uint64_t> dims, Edit edit = {});
   /// A new matrix of `dims` whose values `edit` takes from anywhere in a tensor of `shape`.
   Result<void> taken(const std::string& from, const std::string& to,
                      const std::vector<uint64_t>& shape, std::vector<uint64_t> dims, Edit edit);
+  /// A matrix that a row is multiplied with from the left: the new one has its columns as rows.
+  Result<void> transposed(const std::string& from, const std::string& to, uint64_t num_rows,
+                          uint64_t num_cols);
   /// A new tensor of `dims` from blocks of MXFP4: every `step`-th row, beginning with `first`, of
   /// "{from}_blocks" with "{from}_scales".
   Result<void> blocks(const std::string& from, const std::string& to, std::vector<uint64_t> dims,

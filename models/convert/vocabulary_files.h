@@ -5,6 +5,10 @@
 //                              being Python's of a string or of bytes
 //   tokenizer.jsonl            PLaMo 2's: [TEXT, SCORE, KIND, ..] on each line, in the order of the
 //                              ids
+//   tiktoken.model             Kimi's: BYTES RANK on each line, the bytes in base64; the rank is
+//   the
+//                              token's id, and that of the merge that makes it. Tokens after them
+//                              are in tokenizer_config.json
 
 #include <cstdint>
 #include <filesystem>
@@ -16,7 +20,7 @@
 
 namespace hearth::models {
 
-enum class VocabularyFile { kWorld, kPlamo };
+enum class VocabularyFile { kWorld, kPlamo, kKimi };
 
 /// Adds tokenizer.ggml.* of such a file in `folder`, padded with unused tokens to `rows`; nothing
 /// if there is none. `settings`: tokenizer_config.json. kCorrupt names file and line.

@@ -22,6 +22,9 @@ Result<std::unique_ptr<Model>> load_kimi_linear(const GgufFile& file, const kern
   if (c.ropes.empty()) {
     return m.unsupported("attention.head_count_kv", "0 for every layer, without latent attention");
   }
+  // llama.cpp's converter writes config.json's head_dim as attention.value_length, which the model
+  // does not use.
+  for (LayerSpec& layer : c.layers) layer.kv.v_dim = layer.kv.k_dim - c.ropes.front().dim;
   HEARTH_TRY(load_latent(m, c));
   const int32_t heads = c.most([](const LayerSpec& layer) { return layer.num_heads; });
   HEARTH_ASSIGN_OR_RETURN(const RecurrentConfig sizes, RecurrentConfig::load_kimi_delta(m, heads));

@@ -41,7 +41,7 @@ std::vector<std::unique_ptr<Tokenizer>> make_all() {
   all.push_back(load(words_file("plamo2")));
   for (const char* rule : {"default", "gpt-2", "starcoder", "falcon", "llama-bpe", "qwen2",
                            "qwen35", "seed-coder", "minicpm5", "tekken", "gpt-4o", "deepseek-llm",
-                           "deepseek-coder", "deepseek-v3", "bloom", "viking", "mpt"}) {
+                           "deepseek-coder", "deepseek-v3", "bloom", "viking", "mpt", "kimi-k2"}) {
     all.push_back(load(vocab_file(small_bpe_vocab(), rule)));
   }
   all.push_back(load(vocab_file("rwkv", small_vocab())));

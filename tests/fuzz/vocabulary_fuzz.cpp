@@ -151,10 +151,10 @@ void write_listed(Input* input, Metadata* out) {
 }
 
 void write_bpe(Input* input, Metadata* out) {
-  constexpr std::string_view kRules[] = {"default", "gpt-2",        "llama-bpe",      "starcoder",
-                                         "falcon",  "qwen2",        "qwen35",         "tekken",
-                                         "gpt-4o",  "deepseek-llm", "deepseek-coder", "deepseek-v3",
-                                         "bloom",   "viking",       "nonesuch",       "mpt"};
+  constexpr std::string_view kRules[] = {
+      "default", "gpt-2",  "llama-bpe", "starcoder",    "falcon",         "qwen2",
+      "qwen35",  "tekken", "gpt-4o",    "deepseek-llm", "deepseek-coder", "deepseek-v3",
+      "bloom",   "viking", "nonesuch",  "mpt",          "kimi-k2"};
   TestBpeVocab v = small_bpe_vocab();
   for (int i = input->number(0, 20); i > 0; --i) {
     switch (input->number(0, 3)) {

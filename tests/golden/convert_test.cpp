@@ -371,6 +371,93 @@ TEST_CASE("convert: unsupported models are refused by name") {
   check_refusals("llama.json", refusals);
 }
 
+json& shape_of(json& recording, const std::string& name) {
+  for (json& each : recording["tensors"]) {
+    if (each[0] == name) return each[1];
+  }
+  FAIL(name);
+  return recording;
+}
+
+TEST_CASE("convert: Kimi Linear models of another form are refused by name") {
+  const std::string delta = "model.layers.1.self_attn.", latent = "model.layers.2.self_attn.";
+  const auto linear = [](json& r) -> json& { return r["config"]["linear_attn_config"]; };
+  const std::vector<Refusal> refusals = {
+      {"rotated keys", [](json& r) { r["config"]["mla_use_nope"] = false; },
+       ErrorCode::kUnsupported, "mla_use_nope"},
+      {"Kimi K3", [](json& r) { r["config"]["hidden_act"] = "situ"; }, ErrorCode::kUnsupported,
+       "situ"},
+      {"a choice by softmax",
+       [](json& r) { r["config"]["moe_router_activation_func"] = "softmax"; },
+       ErrorCode::kUnsupported, "moe_router_activation_func"},
+      {"dense layers between others", [](json& r) { r["config"]["moe_layer_freq"] = 2; },
+       ErrorCode::kUnsupported, "moe_layer_freq"},
+      {"no length", [](json& r) { r["config"].erase("model_max_length"); }, ErrorCode::kCorrupt,
+       "model_max_length"},
+      {"no delta attention", [](json& r) { r["config"].erase("linear_attn_config"); },
+       ErrorCode::kCorrupt, "linear_attn_config"},
+      {"other heads", [&](json& r) { linear(r)["num_heads"] = 2; }, ErrorCode::kUnsupported,
+       "num_heads"},
+      {"a layer in both lists",
+       [&](json& r) {
+         linear(r)["kda_layers"] = {1, 2, 3, 4};
+       },
+       ErrorCode::kCorrupt, "full_attn_layers"},
+      {"a layer in none",
+       [&](json& r) {
+         linear(r)["kda_layers"] = {1, 2};
+       },
+       ErrorCode::kCorrupt, "layer 4"},
+      {"layers counted from 0",
+       [&](json& r) {
+         linear(r)["full_attn_layers"] = {0, 3};
+       },
+       ErrorCode::kCorrupt, "full_attn_layers"},
+      {"no list", [&](json& r) { linear(r)["kda_layers"] = 3; }, ErrorCode::kCorrupt, "kda_layers"},
+      {"no taps", [&](json& r) { linear(r).erase("short_conv_kernel_size"); }, ErrorCode::kCorrupt,
+       "short_conv_kernel_size"},
+      {"a tap less", [&](json& r) { shape_of(r, delta + "k_conv1d.weight")[2] = 3; },
+       ErrorCode::kCorrupt, "k_conv1d.weight: 128 x 1 x 3, want 128 x 1 x 4"},
+      {"a rate less", [&](json& r) { shape_of(r, delta + "A_log")[2] = 3; }, ErrorCode::kCorrupt,
+       "model.layers.1.self_attn.A_log: 1 x 1 x 3 x 1, want 4 values"},
+      {"a kind that its tensors are not of",
+       [&](json& r) {
+         linear(r)["kda_layers"] = {1, 3, 4};
+         linear(r)["full_attn_layers"] = {2, 5};
+       },
+       ErrorCode::kCorrupt, "model.layers.1.self_attn.kv_a_proj_with_mqa.weight: missing"},
+      {"values of another width", [&](json& r) { r["config"]["v_head_dim"] = 24; },
+       ErrorCode::kCorrupt, latent.c_str()},
+      {"an expert less", [](json& r) { r["config"]["num_experts"] = 9; }, ErrorCode::kCorrupt,
+       "experts.8.w1.weight: missing"},
+  };
+  check_refusals("kimi_linear.json", refusals);
+}
+
+TEST_CASE("convert: ARWKV models of another form are refused by name") {
+  const std::string mixer = "model.layers.1.self_attn.time_mixer.";
+  const std::vector<Refusal> refusals = {
+      {"RWKV-6", [](json& r) { r["config"]["wkv_version"] = 6; }, ErrorCode::kUnsupported,
+       "wkv_version"},
+      {"no version", [](json& r) { r["config"].erase("wkv_version"); }, ErrorCode::kCorrupt,
+       "wkv_version"},
+      {"layers of attention",
+       [](json& r) {
+         r["config"]["wkv_layers"] = {0, 2};
+       },
+       ErrorCode::kUnsupported, "wkv_layers"},
+      {"another norm of heads", [](json& r) { r["config"]["head_size_divisor"] = 4; },
+       ErrorCode::kUnsupported, "head_size_divisor"},
+      {"no gate", [](json& r) { r["config"]["wkv_has_gate"] = false; }, ErrorCode::kUnsupported,
+       "time_mixer.g1"},
+      {"another rank", [&](json& r) { shape_of(r, mixer + "w1")[1] = 32; }, ErrorCode::kCorrupt,
+       "time_mixer.w1: 128 x 32, want 128 x 64"},
+      {"no share", [&](json& r) { shape_of(r, mixer + "x_k")[2] = 64; }, ErrorCode::kCorrupt,
+       "time_mixer.x_k: 1 x 1 x 64, want 128 values"},
+  };
+  check_refusals("rwkv_hybrid.json", refusals);
+}
+
 TEST_CASE("convert: blocks and scales of MXFP4 that do not fit are refused by name") {
   const auto tensor = [](json& r, const std::string& name) -> json& {
     for (json& each : r["tensors"]) {

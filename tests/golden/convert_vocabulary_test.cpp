@@ -25,17 +25,23 @@ using tests::TempDir;
 
 constexpr const char* kWorldFile = "rwkv_vocab_v20230424.txt";
 constexpr const char* kPlamoFile = "tokenizer.jsonl";
-constexpr uint64_t kRows = 300;
+constexpr const char* kKimiFile = "tiktoken.model";
+constexpr uint64_t kRows = 300, kRowsOfKimi = 800;
 
-/// A folder of the recorded family whose embedding has kRows rows.
-void make_folder_with_rows(const fs::path& folder, const std::string& family) {
-  std::ifstream in(fs::path(tests::source_dir()) / "tests/golden/convert" / (family + ".json"));
-  json recording = json::parse(in);
+json read_recording(const std::string& name) {
+  std::ifstream in(fs::path(tests::source_dir()) / "tests/golden/convert" / (name + ".json"));
+  return json::parse(in);
+}
+
+/// A folder of the recorded family whose embedding has so many rows.
+void make_folder_with_rows(const fs::path& folder, const std::string& family,
+                           uint64_t num_rows = kRows) {
+  json recording = read_recording(family);
   for (json& tensor : recording["tensors"]) {
     const auto name = tensor[0].get<std::string>();
     if (name.ends_with("embeddings.weight") || name.ends_with("embed_tokens.weight") ||
         name == "lm_head.weight") {
-      tensor[1][0] = kRows;
+      tensor[1][0] = num_rows;
     }
   }
   make_folder(folder, recording);
@@ -107,6 +113,42 @@ TEST_CASE("convert: PLaMo's vocabulary of a folder without tokenizer.json") {
   CHECK((*tokenizer)->encode("foxox", {}) == std::vector<int32_t>{1, 260, 262});
 }
 
+std::string kimi_lines(const json& recording) {
+  std::string out;
+  for (const json& line : recording.at("lines")) out += line.get<std::string>() + "\n";
+  return out;
+}
+
+TEST_CASE("convert: Kimi's vocabulary gives tiktoken's ids") {
+  const json recording = read_recording("ids_kimi");
+  const TempDir dir;
+  make_folder_with_rows(dir.path(), "kimi_linear", kRowsOfKimi);
+  write(dir.path() / kKimiFile, kimi_lines(recording));
+  write(dir.path() / "tokenizer_config.json", recording.at("settings").dump());
+  write(dir.path() / "chat_template.jinja", "{{ x }}");
+  const auto report = converted(dir.path());
+  REQUIRE_MESSAGE(report.ok(), report.error().message);
+  const models::GgufFile file = open_file(dir.path() / "out.gguf");
+  CHECK(*file.get<std::string_view>("tokenizer.ggml.pre") == "kimi-k2");
+  CHECK(*file.get<std::string_view>("tokenizer.chat_template") == "{{ x }}");
+  const auto loaded = models::load_tokenizer(file);
+  REQUIRE_MESSAGE(loaded.ok(), loaded.error().message);
+  const models::Tokenizer& tokenizer = **loaded;
+  for (const json& text : recording.at("texts")) {
+    const auto want = text.at("ids").get<std::vector<int32_t>>();
+    INFO(text.at("text").dump());
+    CHECK(tokenizer.encode(text.at("text").get<std::string>(), {}) == want);
+  }
+  const auto base = static_cast<int32_t>(recording.at("lines").size());
+  CHECK(tokenizer.bos() == base);
+  CHECK(tokenizer.eos() == base + 1);
+  CHECK(tokenizer.entry(base + 255) == fmt::format("<|reserved_token_{}|>", base + 255));
+  CHECK(tokenizer.entry(base + 256) == fmt::format("[unused {}]", base + 256));
+  for (const int32_t ends : {1, 2, 3}) CHECK(tokenizer.is_end_of_generation(base + ends));
+  CHECK(tokenizer.encode("<|im_end|>", {.parse_special = true}) == std::vector<int32_t>{base + 2});
+  CHECK(tokenizer.encode("<|tool_call_begin|>", {}) == std::vector<int32_t>{base + 4});
+}
+
 TEST_CASE("convert: damaged vocabulary files are refused by file and line") {
   struct Damage {
     const char* what;
@@ -136,6 +178,17 @@ TEST_CASE("convert: damaged vocabulary files are refused by file and line") {
       {"no JSON", "plamo2", kPlamoFile, "[\"a\",0.0]\n[\"b\",\n", "line 2"},
       {"a score that is a text", "plamo2", kPlamoFile, "[\"a\",\"0\"]\n", "line 1"},
       {"an object", "plamo2", kPlamoFile, "{}\n", "line 1"},
+      {"no rank", "kimi_linear", kKimiFile, "YQ==\n", "line 1: want rank 0"},
+      {"a rank left out", "kimi_linear", kKimiFile, "YQ== 0\nYg== 2\n", "line 2: want rank 1"},
+      {"a rank that is a text", "kimi_linear", kKimiFile, "YQ== 0x\n", "line 1: want rank 0"},
+      {"no base64", "kimi_linear", kKimiFile, "Y-== 0\n", "line 1: want 1 to 1024 bytes"},
+      {"half of base64", "kimi_linear", kKimiFile, "YQ= 0\n", "line 1: want 1 to 1024 bytes"},
+      {"no bytes", "kimi_linear", kKimiFile, " 0\n", "line 1: want 1 to 1024 bytes"},
+      {"a long token", "kimi_linear", kKimiFile, std::string(1400, 'Y') + " 0\n",
+       "line 1: want 1 to 1024 bytes"},
+      {"a token twice", "kimi_linear", kKimiFile, "YQ== 0\nYQ== 1\n", "token 1 appears twice"},
+      {"more tokens than rows", "kimi_linear", kKimiFile, kimi_lines(read_recording("ids_kimi")),
+       "300 rows"},
   };
   for (const Damage& damage : all) {
     INFO(damage.what);

@@ -19,11 +19,11 @@ Result<void> plan_attention_and_norms(TensorPlanner& p, const std::string& from,
 
 /// Dense, or experts next to one that all tokens use; the choice may have a bias.
 Result<void> plan_feed_forward_of_layer(TensorPlanner& p, const std::string& from,
-                                        const std::string& to) {
+                                        const std::string& to, const ExpertNames& names = {}) {
   if (!p.has(from + "gate.weight")) return p.plan_feed_forward(from, to);
   HEARTH_TRY(p.matrix(from + "gate.weight", to + "ffn_gate_inp.weight"));
   HEARTH_TRY(p.maybe_vector(from + "gate.e_score_correction_bias", to + "exp_probs_b.bias"));
-  HEARTH_TRY(p.plan_experts(from, to));
+  HEARTH_TRY(p.plan_experts(from, to, names));
   return p.plan_gated(from + "shared_experts.", to, "_shexp");
 }
 
@@ -99,7 +99,6 @@ Result<void> plan_gpt_oss(TensorPlanner& p, uint64_t layer) {
 namespace {
 
 Result<void> read_latent(ConfigReader& r) {
-  HEARTH_TRY(r.want_flag("rope_interleave", true));
   HEARTH_ASSIGN_OR_RETURN(const uint64_t rank, r.count("kv_lora_rank"));
   HEARTH_ASSIGN_OR_RETURN(const uint64_t rotated, r.count("qk_rope_head_dim"));
   HEARTH_ASSIGN_OR_RETURN(const uint64_t plain, r.count("qk_nope_head_dim"));
@@ -116,6 +115,36 @@ Result<void> read_latent(ConfigReader& r) {
   return {};
 }
 
+/// `attention`: the beginning of the published names.
+Result<void> plan_latent(TensorPlanner& p, const std::string& attention, const std::string& to) {
+  const uint64_t heads = p.keys().num_heads;
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t rank, want_count(p.config(), "kv_lora_rank"));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t plain, want_count(p.config(), "qk_nope_head_dim"));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t v_dim, want_count(p.config(), "v_head_dim"));
+  if (p.has(attention + "q_a_proj.weight")) {
+    HEARTH_TRY(p.matrix(attention + "q_a_proj.weight", to + "attn_q_a.weight"));
+    HEARTH_TRY(p.vector(attention + "q_a_layernorm.weight", to + "attn_q_a_norm.weight"));
+    HEARTH_TRY(p.matrix(attention + "q_b_proj.weight", to + "attn_q_b.weight"));
+  } else {
+    HEARTH_TRY(p.matrix(attention + "q_proj.weight", to + "attn_q.weight"));
+  }
+  HEARTH_TRY(p.matrix(attention + "kv_a_proj_with_mqa.weight", to + "attn_kv_a_mqa.weight"));
+  HEARTH_TRY(p.vector(attention + "kv_a_layernorm.weight", to + "attn_kv_a_norm.weight"));
+  const uint64_t both = plain + v_dim;
+  const std::string joined = attention + "kv_b_proj.weight";
+  HEARTH_TRY(p.taken(joined, to + "attn_k_b.weight", {heads * both, rank}, {plain, rank, heads},
+                     {[=](uint64_t i) {
+                        const uint64_t col = i % plain, row = i / plain % rank;
+                        return (i / (plain * rank) * both + col) * rank + row;
+                      },
+                      nullptr,
+                      {}}));
+  HEARTH_TRY(
+      p.taken(joined, to + "attn_v_b.weight", {heads * both, rank}, {rank, v_dim, heads},
+              rows(rank, [=](uint64_t row) { return row / v_dim * both + plain + row % v_dim; })));
+  return p.product(attention + "o_proj", to + "attn_output");
+}
+
 /// Newer files list the layers' kinds, older ones count the dense layers before the others.
 Result<uint64_t> num_dense_layers(const ConfigReader& r, uint64_t num_layers) {
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> kinds, r.names("mlp_layer_types"));
@@ -129,6 +158,7 @@ Result<uint64_t> num_dense_layers(const ConfigReader& r, uint64_t num_layers) {
 }
 
 Result<void> read_deepseek_experts(ConfigReader& r) {
+  HEARTH_TRY(r.want_flag("rope_interleave", true));
   HEARTH_TRY(read_latent(r));
   HEARTH_TRY(r.read_routing({}));
   HEARTH_TRY(r.want_value("moe_layer_freq", 1));
@@ -158,35 +188,117 @@ Result<void> read_deepseek3(ConfigReader& r) {
 }
 
 Result<void> plan_deepseek(TensorPlanner& p, uint64_t layer) {
-  const std::string from = p.from(layer), to = p.to(layer), attention = from + "self_attn.";
-  const uint64_t heads = p.keys().num_heads;
-  HEARTH_ASSIGN_OR_RETURN(const uint64_t rank, want_count(p.config(), "kv_lora_rank"));
-  HEARTH_ASSIGN_OR_RETURN(const uint64_t plain, want_count(p.config(), "qk_nope_head_dim"));
-  HEARTH_ASSIGN_OR_RETURN(const uint64_t v_dim, want_count(p.config(), "v_head_dim"));
+  const std::string from = p.from(layer), to = p.to(layer);
   HEARTH_TRY(p.plan_norms(from, to));
-  if (p.has(attention + "q_a_proj.weight")) {
-    HEARTH_TRY(p.matrix(attention + "q_a_proj.weight", to + "attn_q_a.weight"));
-    HEARTH_TRY(p.vector(attention + "q_a_layernorm.weight", to + "attn_q_a_norm.weight"));
-    HEARTH_TRY(p.matrix(attention + "q_b_proj.weight", to + "attn_q_b.weight"));
-  } else {
-    HEARTH_TRY(p.matrix(attention + "q_proj.weight", to + "attn_q.weight"));
-  }
-  HEARTH_TRY(p.matrix(attention + "kv_a_proj_with_mqa.weight", to + "attn_kv_a_mqa.weight"));
-  HEARTH_TRY(p.vector(attention + "kv_a_layernorm.weight", to + "attn_kv_a_norm.weight"));
-  const uint64_t both = plain + v_dim;
-  const std::string joined = attention + "kv_b_proj.weight";
-  HEARTH_TRY(p.taken(joined, to + "attn_k_b.weight", {heads * both, rank}, {plain, rank, heads},
-                     {[=](uint64_t i) {
-                        const uint64_t col = i % plain, row = i / plain % rank;
-                        return (i / (plain * rank) * both + col) * rank + row;
-                      },
-                      nullptr,
-                      {}}));
-  HEARTH_TRY(
-      p.taken(joined, to + "attn_v_b.weight", {heads * both, rank}, {rank, v_dim, heads},
-              rows(rank, [=](uint64_t row) { return row / v_dim * both + plain + row % v_dim; })));
-  HEARTH_TRY(p.product(attention + "o_proj", to + "attn_output"));
+  HEARTH_TRY(plan_latent(p, from + "self_attn.", to));
   return plan_feed_forward_of_layer(p, from + "mlp.", to);
+}
+
+// ---- Kimi Linear: Kimi delta attention, and latent attention without positions
+
+namespace {
+
+constexpr const char* kLinearAttention = "linear_attn_config";
+constexpr std::string_view kKimiDelta = "kda_layers", kKimiLatent = "full_attn_layers";
+
+/// The object with the sizes of Kimi delta attention, and the layers that have it.
+Result<const Json*> linear_attention(const Json& config) {
+  const Json* found = find(config, kLinearAttention);
+  if (found == nullptr) return corrupt_key(kLinearAttention, "an object");
+  return found;
+}
+
+/// Two lists, which count from 1, name each layer once.
+Result<void> read_kimi_kinds(ConfigReader& r, const Json& linear) {
+  std::vector<std::string>& kinds = r.keys().kinds;
+  kinds.resize(r.num_layers());
+  for (const std::string_view kind : {kKimiDelta, kKimiLatent}) {
+    const Json* list = find(linear, kind);
+    if (list == nullptr || !list->is_array()) return corrupt_key(kind, "a list of layers");
+    for (const Json& number : *list) {
+      const uint64_t layer = number.is_number_unsigned() ? number.get<uint64_t>() : 0;
+      if (layer == 0 || layer > kinds.size() || !kinds[layer - 1].empty()) {
+        return corrupt_key(kind, fmt::format("numbers of 1 to {}, each once", kinds.size()));
+      }
+      kinds[layer - 1] = kind;
+    }
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i].empty()) {
+      return corrupt_key(kLinearAttention, fmt::format("layer {} in a list", i + 1));
+    }
+  }
+  return {};
+}
+
+Result<void> plan_kimi_delta(TensorPlanner& p, const std::string& mixer, const std::string& to) {
+  HEARTH_ASSIGN_OR_RETURN(const Json* linear, linear_attention(p.config()));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t taps, want_count(*linear, "short_conv_kernel_size"));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t dim, want_count(*linear, "head_dim"));
+  const uint64_t heads = p.keys().num_heads, inner = heads * dim;
+  for (const char letter : std::string_view("qkv")) {
+    HEARTH_TRY(p.matrix(fmt::format("{}{}_proj.weight", mixer, letter),
+                        fmt::format("{}attn_{}.weight", to, letter)));
+    HEARTH_TRY(p.reshaped(fmt::format("{}{}_conv1d.weight", mixer, letter),
+                          fmt::format("{}ssm_conv1d_{}.weight", to, letter), {inner, 1, taps},
+                          {taps, 1, inner}));
+  }
+  for (const auto& [name, target] :
+       {std::pair{"f_a_proj", "ssm_f_a"}, std::pair{"f_b_proj", "ssm_f_b"},
+        std::pair{"g_a_proj", "ssm_g_a"}, std::pair{"g_b_proj", "ssm_g_b"},
+        std::pair{"b_proj", "ssm_beta"}, std::pair{"o_proj", "attn_output"}}) {
+    HEARTH_TRY(
+        p.matrix(fmt::format("{}{}.weight", mixer, name), fmt::format("{}{}.weight", to, target)));
+  }
+  HEARTH_TRY(p.joined({mixer + "A_log"}, to + "ssm_a", heads, {1, heads}, minus_exp()));
+  HEARTH_TRY(p.flat(mixer + "dt_bias", to + "ssm_dt.bias", inner));
+  return p.flat(mixer + "o_norm.weight", to + "ssm_norm.weight", dim);
+}
+
+}  // namespace
+
+Result<void> read_kimi_linear(ConfigReader& r) {
+  HEARTH_ASSIGN_OR_RETURN(const bool unrotated, r.flag_or("mla_use_nope", false));
+  if (!unrotated) return unsupported_key("mla_use_nope", "false");
+  HEARTH_ASSIGN_OR_RETURN(const auto choice, text_at(r.config(), "moe_router_activation_func"));
+  if (choice.value_or("sigmoid") != "sigmoid") {
+    return unsupported_key("moe_router_activation_func", printable(*choice));
+  }
+  HEARTH_TRY(r.want_value("moe_layer_freq", 1));
+  HEARTH_ASSIGN_OR_RETURN(const Json* linear, linear_attention(r.config()));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t heads, want_count(*linear, "num_heads"));
+  if (heads != r.keys().num_heads) {
+    return unsupported_key("num_heads", fmt::format("{}, not num_attention_heads", heads));
+  }
+  HEARTH_TRY(read_kimi_kinds(r, *linear));
+  HEARTH_TRY(read_latent(r));
+  r.keys().num_kv_heads = 1;  // all heads of latent attention share its keys
+  r.set_kv_heads(kKimiLatent);
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t taps, want_count(*linear, "short_conv_kernel_size"));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t dim, want_count(*linear, "head_dim"));
+  r.set_count("ssm.conv_kernel", taps);
+  r.set_count("kda.head_dim", dim);
+  HEARTH_TRY(r.read_routing(
+      {"num_experts", "num_experts_per_token", "moe_intermediate_size", "num_shared_experts"}));
+  r.set_count("expert_gating_func", kSigmoid);
+  HEARTH_ASSIGN_OR_RETURN(const bool normalized, r.flag_or("moe_renormalize", true));
+  r.set("expert_weights_norm", normalized);
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t groups, r.count_or("num_expert_group", 1));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t used, r.count_or("topk_group", groups));
+  r.set_count("expert_group_count", groups);
+  r.set_count("expert_group_used_count", used);
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t dense, num_dense_layers(r, r.num_layers()));
+  r.set_count("leading_dense_block_count", dense);
+  return {};
+}
+
+Result<void> plan_kimi_linear(TensorPlanner& p, uint64_t layer) {
+  const std::string from = p.from(layer), to = p.to(layer), mixer = from + "self_attn.";
+  HEARTH_TRY(p.plan_norms(from, to));
+  HEARTH_TRY(p.keys().kinds[layer] == kKimiLatent ? plan_latent(p, mixer, to)
+                                                  : plan_kimi_delta(p, mixer, to));
+  if (p.has(from + "mlp.gate_proj.weight")) return p.plan_feed_forward(from + "mlp.", to);
+  return plan_feed_forward_of_layer(p, from + "block_sparse_moe.", to, {"w1", "w3", "w2"});
 }
 
 // ---- GLM 4.5

@@ -16,6 +16,7 @@ constexpr Stage kSeedCoder[] = {stages::seed_coder};
 constexpr Stage kMinicpm5[] = {stages::numbers_by_three, stages::minicpm5};
 constexpr Stage kTekken[] = {stages::tekken};
 constexpr Stage kGpt4o[] = {stages::gpt4o};
+constexpr Stage kKimi[] = {stages::kimi};
 constexpr Stage kDeepseekLlm[] = {stages::each_newline,         stages::deepseek_cased_letters,
                                   stages::deepseek_punctuation, stages::trailing_space,
                                   stages::deepseek_east_asian,  stages::each_number};
@@ -100,6 +101,7 @@ constexpr Named kNamed[] = {
     {"llama4", {kGpt4o}},
     {"kanana2", {kGpt4o}},
     {"minimax-m2", {kGpt4o}},
+    {"kimi-k2", {.stages = kKimi, .whole_pieces_first = true}},
 
     {"deepseek-llm", {kDeepseekLlm}},
     {"deepseek-coder", {kDeepseekCoder}},

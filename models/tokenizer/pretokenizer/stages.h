@@ -43,6 +43,8 @@ TextSpan minicpm5(std::string_view text, size_t from);
 TextSpan tekken(std::string_view text, size_t from);
 /// tekken with (?i:'s|'t|'re|'ve|'m|'ll|'d)? after both kinds of words, and \p{N}{1,3} for \p{N}
 TextSpan gpt4o(std::string_view text, size_t from);
+/// \p{Han}+, then gpt4o whose words have no \p{Han}, with [\r\n]* for [\r\n/]*
+TextSpan kimi(std::string_view text, size_t from);
 
 // Words in rules with several stages: the next stage handles the text that these do not match.
 

@@ -1,5 +1,6 @@
 // The rules of the GPT family, which split a whole text in one stage.
 
+#include "models/tokenizer/pretokenizer/code_ranges.h"
 #include "models/tokenizer/pretokenizer/stage_parts.h"
 
 namespace hearth::models::stages {
@@ -73,30 +74,57 @@ constexpr uint8_t kCaseless = kOtherLetter | kMark;
 constexpr uint8_t kUpperPart = kUpper | kCaseless;
 constexpr uint8_t kLowerPart = kLower | kCaseless;
 
+// Script=Han of Unicode 15, in which some are symbols, numbers or marks.
+constexpr CodeRange kHan[] = {
+    {0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},   {0x3005, 0x3005},
+    {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303B},   {0x3400, 0x4DBF},
+    {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},   {0xFA70, 0xFAD9},   {0x16FE2, 0x16FE3},
+    {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B739}, {0x2B740, 0x2B81D},
+    {0x2B820, 0x2CEA1}, {0x2CEB0, 0x2EBE0}, {0x2F800, 0x2FA1D}, {0x30000, 0x3134A},
+    {0x31350, 0x323AF},
+};
+bool is_han(const Char& c) { return c.code >= kHan[0].first && contains(kHan, c.code); }
+
+// kHanApart: Han characters are in no word.
+template <bool kHanApart>
+bool is_in_word(const Char& c, uint8_t classes) {
+  return c.is(classes) && !(kHanApart && c.is(kCaseless) && is_han(c));
+}
+template <bool kHanApart>
+size_t skip_word(std::string_view text, size_t at, uint8_t classes) {
+  for (Char c = char_at(text, at); is_in_word<kHanApart>(c, classes); c = char_at(text, at)) {
+    at += c.bytes;
+  }
+  return at;
+}
+
 // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at `at`, or `at`.
+template <bool kHanApart>
 size_t match_lower_word(std::string_view text, size_t at) {
   size_t end = at, past_caseless = at;
   Char c = char_at(text, end);
-  for (; c.is(kUpperPart); c = char_at(text, end)) {
+  for (; is_in_word<kHanApart>(c, kUpperPart); c = char_at(text, end)) {
     end += c.bytes;
     if (c.is(kCaseless)) past_caseless = end;
   }
-  if (c.is(kLower)) return skip(text, end, kLowerPart);
+  if (c.is(kLower)) return skip_word<kHanApart>(text, end, kLowerPart);
   // The first part has taken a character that the second needs and gives back as little as
   // possible.
   return past_caseless;
 }
 
 // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]* at `at`, or `at`.
+template <bool kHanApart>
 size_t match_upper_word(std::string_view text, size_t at) {
-  const size_t end = skip(text, at, kUpperPart);
-  return end == at ? at : skip(text, end, kLowerPart);
+  const size_t end = skip_word<kHanApart>(text, at, kUpperPart);
+  return end == at ? at : skip_word<kHanApart>(text, end, kLowerPart);
 }
 
+template <bool kHanApart>
 size_t match_cased_word(std::string_view text, size_t at, const Char& c) {
   const bool may_lead = may_lead_word(c);
   const size_t led = at + c.bytes;
-  for (const auto match : {match_lower_word, match_upper_word}) {
+  for (const auto match : {match_lower_word<kHanApart>, match_upper_word<kHanApart>}) {
     if (may_lead) {
       const size_t end = match(text, led);
       if (end > led) return end;
@@ -106,13 +134,18 @@ size_t match_cased_word(std::string_view text, size_t at, const Char& c) {
   return at;
 }
 
-template <bool kContractions, int kDigits>
+template <bool kContractions, int kDigits, Tail kTail, bool kHanApart = false>
 size_t match_cased_words(std::string_view text, size_t at) {
   const Char c = char_at(text, at);
-  size_t end = match_cased_word(text, at, c);
+  if constexpr (kHanApart) {
+    size_t past_han = at;
+    for (Char han = c; is_han(han); han = char_at(text, past_han)) past_han += han.bytes;
+    if (past_han > at) return past_han;
+  }
+  size_t end = match_cased_word<kHanApart>(text, at, c);
   if (end > at) return kContractions ? match_contraction(text, end) : end;
   if (c.is(kNumber)) return skip_numbers(text, at, kDigits);
-  end = match_others<Tail::kNewlinesAndSlashes>(text, at, c);
+  end = match_others<kTail>(text, at, c);
   return end > at ? end : match_spaces_by_lines(text, at);
 }
 
@@ -141,11 +174,15 @@ TextSpan minicpm5(std::string_view text, size_t from) {
 }
 
 TextSpan tekken(std::string_view text, size_t from) {
-  return search<match_cased_words<false, 1>>(text, from);
+  return search<match_cased_words<false, 1, Tail::kNewlinesAndSlashes>>(text, from);
 }
 
 TextSpan gpt4o(std::string_view text, size_t from) {
-  return search<match_cased_words<true, 3>>(text, from);
+  return search<match_cased_words<true, 3, Tail::kNewlinesAndSlashes>>(text, from);
+}
+
+TextSpan kimi(std::string_view text, size_t from) {
+  return search<match_cased_words<true, 3, Tail::kNewlines, true>>(text, from);
 }
 
 }  // namespace hearth::models::stages

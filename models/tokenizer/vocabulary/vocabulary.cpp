@@ -17,9 +17,9 @@ constexpr size_t kMaxEntryBytes = 4096;
 
 // Control tokens that end a turn in the chat formats in use. Files often name only EOS in their
 // metadata, and a chat model that never emits EOS would otherwise run to its token limit.
-constexpr std::array<std::string_view, 8> kEndsOfTurn = {
-    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>", "<|end|>",
-    "<|endoftext|>", "<end_of_turn>", "<turn|>",    "<|end_of_text|>",
+constexpr std::array<std::string_view, 9> kEndsOfTurn = {
+    "<|eot_id|>",    "<|eom_id|>", "<|im_end|>",      "<|end|>", "<|endoftext|>",
+    "<end_of_turn>", "<turn|>",    "<|end_of_text|>", "[EOT]",
 };
 
 int hex_digit(char c) {

@@ -583,7 +583,7 @@ def kimi_linear(name: str, kinds: list[str]) -> TinyModel:
     m = b.model
     m.metadata.update({
         "attention.head_count_kv": [1 if kind == "a" else 0 for kind in kinds],
-        "attention.kv_lora_rank": rank, "attention.key_length": rank + rotated, "attention.value_length": rank,
+        "attention.kv_lora_rank": rank, "attention.key_length": rank + rotated, "attention.value_length": WIDTH // heads,
         "attention.key_length_mla": plain + rotated, "attention.value_length_mla": v_dim,
         "rope.dimension_count": rotated, "ssm.conv_kernel": taps, "kda.head_dim": dim,
         "expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 32, "expert_shared_count": 1,

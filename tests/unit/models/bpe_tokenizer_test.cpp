@@ -154,8 +154,9 @@ TEST_CASE("rules that ask for composed text get it") {
 
 TEST_CASE("encode and decode give back any text, with every rule that does not compose") {
   std::mt19937 random(11);
-  for (const char* pre : {"default", "gpt-2", "starcoder", "falcon", "llama-bpe", "tekken",
-                          "gpt-4o", "deepseek-llm", "deepseek-coder", "deepseek-v3", "bloom"}) {
+  for (const char* pre :
+       {"default", "gpt-2", "starcoder", "falcon", "llama-bpe", "tekken", "gpt-4o", "kimi-k2",
+        "deepseek-llm", "deepseek-coder", "deepseek-v3", "bloom"}) {
     const auto t = small(pre);
     for (int round = 0; round < 50; ++round) {
       std::string text;

@@ -69,6 +69,13 @@ const std::vector<Rule>& rules() {
       {{"minicpm5"}, {R"(\p{N}{1,3})", llama3(R"(\p{N}+)", kOthers)}},
       {{"tekken"}, {cased("", R"(\p{N})")}},
       {{"gpt-4o", "llama4", "kanana2", "minimax-m2"}, {cased(kContraction + "?", R"(\p{N}{1,3})")}},
+      {{"kimi-k2"},
+       {R"(\p{sc:Han}+|[^\r\n\p{L}\p{N}]?(?:(?!\p{sc:Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*)"
+        R"((?:(?!\p{sc:Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+)" +
+        kContraction +
+        R"(?|[^\r\n\p{L}\p{N}]?(?:(?!\p{sc:Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])+)"
+        R"((?:(?!\p{sc:Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])*)" +
+        kContraction + R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)" + kSpaces}},
       {{"deepseek-llm"},
        {R"([\r\n])",
         R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ)"
@@ -205,7 +212,8 @@ class TextMaker {
         {0x4E00, 0x4E80},   {0x9F80, 0x9FFF},   {0xA640, 0xA7FF},   {0xAB70, 0xABBF},
         {0xAC00, 0xAC80},   {0xD780, 0xD7FF},   {0xFB00, 0xFB4F},   {0xFF00, 0xFF60},
         {0x10400, 0x104FF}, {0x10C80, 0x10CFF}, {0x118A0, 0x118DF}, {0x1D400, 0x1D7FF},
-        {0x1E900, 0x1E95F}, {0x20000, 0x20040}, {0x7F0, 0x860},     {0x1C0, 0x1CF}};
+        {0x1E900, 0x1E95F}, {0x20000, 0x20040}, {0x7F0, 0x860},     {0x1C0, 0x1CF},
+        {0x2E80, 0x2EA0},   {0x3005, 0x303B},   {0xFA6A, 0xFA72},   {0x16FE0, 0x16FF2}};
     static constexpr uint32_t kWideSpaces[] = {
         ' ',  ' ',  ' ',    ' ',    '\t',   '\n',   '\n',   '\r',   '\v',  '\f',
         0x85, 0xA0, 0x1680, 0x2003, 0x2028, 0x2029, 0x202F, 0x3000, 0x200B};
@@ -294,6 +302,19 @@ TEST_CASE("every rule splits where its regular expressions split") {
       REQUIRE(met == want);
     }
   }
+}
+
+TEST_CASE("Han characters are Unicode's") {
+  const PreTokenizer& rule = *PreTokenizer::find("kimi-k2");
+  const RegexOracle han({R"(\p{sc:Han})"});
+  int wrong = 0;
+  for (uint32_t code = 1; code < 0x110000; ++code) {
+    if (!codes_to_compare()[code]) continue;
+    int pieces = 0;
+    rule.split(utf8(code) + utf8(0x4E00), [&](std::string_view) { ++pieces; });
+    wrong += (pieces == 1) == han.matches(utf8(code)).empty();
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("names of one rule share its stages, and every known name is tested") {
