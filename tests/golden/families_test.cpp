@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "tests/golden/family_model.h"
 #include "tests/golden/random_llama.h"
@@ -119,6 +120,36 @@ TEST_CASE("families: alone, chunked and batched give the same bits") {
       CHECK(met_other == want_other);
     }
   }
+}
+
+TEST_CASE("families with a state: pieces of 1 to 600 tokens give the same bits") {
+  constexpr int32_t kLength = 2048, kMost = 600;
+  const NamedTable table = quiet_tables().back();
+  const std::vector<int32_t> tokens = random_tokens(1300, 128, 5);
+  std::mt19937 random(3);
+  int families = 0;
+  for (const std::string& name : family_names()) {
+    INFO(name);
+    FamilyModel model = read_family(name);
+    model.metadata[model.architecture + ".context_length"] = kLength;
+    const OwnedFile owned(model.file_bytes(DType::kQ8_0));
+    const StepRunner::Bounds bounds{.step_tokens = kMost, .context = kLength};
+    StepRunner whole(owned.file, table.ops, DType::kF16, bounds);
+    const auto& groups = whole.info().groups;
+    if (groups.back().kind != models::LayerGroup::Kind::kRecurrent) continue;
+    ++families;
+    const Rows want = whole.feed(0, tokens, kMost, true);
+    StepRunner parts(owned.file, table.ops, DType::kF16, bounds);
+    Rows met;
+    while (met.size() < tokens.size()) {
+      const size_t count = std::min<size_t>(1 + random() % kMost, tokens.size() - met.size());
+      const Chunk piece{0, std::span(tokens).subspan(met.size(), count), true};
+      const Rows rows = parts.step({&piece, 1});
+      met.insert(met.end(), rows.begin(), rows.end());
+    }
+    CHECK(met == want);
+  }
+  CHECK(families >= 17);
 }
 
 }  // namespace
