@@ -45,7 +45,9 @@ golden::FamilyModel read_encoder(const std::string& name) {
 std::vector<Family> write_all(const Sandbox& sandbox) {
   std::vector<Family> out;
   for (const std::string& name : golden::family_names()) {
-    write_family(golden::read_family(name), sandbox.models() / (name + ".gguf"));
+    golden::FamilyModel model = golden::read_family(name);
+    model.metadata["tokenizer.chat_template"] = "{{ messages[0].content }}";
+    write_family(model, sandbox.models() / (name + ".gguf"));
     out.push_back({name, true});
   }
   for (const char* name : {"bert", "nomic-bert"}) {
@@ -69,7 +71,16 @@ void check_measuring(const Sandbox& sandbox, const Family& family) {
   }
 }
 
-TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
+void check_writing(const Sandbox& sandbox, const Family& family) {
+  const std::string more = " 'Once upon' --no-start --max-tokens 4 --temperature 0 --ignore-eos";
+  const CommandOutcome run = run_hearth(sandbox, "run --raw --ids " + family.name + more);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(std::ranges::count(run.out, ' ') >= 3);
+  const CommandOutcome chat = run_hearth(sandbox, "chat " + family.name + more);
+  CHECK_MESSAGE(chat.status == 0, chat.err);
+}
+
+TEST_CASE("every family is inspected, planned, measured, run, loaded and counted") {
   const Sandbox sandbox;
   const std::vector<Family> families = write_all(sandbox);
   REQUIRE(families.size() >= 18);
@@ -92,6 +103,8 @@ TEST_CASE("every family is inspected, planned, measured, loaded and counted") {
     CHECK(plan["kv_bytes"].get<uint64_t>() > 0);
 
     if (i % measure_each == 0 || !family.generates) check_measuring(sandbox, family);
+
+    if (family.generates) check_writing(sandbox, family);
 
     const CommandOutcome loaded = run_hearth(sandbox, "load --no-start --json " + family.name);
     REQUIRE_MESSAGE(loaded.status == 0, loaded.err);

@@ -142,6 +142,29 @@ TEST_CASE("layers that share KV take none: planned, allocated and loaded to the 
   }
 }
 
+TEST_CASE("states take what was planned, to the byte") {
+  int families = 0;
+  for (const std::string& name : golden::family_names()) {
+    CAPTURE(name);
+    const tests::TempDir dir;
+    const auto path = dir.path() / "states.gguf";
+    std::ofstream out(path, std::ios::binary);
+    const auto bytes = golden::read_family(name).file_bytes(kernels::DType::kF32);
+    out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    out.close();
+    const auto source = BenchModel::open(path);
+    REQUIRE_MESSAGE(source.ok(), (source.ok() ? "" : source.error().message));
+    const models::LayerGroup& last = source->measured().info().groups.back();
+    if (last.kind != models::LayerGroup::Kind::kRecurrent) continue;
+    ++families;
+    engine::EngineConfig config;
+    config.scheduler.max_seqs = 3;
+    config.scheduler.max_step_tokens = 64;
+    check_against_engine(*source, config);
+  }
+  CHECK(families >= 17);
+}
+
 ServingPlan plan_13b(double bandwidth, double ops) {
   const BenchModel source = shaped("13B", kernels::DType::kBF16);
   CHECK(source.measured().info().num_parameters == 13'015'864'320);
