@@ -19,10 +19,12 @@ namespace {
 /// Between tries to empty the log.
 constexpr std::chrono::milliseconds kRetry{20};
 
-Result<int64_t> number_from(std::string_view text, const char* what) {
+Result<int64_t> number_from(std::string_view text, const char* what, int64_t least = 1) {
   int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem == std::errc{} && end == text.data() + text.size() && value > 0) return value;
+  if (problem == std::errc{} && end == text.data() + text.size() && value >= least) {
+    return value;
+  }
   return Error::corrupt(fmt::format("{}: met '{}', want a number", what, text));
 }
 
@@ -64,7 +66,7 @@ Result<KvLayout> layout_from(Database& database) {
   }
   // Files of models without states may lack it.
   if (const Result<std::string> state = value("state_group"); state.ok() && *state != "-1") {
-    HEARTH_ASSIGN_OR_RETURN(const int64_t group, number_from(*state, "state_group"));
+    HEARTH_ASSIGN_OR_RETURN(const int64_t group, number_from(*state, "state_group", 0));
     if (std::cmp_greater_equal(group, layout.block_bytes.size())) {
       return Error::corrupt(fmt::format("state_group: {}", group));
     }

@@ -2,12 +2,15 @@
 // texts go on unchanged, and prefixes come back from the disk with their states.
 
 #include <doctest/doctest.h>
+#include <fmt/core.h>
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/e2e/command.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/family_file.h"
 #include "tests/golden/family_model.h"
@@ -88,6 +91,22 @@ std::vector<std::string> families_with_state() {
   return out;
 }
 
+/// What the commands show of the state that was restored, at token `restored` of the prompt.
+void check_commands(const Sandbox& sandbox, const std::string& family, int32_t restored) {
+  const CommandOutcome inspected = run_hearth(sandbox, "inspect --json " + family);
+  const auto groups = nlohmann::json::parse(inspected.out)["model"]["kv"]["groups"];
+  CHECK(groups.back()["state_bytes"] > 0);
+  const CommandOutcome listed = run_hearth(sandbox, "cache ls --model " + family);
+  const std::string line = fmt::format("  state at token {}  ", restored);
+  const size_t at = listed.out.find(line);
+  REQUIRE_MESSAGE(at != std::string::npos, listed.out, listed.err);
+  const size_t begin = listed.out.rfind('\n', at) + 1;
+  const std::string name = listed.out.substr(begin, at - begin);
+  const CommandOutcome pinned = run_hearth(sandbox, "cache pin " + name);
+  CHECK_MESSAGE(pinned.status == 0, pinned.err);
+  CHECK(run_hearth(sandbox, "cache ls --model " + family).out.find("pinned") != std::string::npos);
+}
+
 TEST_CASE("a model with a state, killed with -9: the text is the same, and prefixes from disk") {
   const Sandbox sandbox;
   std::vector<std::string> families = {"qwen35", "minimax_01", "rwkv7"};
@@ -124,6 +143,7 @@ TEST_CASE("a model with a state, killed with -9: the text is the same, and prefi
     const ipc::Usage& usage = answer.done->usage;
     CHECK(usage.cached_disk_tokens == (usage.prompt_tokens - 1) / 16 * 16);
     CHECK(usage.cached_disk_tokens > 0);
+    check_commands(sandbox, family, usage.cached_disk_tokens);
   }
 }
 
