@@ -289,7 +289,8 @@ TEST_CASE("ahead: models with a state give the same tokens, whatever comes, ends
   const OpTable left_over = unsure(ops);
   // Of three seeds one speculates. By default each family has one.
   int first = 0;
-  for (const char* family : {"qwen35", "mamba", "falcon_h1", "lfm2", "minimax_01", "rwkv7"}) {
+  for (const char* family :
+       {"qwen35", "mamba", "falcon_h1", "lfm2", "minimax_01", "rwkv7", "plamo2", "kimi_linear"}) {
     CAPTURE(family);
     const OwnedFile file(read_family(family).file_bytes(DType::kQ8_0));
     first = first % 3 + 1;

@@ -25,7 +25,8 @@ namespace {
 constexpr int32_t kVocab = 128;
 
 /// One with each kind of scan, and with and without attention next to it.
-constexpr const char* kFamilies[] = {"qwen35", "mamba", "falcon_h1", "lfm2", "rwkv7"};
+constexpr const char* kFamilies[] = {"qwen35", "mamba",  "falcon_h1",  "lfm2",
+                                     "rwkv7",  "plamo2", "minimax_01", "kimi_linear"};
 
 engine::EngineConfig config() {
   engine::EngineConfig c;
