@@ -6,9 +6,8 @@
 //   tokenizer.jsonl            PLaMo 2's: [TEXT, SCORE, KIND, ..] on each line, in the order of the
 //                              ids
 //   tiktoken.model             Kimi's: BYTES RANK on each line, the bytes in base64; the rank is
-//   the
-//                              token's id, and that of the merge that makes it. Tokens after them
-//                              are in tokenizer_config.json
+//                              the token's id, and that of the merge that makes it. Tokens after
+//                              them are in tokenizer_config.json
 
 #include <cstdint>
 #include <filesystem>
