@@ -57,6 +57,7 @@ set(HEARTH_CUDA_KERNELS
   cuda/matmul/quant_k_high.cu
   cuda/matmul/quant_k_low.cu
   cuda/matmul/quantize.cu
+  cuda/matmul/row_pairs.cu
   cuda/rows/add_bias.cu
   cuda/rows/add_scaled.cu
   cuda/rows/copy_heads.cu

@@ -43,6 +43,7 @@ void scale_by_position(void*, const ScaleByPositionArgs&);
 void sigmoid_gate(void*, const SigmoidGateArgs&);
 void relu_squared(void*, const ReluSquaredArgs&);
 void rotate_and_store(void*, const RopeArgs&, const KvStoreArgs&);
+void multiply_and_gate(void*, const MatmulArgs&, const GatedActivationArgs&);
 }  // namespace cuda
 
 }  // namespace hearth::kernels

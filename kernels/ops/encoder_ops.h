@@ -67,6 +67,9 @@ struct EncoderOps {
   /// OpTable::rope and then OpTable::kv_store in one launch, with the bits of both. K is the last
   /// heads of the first op's x; what is left in its place is undefined. Null: call the two.
   void (*rotate_and_store)(void* state, const RopeArgs&, const KvStoreArgs&) = nullptr;
+  /// OpTable::matmul and then OpTable::gated_activation of its output, with the bits of both and,
+  /// for few rows, in one launch. Null: call the two.
+  void (*multiply_and_gate)(void* state, const MatmulArgs&, const GatedActivationArgs&) = nullptr;
 };
 
 /// The table's encoder ops. kUnsupported if it has none.

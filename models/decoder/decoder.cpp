@@ -271,17 +271,25 @@ void Decoder::gated(const LayerStep& s, const TensorView& in) {
     return;
   }
   const TensorView gate_up = act_.gate_up.columns(0, 2 * int64_t{s.spec.ffn_width});
+  const kernels::GatedActivationArgs activation = {.batch = &s.batch,
+                                                   .gate_up = gate_up,
+                                                   .activation = config_.activation,
+                                                   .out = s.gated,
+                                                   .reader = s.weights.down.get()};
+  const auto at_once = ops_.encoder == nullptr ? nullptr : ops_.encoder->multiply_and_gate;
+  if (at_once != nullptr && !s.weights.gate_up_bias && adapted_.empty() &&
+      s.spec.gate_cutoff == kNoCutoff) {
+    return at_once(state(),
+                   {.batch = &s.batch, .x = in, .w = s.weights.gate_up.get(), .out = gate_up},
+                   activation);
+  }
   product(s, in, s.weights.gate_up, s.weights.gate_up_bias, gate_up);
   if (s.spec.gate_cutoff != kNoCutoff) {
     ops_.keep_peaks(state(), {.batch = &s.batch,
                               .x = gate_up.columns(0, s.spec.ffn_width),
                               .deviations = s.spec.gate_cutoff});
   }
-  ops_.gated_activation(state(), {.batch = &s.batch,
-                                  .gate_up = gate_up,
-                                  .activation = config_.activation,
-                                  .out = s.gated,
-                                  .reader = s.weights.down.get()});
+  ops_.gated_activation(state(), activation);
 }
 
 void Decoder::add_feed_forward(const LayerStep& s, const TensorView& in) {

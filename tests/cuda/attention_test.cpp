@@ -498,4 +498,88 @@ TEST_CASE("attention: rows left quantized for the next product give the same bit
   }
 }
 
+TEST_CASE("at once: splits merged by the blocks that compute them have the same bits") {
+  HEARTH_CUDA_TABLE(ops);
+  const OpTable at_once = kernels::cuda_ops({.unconfirmed = true}).value();
+  const auto same = [&](const Case& c, const std::vector<SeqPart>& parts) {
+    CAPTURE(kernels::kv_type_name(c.kv_type));
+    CAPTURE(c.head_dim);
+    CAPTURE(c.heads);
+    const auto launched = [] { return runtime_counts().value_or(RuntimeCounts{}).launches; };
+    const int64_t before = launched();
+    const Outputs want = run(ops, c, parts);
+    const int64_t apart = launched() - before;
+    in_every_order([&] {
+      const int64_t from = launched();
+      CHECK(run(at_once, c, parts) == want);
+      if (runtime_counts()) CHECK(launched() - from == apart - 1);
+    });
+  };
+  const std::vector<SeqPart> one = {{1, 520, 1}};
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    for (const Case& c : {Case{.kv_heads = 1, .heads = 1, .head_dim = 16},
+                          Case{.kv_heads = 2, .heads = 8, .head_dim = 128},
+                          Case{.kv_heads = 1, .heads = 16, .head_dim = 80},
+                          Case{.kv_heads = 1, .heads = 24, .head_dim = 64, .sinks = true},
+                          Case{.kv_heads = 2, .heads = 10, .head_dim = 256}}) {
+      Case typed = c;
+      typed.kv_type = type;
+      same(typed, one);
+    }
+  }
+  // Rows of several sequences, which see other splits; windows that begin in a split.
+  const std::vector<SeqPart> few = {{1, 509, 6}, {2, 1023, 2}, {4, 0, 1}};
+  same({.kv_heads = 2, .heads = 4, .head_dim = 32}, few);
+  same({.kv_heads = 1, .heads = 6, .head_dim = 48, .window = 520, .sinks = true}, few);
+  same({.kv_type = DType::kQ8_0, .kv_heads = 3, .heads = 3, .head_dim = 64, .window = 300}, few);
+  // More splits than a warp has lanes, and than there are blocks; one split.
+  same({.kv_heads = 1, .heads = 2, .head_dim = 16}, {{1, 256 * 33, 1}});
+  same({.kv_heads = 1, .heads = 2, .head_dim = 16}, {{1, 20, 1}, {2, 300, 1}});
+}
+
+TEST_CASE("at once: merged rows left quantized for the next product give the same bits") {
+  HEARTH_CUDA_TABLE(ops);
+  const OpTable at_once = kernels::cuda_ops({.unconfirmed = true}).value();
+  struct Held {
+    DType type;
+    int32_t kv_heads, heads, head_dim, rows;
+  };
+  for (const Held& h : {Held{DType::kQ8_0, 2, 4, 128, 1}, Held{DType::kQ4_K, 4, 4, 128, 2},
+                        Held{DType::kQ6_K, 1, 8, 64, 1}, Held{DType::kQ4_K, 8, 8, 64, 3},
+                        Held{DType::kQ8_0, 2, 12, 64, 9}, Held{DType::kQ6_K, 2, 2, 256, 1},
+                        Held{DType::kQ4_K, 1, 20, 256, 2}}) {
+    CAPTURE(h.heads);
+    CAPTURE(h.head_dim);
+    const Case c{.kv_heads = h.kv_heads, .heads = h.heads, .head_dim = h.head_dim};
+    const int64_t cols = int64_t{h.heads} * h.head_dim;
+    const auto attend_and_multiply = [&](const OpTable& table) {
+      const auto weight = pack(table, {random_tensor(60, h.type, 40, cols)}, WeightRole::kMatmul);
+      const std::vector<SeqPart> all = {{0, 0, 600 + h.rows}}, part = {{0, 600, h.rows}};
+      Pool pool(table, c, all);
+      pool.store(all);
+      const Step step(table, part, pool.tables(), c.block_size);
+      const DeviceRows q(table, step.bound(), cols, token_rows(part, Stream::kQuery, cols));
+      const DeviceRows attended(table, step.bound(), cols), out(table, step.bound(), 40);
+      const int64_t before = runtime_counts() ? runtime_counts()->launches : 0;
+      table.attention(table.state.get(), {.batch = &step.batch(),
+                                          .q = q.view(),
+                                          .kv = pool.kv(),
+                                          .num_heads = c.heads,
+                                          .scale = 0.4f,
+                                          .out = attended.view(),
+                                          .reader = weight.get()});
+      table.matmul(table.state.get(), {&step.batch(), Rows::kTokens, attended.view(), weight.get(),
+                                       nullptr, out.view()});
+      const int64_t launches = runtime_counts() ? runtime_counts()->launches - before : 0;
+      return std::pair{out.read(step.num_tokens()), launches};
+    };
+    const auto want = attend_and_multiply(ops);
+    in_every_order([&] {
+      const auto got = attend_and_multiply(at_once);
+      CHECK(got.first == want.first);
+      if (runtime_counts()) CHECK(got.second == 2);
+    });
+  }
+}
+
 }  // namespace hearth::tests

@@ -3,8 +3,9 @@
 // nothing but the C++ runtime, so it can be carried to any machine with a GPU.
 //   hearth-cuda-bench [--device N] [--small] [--numerics exact|fast] [--only PARTS] [--row-bits]
 //                     [--no-wgmma] [--unconfirmed]
-// PARTS: ceilings, few (products of at most 32 rows), many, types, attention; joined by commas. The
-// ceilings are measured always. Lines end with the share of what was measured: of the read rate,
+// PARTS: ceilings, few (products of at most 32 rows), many, types, attention, layer (few rows
+// through the products of a layer that have launches in common); joined by commas. The ceilings are
+// measured always. Lines end with the share of what was measured: of the read rate,
 // and of the tensor cores' rate for the numbers multiplied (int8, or f16 by the better of mma.sync
 // and cuBLASLt).
 // --row-bits measures no time: whether cuBLASLt's bits depend on the row count (row_bits.h).
@@ -20,8 +21,10 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/check.h"
@@ -29,6 +32,7 @@
 #include "kernels/cuda/host/check.h"
 #include "kernels/cuda/host/state.h"
 #include "kernels/cuda/op_table.h"
+#include "kernels/ops/encoder_ops.h"
 #include "tests/cuda/row_bits.h"
 #include "tests/skip.h"
 
@@ -242,6 +246,84 @@ void bench_matmul(const OpTable& ops, const Sizes& sizes, DType type, int64_t ou
   }
 }
 
+std::unique_ptr<Weight> random_weight(const OpTable& ops,
+                                      const std::vector<std::pair<DType, int64_t>>& outputs,
+                                      int64_t inputs) {
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<HostTensor> tensors;
+  for (const auto& [type, count] : outputs) {
+    bytes.push_back(random_bytes(type, count * inputs));
+    tensors.push_back({"bench", type, count, inputs, bytes.back()});
+  }
+  auto weight = ops.pack_weights(ops.state.get(), tensors, WeightRole::kMatmul);
+  HEARTH_CHECK(weight.ok(), "{}", weight.error().message);
+  return std::move(weight).value();
+}
+
+/// A norm with q, k and v, of which V has type `v_type`; then a norm with gates, activation and
+/// down. Of several layers in turn.
+void bench_layer(const OpTable& ops, const Sizes& sizes, DType type, DType v_type, int64_t rows,
+                 const Ceilings& best) {
+  struct Layer {
+    std::unique_ptr<Weight> qkv, gate_up, down;
+  };
+  std::vector<Layer> layers;
+  const int64_t width = sizes.width, hidden = sizes.hidden, kv = width / 4;
+  for (int64_t resident = 0; layers.empty() || resident < sizes.resident_bytes;) {
+    const Layer& made =
+        layers.emplace_back(random_weight(ops, {{type, width + kv}, {v_type, kv}}, width),
+                            random_weight(ops, {{type, 2 * hidden}}, width),
+                            random_weight(ops, {{type, width}}, hidden));
+    resident += static_cast<int64_t>(made.qkv->bytes + made.gate_up->bytes + made.down->bytes);
+  }
+  const std::vector<float> ones(static_cast<size_t>(width), 1.0f);
+  const HostTensor norm_tensor = {"bench", DType::kF32, 1, width, std::as_bytes(std::span(ones))};
+  auto norm = ops.pack_weights(ops.state.get(), {&norm_tensor, 1}, WeightRole::kVector);
+  HEARTH_CHECK(norm.ok(), "{}", norm.error().message);
+  const Index index(ops, static_cast<int32_t>(rows), 1);
+  const DeviceBuffer x = random_rows(ops, rows * width);
+  const DeviceBuffer in = allocate(ops, rows * width * 4);
+  const DeviceBuffer many = allocate(ops, rows * 2 * hidden * 4);
+  const DeviceBuffer gated = allocate(ops, rows * hidden * 4);
+  void* state = ops.state.get();
+  const auto multiply = [&](const DeviceBuffer& from, const Weight& w, const DeviceBuffer& to) {
+    ops.matmul(state, {&index.batch, Rows::kTokens, view_of(from, rows, w.cols), &w, nullptr,
+                       view_of(to, rows, w.rows)});
+  };
+  const auto norm_for = [&](const Weight& reader) {
+    ops.rms_norm(state, {&index.batch, Rows::kTokens, view_of(x, rows, width), norm->get(), 1e-5f,
+                         view_of(in, rows, width), &reader});
+  };
+  const auto what = fmt::format("{} and {}, rows {}", info(type).name, info(v_type).name, rows);
+  const auto bytes = [](const auto&... weights) {
+    return static_cast<double>((weights->bytes + ...));
+  };
+  double took = time_of(ops, sizes, [&](int64_t i) {
+    const Layer& layer = layers[static_cast<size_t>(i) % layers.size()];
+    norm_for(*layer.qkv);
+    multiply(in, *layer.qkv, many);
+  });
+  report("layer: norm, q k v of " + what, took, bytes(layers[0].qkv), 0, 0, best);
+  took = time_of(ops, sizes, [&](int64_t i) {
+    const Layer& layer = layers[static_cast<size_t>(i) % layers.size()];
+    norm_for(*layer.gate_up);
+    const MatmulArgs product{&index.batch,        Rows::kTokens, view_of(in, rows, width),
+                             layer.gate_up.get(), nullptr,       view_of(many, rows, 2 * hidden)};
+    const GatedActivationArgs then{
+        &index.batch,    product.out, Activation::kSilu, view_of(gated, rows, hidden), 1,
+        layer.down.get()};
+    if (ops.encoder->multiply_and_gate != nullptr) {
+      ops.encoder->multiply_and_gate(state, product, then);
+    } else {
+      ops.matmul(state, product);
+      ops.gated_activation(state, then);
+    }
+    multiply(gated, *layer.down, in);
+  });
+  report("layer: norm, gate up, down of " + what, took, bytes(layers[0].gate_up, layers[0].down), 0,
+         0, best);
+}
+
 /// `rows` sequences of one row each, or if `prefill` one sequence's last `rows` rows.
 void bench_attention(const OpTable& ops, const Sizes& sizes, DType type, int32_t rows,
                      int32_t context, bool prefill, const Ceilings& best) {
@@ -298,7 +380,7 @@ double cublaslt_rate(const CudaOptions& options, const Sizes& sizes) {
 
 struct Wanted {
   bool row_bits = false;
-  std::string parts = "ceilings,few,many,types,attention";
+  std::string parts = "ceilings,few,many,types,attention,layer";
   bool has(std::string_view part) const {
     return ("," + parts + ",").find("," + std::string(part) + ",") != std::string::npos;
   }
@@ -358,6 +440,11 @@ int run(const CudaOptions& options, const Sizes& sizes, const Wanted& wanted) {
                            DType::kMXFP4, DType::kBF16}) {
     if (!wanted.has("types")) continue;
     bench_matmul(ops, sizes, type, 2 * sizes.hidden, sizes.width, {1, 8}, false, best);
+  }
+  for (const auto& [type, v_type] :
+       {std::pair{DType::kQ4_K, DType::kQ6_K}, std::pair{DType::kQ8_0, DType::kQ8_0}}) {
+    if (!wanted.has("layer")) continue;
+    for (const int64_t count : {1, 8}) bench_layer(ops, sizes, type, v_type, count, best);
   }
   for (const DType type : {DType::kF16, DType::kQ8_0}) {
     if (!wanted.has("attention")) continue;

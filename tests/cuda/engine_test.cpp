@@ -132,6 +132,7 @@ OpTable without_pairs(OpTable ops) {
   static kernels::EncoderOps apart;
   apart = *ops.encoder;
   apart.rotate_and_store = nullptr;
+  apart.multiply_and_gate = nullptr;
   ops.encoder = &apart;
   return ops;
 }
@@ -211,7 +212,7 @@ TEST_CASE("engine: pools that take memory as blocks fill give the same tokens") 
   HEARTH_CUDA_TABLE(ops);
   const OpTable elastic = kernels::cuda_ops({.unconfirmed = true}).value();
   REQUIRE(elastic.elastic != nullptr);
-  const auto want = serve(ops);
+  const auto want = serve(ops);  // with all else that no device has run yet
   CHECK(serve(elastic) == want);
 
   const auto in_use = [] { return runtime_counts().value_or(RuntimeCounts{}).bytes_in_use; };
@@ -230,17 +231,20 @@ TEST_CASE("engine: pools that take memory as blocks fill give the same tokens") 
 
 TEST_CASE("engine: launches of a layer in a decode step of one row") {
   HEARTH_CUDA_TABLE(ops);
-  const OpTable eager = one_by_one(ops);
+  OpTable at_once = kernels::cuda_ops({.unconfirmed = true}).value();
+  at_once.elastic = nullptr;  // the blocks of these steps are used without an engine
   constexpr int32_t kSteps = 3;
   struct Model {
     DType type, v_type;
-    int32_t head_dim, launches;
+    int32_t head_dim, launches, launches_at_once;
   };
   // Norm, q with k and v, rotation with the KV store, attention, merge of its splits, output, norm,
-  // gate with up, activation, down; V of another type is a launch next to that of q and k.
+  // gate with up, activation, down; V of another type is a launch next to that of q and k. At once:
+  // attention with its merge, gate with up and the activation, and V of most other K types.
   for (const Model& m :
-       {Model{DType::kQ8_0, DType::kQ8_0, 64, 10}, Model{DType::kQ8_0, DType::kQ8_0, 128, 10},
-        Model{DType::kQ8_0, DType::kF16, 128, 11}}) {
+       {Model{DType::kQ8_0, DType::kQ8_0, 64, 10, 8}, Model{DType::kQ8_0, DType::kQ8_0, 128, 10, 8},
+        Model{DType::kF16, DType::kF16, 128, 10, 8}, Model{DType::kQ4_K, DType::kQ6_K, 128, 11, 8},
+        Model{DType::kQ8_0, DType::kF16, 128, 11, 9}}) {
     CAPTURE(kernels::info(m.type).name);
     const auto run = [&](const OpTable& table, int32_t layers) {
       const LlamaShape shape = {.name = "one row",
@@ -253,11 +257,19 @@ TEST_CASE("engine: launches of a layer in a decode step of one row") {
       const OwnedFile file(RandomLlama(shape, 3).file_bytes(m.type, m.v_type));
       return run_steps(table, file, 500, kSteps);  // a context of two splits
     };
-    const Steps one = run(eager, 1);
-    const Steps two = run(eager, 2);
-    CHECK(run(without_pairs(eager), 2).logits == two.logits);
+    const Steps one = run(one_by_one(ops), 1);
+    const Steps two = run(one_by_one(ops), 2);
+    CHECK(run(without_pairs(one_by_one(ops)), 2).logits == two.logits);
     CHECK(run(ops, 2).logits == two.logits);  // captured
     if (counted()) CHECK(two.launches - one.launches == kSteps * m.launches);
+
+    const Steps one_at_once = run(one_by_one(at_once), 1);
+    const Steps two_at_once = run(one_by_one(at_once), 2);
+    CHECK(two_at_once.logits == two.logits);
+    CHECK(run(at_once, 2).logits == two.logits);
+    if (counted()) {
+      CHECK(two_at_once.launches - one_at_once.launches == kSteps * m.launches_at_once);
+    }
   }
 }
 

@@ -229,6 +229,37 @@ TEST_CASE("held rows: forgotten when their rows or the scratch are overwritten")
   }
 }
 
+TEST_CASE("held rows: kept while other memory is written, and by calls that write none") {
+  HEARTH_CUDA_TABLE(ops);
+  const Parts p(ops, 6);
+  void* state = ops.state.get();
+  p.norm(nullptr);
+  p.product(p.weight.get());
+  const std::vector<float> want = p.read();
+  const std::vector<float> others = Random(11).floats(kWidth);
+  const auto bias = pack(ops, {random_tensor(12, DType::kF32, 1, kOutputs)}, WeightRole::kVector);
+  const DeviceRows more(ops, p.step.bound(), kOutputs);
+  const std::vector<std::function<void()>> calls = {
+      [&] { ops.copy_to_device(state, p.x.view().data, others.data(), kWidth * sizeof(float)); },
+      [&] {
+        ops.add_bias(state, {&p.step.batch(), bias.get(), more.view()});
+      },
+      [&] { ops.wait(state, ops.mark(state)); },
+      [&] { ops.synchronize(state); },
+      [&] { (void)kernels::cuda_memory_use(ops); },
+      [&] { (void)kernels::cuda_state(state); },
+      [&] { p.read(); },
+      [&] { pack(ops, {random_tensor(15, DType::kQ8_0, 1, 64)}, WeightRole::kMatmul); },
+  };
+  p.norm(p.weight.get());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    CAPTURE(i);
+    calls[i]();
+    CHECK(launches([&] { p.product(p.weight.get()); }) == 1);
+    CHECK(p.read() == want);
+  }
+}
+
 TEST_CASE("held rows: not used for other rows, counts or columns") {
   HEARTH_CUDA_TABLE(ops);
   const Parts p(ops, 8);

@@ -156,7 +156,12 @@ do_step() {
     ceilings) run ceilings ceilings 60 ./hearth-cuda-bench --only ceilings && figures_of ceilings ;;
     few) run few "products of at most 32 rows" 120 ./hearth-cuda-bench --only few && figures_of few ;;
     ops) run ops "products of many rows, other types, attention" 200 ./hearth-cuda-bench --only many,types,attention && figures_of ops ;;
-    unconfirmed)  # products of many rows as devices without wgmma compute them: by the kernel in use, then by the new one
+    unconfirmed)  # what no device has run yet: its cases, then measurements of the kernels in use and of the new ones
+      cases unconfirmed 120 cuda_gpu_test '-tc=at once*'
+      cases unconfirmed 120 cuda_gpu_engine_test '-tc=engine: launches*,engine: pools that take*'
+      run unconfirmed "launches in use" 60 ./hearth-cuda-bench --only layer,attention && figures_of "in use"
+      run unconfirmed "launches not confirmed" 60 ./hearth-cuda-bench --only layer,attention --unconfirmed && figures_of unconfirmed
+      # Products of many rows as devices without wgmma compute them.
       run unconfirmed "in use without wgmma" 100 ./hearth-cuda-bench --only many --no-wgmma && figures_of "no wgmma"
       run unconfirmed "not confirmed yet" 100 ./hearth-cuda-bench --only many --no-wgmma --unconfirmed && figures_of unconfirmed
       ;;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "models/gguf/gguf_writer.h"
+#include "models/quantize/quantize_rows.h"
 
 namespace hearth::golden {
 
@@ -106,11 +107,11 @@ std::vector<std::byte> RandomLlama::file_bytes(kernels::DType matrix_type,
   w.set_f32("llama.rope.scaling.factor", s.rope_factor);
   for (const auto& [name, tensor] : tensors_) {
     const bool is_v = name.ends_with("attn_v.weight");
-    w.add_floats(name, tensor.dims,
-                 tensor.dims.size() == 1 ? kernels::DType::kF32
-                 : is_v                  ? v_type.value_or(matrix_type)
-                                         : matrix_type,
-                 tensor.values);
+    const kernels::DType type = tensor.dims.size() == 1 ? kernels::DType::kF32
+                                : is_v                  ? v_type.value_or(matrix_type)
+                                                        : matrix_type;
+    const auto cols = static_cast<int64_t>(tensor.dims[0]);
+    w.add_tensor(name, tensor.dims, type, models::quantize_rows(type, tensor.values, cols).value());
   }
   return w.bytes();
 }

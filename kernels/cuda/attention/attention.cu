@@ -1,5 +1,7 @@
 // Chooses the kernel of attention.cuh, and merges splits stored in the table's scratch.
 
+#include <algorithm>
+
 #include "kernels/cuda/attention/attention.cuh"
 #include "kernels/cuda/attention/kv_tiles.cuh"
 #include "kernels/cuda/matmul/quantize.cuh"
@@ -169,6 +171,22 @@ void attend(const CudaState& state, KvTypes types, const AttentionParams& params
   }
 }
 
+/// How the blocks that compute splits merge them; without arrivals if merge_splits must.
+MergeTail merge_tail(const CudaState& state, const AttentionParams& params, KvTypes types,
+                     int64_t rows, const QuantTarget& quantized) {
+  const bool tiled =
+      !any_types(types) && types.k != KvType::kF32 && tiled_heads(params.kv);  // few_rows_kernel
+  if (!tiled || rows * params.kv.num_kv_heads > kArrivals) return {};
+  MergeTail merge{state.arrivals(), 1, quantized};
+  // One block merges whole chunks of the product's inputs. All heads together have whole chunks.
+  const auto whole_chunks = [&] {
+    return params.kv.num_kv_heads % merge.kv_heads == 0 &&
+           merge.kv_heads * params.heads_per_kv * params.kv.v_dim % kChunkInputs == 0;
+  };
+  while (quantized.values != nullptr && !whole_chunks()) ++merge.kv_heads;
+  return merge;
+}
+
 void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   const BatchIndex& batch = *args.batch;
   if (batch.num_tokens == 0) return;
@@ -206,12 +224,16 @@ void attend_rows(void* opaque, const AttentionArgs& args, bool to_all) {
   if (merges_chunks(shape.v_dim, args.num_heads)) {
     quantized = hold_quantized(state, batch, Rows::kTokens, args.out, args.reader);
   }
+  params.merge = merge_tail(state, params, args.kv.types,
+                            std::min(at_once, int64_t{batch.num_tokens}), quantized);
   for (int64_t first = 0; first < batch.num_tokens; first += at_once) {
     params.first_row = static_cast<int32_t>(first);
     const auto rows =
         static_cast<int>(batch.num_tokens - first < at_once ? batch.num_tokens - first : at_once);
     attend(state, args.kv.types, params, rows, batch.num_seqs, false);
-    merge_splits(stream, params, rows, args.num_heads, quantized);
+    if (params.merge.arrivals == nullptr) {
+      merge_splits(stream, params, rows, args.num_heads, quantized);
+    }
   }
 }
 

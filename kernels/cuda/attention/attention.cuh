@@ -13,10 +13,12 @@
 // which kernel ran, so a row's result is the same in any step. Positions that the row does not see
 // are never read: they may hold anything.
 //   attention_kernel<..., false>  blocks share a row's splits, partial results through the scratch,
-//                                 merged by merge_kernel: few rows, long contexts
+//                                 merged by merge_kernel, or by the last of these blocks: few
+//                                 rows, long contexts
 //   attention_kernel<..., true>   one block for all splits of a row, merged on the fly
 
 #include "kernels/cuda/attention/kv.cuh"
+#include "kernels/cuda/matmul/quant_layout.cuh"
 
 namespace hearth::kernels {
 
@@ -31,6 +33,13 @@ inline constexpr int kMaxHeads = 8;
 inline constexpr int kMaxHeadDim = 2 * kAttentionThreads;
 /// Most of K per head: those of kMaxHeads queries are in shared memory.
 inline constexpr int kMaxKeyDims = 640;
+
+/// For blocks that merge what they have computed (kernels/cuda/attention/merge_last.cuh).
+struct MergeTail {
+  uint32_t* arrivals = nullptr;  ///< (rows, num_kv_heads / kv_heads); null: merge_kernel merges
+  int32_t kv_heads = 1;          ///< whose query heads one block merges
+  QuantTarget quantized = {};
+};
 
 struct AttentionParams {
   const int32_t* count;
@@ -54,6 +63,7 @@ struct AttentionParams {
   const float* sinks;
   int32_t max_splits;
   float* partial;  ///< (rows, heads, max_splits, v_dim + 2): values, maximum, sum
+  MergeTail merge;
 };
 
 /// The positions that a row attends to: begin .. end - 1.

@@ -24,6 +24,8 @@ void launch_few(cudaStream_t stream, AttentionParams params, int rows) {
   params.block_heads = heads;
   params.block_rows = kColumns / heads;  // drafted tokens to verify share a block
   const int shared = few_shared_bytes<T>(params.kv.k_dim, kAhead);
+  constexpr int kMergeBytes = sizeof(MergeFactors);
+  HEARTH_EXPECT(shared >= kMergeBytes, shared);
   constexpr auto kKernel = few_rows_kernel<T, kWhole, kAhead>;
   allow_shared<kKernel>();
   HEARTH_LAUNCH(stream, kKernel, attention_grid(params, rows, kWhole), kAttentionThreads,

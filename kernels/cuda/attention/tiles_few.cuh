@@ -7,6 +7,7 @@
 //   2. and, with those of the other warps, their weights;
 //   3. each warp computes the values of every eighth tile of 16 dimensions.
 
+#include "kernels/cuda/attention/merge_last.cuh"
 #include "kernels/cuda/attention/tiles.cuh"
 #include "kernels/cuda/attention/tiles_q8.cuh"
 
@@ -96,8 +97,8 @@ __device__ inline TileRow lane_row(const TileRow& own, int from) {
 }
 
 /// kWhole: one block for all splits of its rows. Otherwise they are dealt out to the blocks of the
-/// grid's third dimension, and merge_kernel merges them. kAhead: tiles of V that a warp loads at
-/// once.
+/// grid's third dimension, and merge_kernel merges them, or the last of these blocks. kAhead: tiles
+/// of V that a warp loads at once.
 template <typename T, bool kWhole, int kAhead>
 __global__ void __launch_bounds__(kAttentionThreads, kWhole || kAhead < kSplitTiles ? 1 : 2)
     few_rows_kernel(AttentionParams a) {
@@ -402,7 +403,13 @@ __global__ void __launch_bounds__(kAttentionThreads, kWhole || kAhead < kSplitTi
     }
   }
 
-  if constexpr (kWhole) {
+  if constexpr (!kWhole) {
+    const int splits = last_split - first_split + 1;
+    if (a.merge.arrivals != nullptr && block_z() < splits) {
+      merge_last(a, rows.first, rows.count, splits < step ? splits : step,
+                 *reinterpret_cast<MergeFactors*>(query));
+    }
+  } else {
     float* own_out =
         a.out.data + (rows.first + row_of_lane) * a.out.stride + int64_t{head_of_lane} * head_dim;
 #pragma unroll

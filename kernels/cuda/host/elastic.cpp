@@ -60,6 +60,7 @@ std::byte* reserve(void* opaque, size_t bytes) {
 }
 
 void unmap(ElasticState& state, std::byte* begin, const std::byte* end) {
+  state.held.overwrite(begin, end - begin);
   // Queued work may still use the memory.
   HEARTH_CUDA_CHECK(cudaStreamSynchronize(state.stream.get()));
   HEARTH_CUDA_CHECK(cudaStreamSynchronize(state.side.stream.get()));

@@ -23,16 +23,18 @@ struct CudaStep : CapturedStep {
 
 }  // namespace
 
-void cuda::begin_capture(void* state) {
-  cuda_state(state).capturing = true;
+void cuda::begin_capture(void* opaque) {
+  CudaState& state = cuda_state(opaque);
+  state.held.drop();  // the step may be replayed when they are gone
+  state.capturing = true;
   // Calls of other threads do not involve this stream, so threads that measure or probe may
   // continue.
-  HEARTH_CUDA_CHECK(
-      cudaStreamBeginCapture(cuda_state(state).stream.get(), cudaStreamCaptureModeThreadLocal));
+  HEARTH_CUDA_CHECK(cudaStreamBeginCapture(state.stream.get(), cudaStreamCaptureModeThreadLocal));
 }
 
 std::unique_ptr<CapturedStep> cuda::end_capture(void* opaque) {
   CudaState& state = cuda_state(opaque);
+  state.held.drop();  // nothing was computed
   state.capturing = false;
   cudaGraph_t captured = nullptr;
   HEARTH_CUDA_CHECK(cudaStreamEndCapture(state.stream.get(), &captured));
@@ -62,6 +64,7 @@ bool cuda::replay(void* opaque, const CapturedStep& captured) {
   CudaState& state = cuda_state(opaque);
   const auto& step = static_cast<const CudaStep&>(captured);
   if (step.scratch_moves != state.scratch_moves) return false;
+  state.held.drop();  // the step uses the scratch
   HEARTH_CUDA_CHECK(cudaGraphLaunch(step.exec.get(), state.stream.get()));
   return true;
 }

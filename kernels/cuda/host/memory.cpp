@@ -46,7 +46,7 @@ cudaError_t make_current(int device) {
   return error;
 }
 
-CudaState& cuda_state_of_product(void* state) {
+CudaState& cuda_state(void* state) {
   CudaState& cuda = *static_cast<CudaState*>(state);
   // The table may be made by one thread and used by another, and the current device is per thread.
   HEARTH_CUDA_CHECK(make_current(cuda.device));
@@ -58,12 +58,6 @@ uint64_t free_device_bytes() {
   size_t total_bytes = 0;
   HEARTH_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
   return free_bytes;
-}
-
-CudaState& cuda_state(void* state) {
-  CudaState& cuda = cuda_state_of_product(state);
-  cuda.quant.held = {};
-  return cuda;
 }
 
 CudaMemory cuda_malloc(size_t bytes) {
@@ -87,8 +81,8 @@ void* allocate(void* state, size_t bytes) {
   return memory.release();
 }
 
-void release(void* state, void* memory, size_t) {
-  cuda_state(state);
+void release(void* state, void* memory, size_t bytes) {
+  cuda_state(state).held.overwrite(memory, bytes);
   CudaFree()(memory);  // waits for queued work
 }
 
@@ -96,8 +90,9 @@ void release(void* state, void* memory, size_t) {
 // driver or to the device. Page-locked memory is read when the stream reaches the copy.
 void copy_to_device(void* state, void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return;
-  HEARTH_CUDA_CHECK(
-      cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda_state(state).stream.get()));
+  CudaState& cuda = cuda_state(state);
+  cuda.held.overwrite(dst, bytes);
+  HEARTH_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda.stream.get()));
 }
 
 void copy_to_host(void* state, void* dst, const void* src, size_t bytes) {
@@ -131,12 +126,14 @@ void release_host(void* state, void* memory) {
 }
 
 void copy_blocks(void* state, const CopyBlocksArgs& args) {
-  cudaStream_t stream = cuda_state(state).stream.get();
+  CudaState& cuda = cuda_state(state);
   for (size_t i = 0; i < args.src.size(); ++i) {
     if (args.src[i] == args.dst[i]) continue;
-    HEARTH_CUDA_CHECK(cudaMemcpyAsync(args.base + args.dst[i] * args.block_bytes,
-                                      args.base + args.src[i] * args.block_bytes, args.block_bytes,
-                                      cudaMemcpyDeviceToDevice, stream));
+    std::byte* to = args.base + args.dst[i] * args.block_bytes;
+    cuda.held.overwrite(to, args.block_bytes);
+    HEARTH_CUDA_CHECK(cudaMemcpyAsync(to, args.base + args.src[i] * args.block_bytes,
+                                      args.block_bytes, cudaMemcpyDeviceToDevice,
+                                      cuda.stream.get()));
   }
 }
 

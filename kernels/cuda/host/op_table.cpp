@@ -7,6 +7,7 @@
 #include "kernels/cuda/host/elastic.h"
 #include "kernels/cuda/host/op_functions.h"
 #include "kernels/cuda/host/state.h"
+#include "kernels/cuda/host/written.h"
 #include "kernels/ops/checks.h"
 #include "kernels/ops/encoder_kernels.h"
 #include "kernels/ops/recurrent_kernels.h"
@@ -14,6 +15,13 @@
 
 namespace hearth::kernels {
 namespace {
+
+/// Quantized copies of rows that an op is about to write are of no use any more.
+template <typename Args>
+void drop_overwritten(void* state, const Args& args) {
+  HeldRows& held = cuda_state(state).held;
+  written(args, [&held](const auto&... memory) { held.overwrite(memory...); });
+}
 
 /// Checks an op's shapes against the step's upper bounds, then runs it: the exact counts are in
 /// device memory, which the host cannot read.
@@ -24,6 +32,7 @@ void checked(void* state, const Args& args) {
   Args with_bounds = args;
   with_bounds.batch = &bounds;
   check_args(with_bounds);
+  drop_overwritten(state, args);
   op(state, args);
 }
 
@@ -40,7 +49,22 @@ void checked_rotate_and_store(void* state, const RopeArgs& rope, const KvStoreAr
   rope_bounds.batch = store_bounds.batch = &bounds;
   check_args(rope_bounds);
   check_args(store_bounds);
+  drop_overwritten(state, rope);
   cuda::rotate_and_store(state, rope, store);
+}
+
+void checked_multiply_and_gate(void* state, const MatmulArgs& product,
+                               const GatedActivationArgs& then) {
+  BatchIndex bounds = *product.batch;
+  bounds.counts = nullptr;
+  MatmulArgs product_bounds = product;
+  GatedActivationArgs then_bounds = then;
+  product_bounds.batch = then_bounds.batch = &bounds;
+  check_args(product_bounds);
+  check_args(then_bounds);
+  drop_overwritten(state, product);
+  drop_overwritten(state, then);
+  cuda::multiply_and_gate(state, product, then);
 }
 
 constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
@@ -50,14 +74,23 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::sigmoid_gate, SigmoidGateArgs>,
                                     checked<cuda::relu_squared, ReluSquaredArgs>,
                                     checked_rotate_and_store};
+constexpr EncoderOps kUnconfirmedEncoderOps = [] {
+  EncoderOps ops = kEncoderOps;
+  ops.multiply_and_gate = checked_multiply_and_gate;
+  return ops;
+}();
 
 constexpr RecurrentOps kRecurrentOps = {
     checked<cuda::short_conv, ShortConvArgs>, checked<cuda::head_scan, HeadScanArgs>,
     checked<cuda::channel_scan, ChannelScanArgs>, checked<cuda::wkv_inputs, WkvInputsArgs>,
     checked<cuda::wkv_output, WkvOutputArgs>};
 
+void feed(void* state, const FeedArgs& args) {
+  drop_overwritten(state, args);
+  cuda::feed(state, args);
+}
 constexpr DrawOps kDrawOps = {checked<cuda::draw, DrawArgs>,
-                              checked<cuda::best_logits, BestLogitsArgs>, cuda::feed};
+                              checked<cuda::best_logits, BestLogitsArgs>, feed};
 
 void set_ops(OpTable& table) {
   table.embed = checked<cuda::embed, EmbedArgs>;
@@ -163,6 +196,11 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   }
 
   HEARTH_TRY(take(device, kPartialBytes, &state->partial));
+  if (options.unconfirmed) {
+    constexpr int64_t kBytes = kArrivals * sizeof(uint32_t);
+    HEARTH_TRY(take(device, kBytes, &state->arrival_counters));
+    HEARTH_CUDA_CHECK(cudaMemsetAsync(state->arrivals(), 0, kBytes, state->stream.get()));
+  }
   std::string notice;
   const bool fast = options.numerics == Numerics::kFast;
   if (fast) {
@@ -204,6 +242,7 @@ Result<OpTable> cuda_ops(const CudaOptions& options) {
   table.replay = cuda::replay;
   table.pack_weights = cuda::pack_weights;
   set_ops(table);
+  if (options.unconfirmed) table.encoder = &kUnconfirmedEncoderOps;
   table.set_num_threads = set_num_threads;
   return table;
 }

@@ -39,8 +39,10 @@ void to_host(void* state, void* dst, const void* src, size_t bytes) {
 }
 
 void to_device(void* state, void* dst, const void* src, size_t bytes) {
-  cudaStream_t stream = cuda_state(state).side.stream.get();
-  HEARTH_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, stream));
+  CudaState& cuda = cuda_state(state);
+  cuda.held.overwrite(dst, bytes);
+  HEARTH_CUDA_CHECK(
+      cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda.side.stream.get()));
 }
 
 uint64_t mark_copies(void* state) {

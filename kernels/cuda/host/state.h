@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/host/cublaslt.h"
+#include "kernels/cuda/host/held_rows.h"
 
 namespace hearth::kernels {
 
@@ -32,32 +33,17 @@ using CudaMemory = std::unique_ptr<void, CudaFree>;
 /// of the scratch is bounded by the widest quantized weight and known once the weights are packed:
 /// ops allocate nothing, and a captured step's addresses stay valid.
 inline constexpr int64_t kQuantRows = 2048;
-
-/// How a product reads quantized activations (kernels/cuda/matmul/quant_layout.cuh).
-enum class RowForm : uint8_t {
-  kBlocks,  ///< with a scale per 32 inputs
-  kChunks,  ///< with a scale per 256, for types with super-blocks
-  kTiles,   ///< the same in wgmma's order, for many rows
-};
-
-/// Rows held in the scratch of quantized activations, for the product that reads them next.
-struct QuantizedRows {
-  const void* data = nullptr;  ///< null: none
-  int64_t stride = 0;
-  int64_t cols = 0;
-  int64_t rows = 0;  ///< upper bound of their number
-  const int32_t* count = nullptr;
-  RowForm form = RowForm::kBlocks;
-};
+/// Rows that an op quantizes while it still reads quantized ones (ScratchPart::kFew).
+inline constexpr int64_t kFewQuantRows = 8;
 
 /// Activations as matmul's definition quantizes them (kernels/cuda/matmul/quant_layout.cuh), in
 /// chunks of 256 inputs. Packing a weight with more inputs than any earlier one moves this scratch
-/// and invalidates captured steps.
+/// and invalidates captured steps. What it holds: CudaState::held.
 struct QuantScratch {
   CudaMemory values;  ///< (kQuantRows, max_chunks * 256) int8
   CudaMemory blocks;  ///< (kQuantRows, max_chunks * 8) ActivationBlock
+  CudaMemory few;     ///< the same for kFewQuantRows, together; null unless `unconfirmed`
   int64_t max_chunks = 0;
-  QuantizedRows held;
 };
 
 /// Scratch of `--numerics fast`, all allocated when the table is made
@@ -85,6 +71,9 @@ struct MoeScratch {
 
 /// Attention's partial results, for as many rows at a time as fit.
 inline constexpr int64_t kPartialBytes = int64_t{64} << 20;
+/// Counters of blocks that have stored their results (kernels/cuda/arrivals.cuh); a launch leaves
+/// them zero.
+inline constexpr int64_t kArrivals = 8192;
 
 /// Marks in a stream's work, numbered from 1.
 struct StreamMarks {
@@ -115,8 +104,10 @@ struct CudaState {
   StreamMarks marks;  ///< of the ops
   Stamps stamps;
   SideStream side;
-  CudaMemory partial;  ///< kPartialBytes
+  CudaMemory partial;           ///< kPartialBytes
+  CudaMemory arrival_counters;  ///< (kArrivals) u32; null unless `unconfirmed`
   QuantScratch quant;
+  HeldRows held;  ///< in `quant`
   MoeScratch moe;
   FastScratch fast;
   bool capturing = false;
@@ -125,6 +116,8 @@ struct CudaState {
   int64_t scratch_moves = 0;  ///< steps captured before the last move are invalid
   uint64_t graph_bytes = 0;   ///< free memory lost while steps were captured
   int32_t graphs_refused = 0;
+
+  uint32_t* arrivals() const { return static_cast<uint32_t*>(arrival_counters.get()); }
 };
 
 /// Create streams and events. Return cudaSuccess or the first error.
@@ -147,12 +140,8 @@ void set_launches_overlap(bool overlap);
 /// Makes `device` the calling thread's current device; free if it already is.
 cudaError_t make_current(int device);
 
-/// The state of an op table; its device is made current for the calling thread. The call that
-/// follows may overwrite the rows that the held quantized rows were made from, so they are dropped;
-/// the same at the start and end of a capture, so that a captured step relies on no other. Products
-/// use cuda_state_of_product and drop the rows themselves if needed.
+/// The state of an op table; its device is made current for the calling thread.
 CudaState& cuda_state(void* state);
-CudaState& cuda_state_of_product(void* state);
 
 /// Bytes free on the current device now.
 uint64_t free_device_bytes();

@@ -262,10 +262,18 @@ Result<void> grow_scratch(CudaState& state, const HostTensor& tensor) {
     CudaMemory values = cuda_malloc(bytes);
     CudaMemory blocks = cuda_malloc(block_bytes);
     if (values == nullptr || blocks == nullptr) return no_memory(tensor, bytes + block_bytes);
+    CudaMemory few;
+    if (state.unconfirmed) {
+      const size_t few_bytes = (bytes + block_bytes) / kQuantRows * kFewQuantRows;
+      few = cuda_malloc(few_bytes);
+      if (few == nullptr) return no_memory(tensor, few_bytes);
+      HEARTH_CUDA_CHECK(cudaMemsetAsync(few.get(), 0, few_bytes, state.stream.get()));
+    }
     // The padding of a last chunk is loaded but does not affect results.
     HEARTH_CUDA_CHECK(cudaMemsetAsync(values.get(), 0, bytes, state.stream.get()));
     HEARTH_CUDA_CHECK(cudaMemsetAsync(blocks.get(), 0, block_bytes, state.stream.get()));
-    quant = {std::move(values), std::move(blocks), chunks, {}};
+    quant = {std::move(values), std::move(blocks), std::move(few), chunks};
+    state.held.drop();
     ++state.scratch_moves;
   }
   MoeScratch& moe = state.moe;

@@ -19,6 +19,7 @@
 //   matmul_half_wide_kernel    a block computes 128 outputs and 256 or 128 (128) such rows, with
 //                              wgmma (kernels/cuda/matmul/half_wide.cuh)
 
+#include "kernels/cuda/matmul/gate_tail.cuh"
 #include "kernels/cuda/matmul/half.cuh"
 #include "kernels/cuda/matmul/half_operands.cuh"
 #include "kernels/cuda/matmul/half_slices.cuh"
@@ -98,6 +99,9 @@ __global__ void __launch_bounds__(kParts* kWarp, kLeastBlocks) matmul_half_kerne
   }
 
   store_parts(p, slice, acc);
+  if constexpr (kRows == kFewRows) {
+    if (p.gate.arrivals != nullptr) activate_last(p, slice);
+  }
 }
 
 template <typename T>

@@ -9,8 +9,10 @@
 #include "kernels/cuda/matmul/plain.cuh"
 #include "kernels/cuda/matmul/quant_layout.cuh"
 #include "kernels/cuda/matmul/quantize.cuh"
+#include "kernels/cuda/matmul/row_pairs.cuh"
 #include "kernels/cuda/matmul/rows.cuh"
 #include "kernels/cuda/matmul/types.cuh"
+#include "kernels/ops/encoder_kernels.h"
 
 namespace hearth::kernels {
 namespace {
@@ -68,7 +70,8 @@ PlainMatmul plain_params(const CudaWeight& weight, const WeightSegment& segment,
 }
 
 QuantMatmul quant_params(const CudaState& state, const CudaWeight& weight,
-                         const WeightSegment& segment, const MatmulRows& rows) {
+                         const WeightSegment& segment, const MatmulRows& rows, HeldRows::Place x) {
+  const QuantTarget from = quant_target(state, x, weight.cols);
   QuantMatmul params{};
   params.rows = rows;
   params.weights = static_cast<const std::byte*>(segment.data.get());
@@ -76,82 +79,160 @@ QuantMatmul quant_params(const CudaState& state, const CudaWeight& weight,
   params.num_blocks = static_cast<int32_t>(weight.cols / 32);
   params.chunks = static_cast<int32_t>(num_chunks(weight.cols));
   params.outputs = static_cast<int32_t>(segment.rows);
-  params.x = static_cast<const std::byte*>(state.quant.values.get());
-  params.blocks = static_cast<const ActivationBlock*>(state.quant.blocks.get());
+  params.x = reinterpret_cast<const std::byte*>(from.values);
+  params.blocks = from.blocks;
   return params;
+}
+
+/// Whether the product's last blocks can compute the activation.
+bool gates_at_once(const CudaState& state, const MatmulArgs& args,
+                   const GatedActivationArgs& then) {
+  const auto& weight = static_cast<const CudaWeight&>(*args.w);
+  const int64_t width = then.out.cols;
+  return state.arrivals() != nullptr && weight.segments.size() == 1 &&
+         weight.segments[0].dtype != DType::kF32 && args.rows == Rows::kTokens &&
+         args.batch->num_tokens <= kFewRows && args.residual == nullptr &&
+         then.rows_per_token == 1 && then.gate_up.data == args.out.data &&
+         then.gate_up.row_stride == args.out.row_stride && weight.rows == 2 * width &&
+         width % kGroupOutputs == 0 && num_chunks(width) <= kArrivals;
+}
+/// `x`: where the product reads its rows.
+GateTail gate_tail(CudaState& state, const GatedActivationArgs& args, ScratchPart x) {
+  GateTail gate;
+  gate.arrivals = state.arrivals();
+  gate.width = static_cast<int32_t>(args.out.cols);
+  gate.activation = args.activation;
+  gate.out = rows_view(args.out);
+  gate.quantized = hold_quantized(state, *args.batch, Rows::kTokens, args.out, args.reader,
+                                  x == ScratchPart::kFew ? ScratchPart::kMain : ScratchPart::kFew);
+  return gate;
+}
+
+/// The rows of a product that the scratch of rounded or quantized activations holds at a time.
+struct Round {
+  CudaState& state;
+  const MatmulArgs& args;
+  const CudaWeight& weight;
+  const GatedActivationArgs* then;  ///< what the last blocks compute; null: nothing
+  int64_t first;                    ///< row of the step
+  int64_t count;
+  MatmulRows rows;
+  std::optional<RoundedForm> rounded = {};
+  std::optional<HeldRows::Place> quantized = {};
+
+  /// Whether segments i and i + 1 are two launches of one product.
+  bool together(size_t i) const {
+    if (count > kFewRows || i + 1 >= weight.segments.size()) return false;
+    const DType own = weight.segments[i].dtype;
+    const DType next = weight.segments[i + 1].dtype;
+    return !is_plain(own) && !is_plain(next) &&
+           row_form(state, own, count) == row_form(state, next, count);
+  }
+  RowsView out(const WeightSegment& segment) const {
+    return from_output(args.out, segment.first_row);
+  }
+  RowsView residual(const WeightSegment& segment) const {
+    return args.residual == nullptr ? RowsView{} : from_output(*args.residual, segment.first_row);
+  }
+
+  void run_plain_segment(const WeightSegment& segment) {
+    PlainMatmul params = plain_params(weight, segment, rows, rows_view(args.x));
+    params.first_x = first;
+    params.residual = residual(segment);
+    params.out = out(segment);
+    if (then != nullptr) params.gate = gate_tail(state, *then, ScratchPart::kMain);
+    cudaStream_t stream = state.stream.get();
+    // The widest kernel that the rows fill; the choice changes no bit.
+    if (!is_half(segment.dtype)) {
+      const int width = count == 1 ? 1 : count <= 4 ? 4 : kFewRows;
+      run_plain(stream, params, ceil_div(count, width), width);
+    } else if (count >= kRoundedRows) {
+      run_half_rounded(state, segment.dtype, params, count, &rounded);
+    } else {
+      run_half(stream, segment.dtype, params, 1, count <= kFewRows ? kFewRows : kManyRows);
+    }
+  }
+
+  QuantMatmul quantized_params(const WeightSegment& segment) const {
+    QuantMatmul params = quant_params(state, weight, segment, rows, *quantized);
+    params.residual = residual(segment);
+    params.out = out(segment);
+    return params;
+  }
+  /// Runs segment i, or that and the next at once. Returns how many.
+  size_t run_quantized(size_t i) {
+    const WeightSegment& segment = weight.segments[i];
+    const RowForm form = row_form(state, segment.dtype, count);
+    if (!quantized || quantized->form != form) {
+      quantize_rows(state, form, rows.count, 1, rows_view(args.x), weight.cols, first, count);
+      quantized = {form, ScratchPart::kMain};
+    }
+    cudaStream_t stream = state.stream.get();
+    QuantMatmul params = quantized_params(segment);
+    if (then != nullptr) params.gate = gate_tail(state, *then, quantized->part);
+    params.turn = {.first = i == 0 || !together(i - 1), .last = !together(i)};
+    if (state.unconfirmed && count == 1 && together(i)) {
+      const WeightSegment& next = weight.segments[i + 1];
+      QuantMatmul second = quantized_params(next);
+      second.turn = {.first = params.turn.first, .last = !together(i + 1)};
+      QuantMatmul both = params;
+      both.turn = second.turn;
+      if (run_row_pair(stream, segment.dtype, both, next.dtype, second)) return 2;
+    }
+    const bool has_tiles = !is_super(segment.dtype) || state.unconfirmed;
+    const bool in_tiles =
+        form == RowForm::kTiles || (has_tiles && !better_in_slices(count, segment.rows));
+    if (in_tiles) {
+      with_quant_type(segment.dtype, RunTiles{stream, params, count, form});
+    } else {
+      const int width = count == 1 ? 1 : count <= kFewRows ? kFewRows : kManyRows;
+      with_quant_type(segment.dtype, RunRows{stream, params, ceil_div(count, width), width});
+    }
+    return 1;
+  }
+};
+
+/// `then`: the activation that the product's last blocks compute; null: none.
+void multiply(CudaState& state, const MatmulArgs& args, const GatedActivationArgs* then) {
+  const auto& weight = static_cast<const CudaWeight&>(*args.w);
+  const int64_t bound = row_bound(*args.batch, args.rows);
+  const bool fast = state.fast.products != nullptr;
+  const int64_t most = fast ? fast_round_rows(weight.cols, state.fast.row_bytes) : kQuantRows;
+  MatmulRows rows{};
+  rows.count = row_count(*args.batch, args.rows);
+  rows.top_k = 1;
+  for (int64_t first = 0; first < bound; first += most) {
+    const int64_t count = bound - first < most ? bound - first : most;
+    rows.first_row = static_cast<int32_t>(first);
+    FastRound fast_round(state, args, first, count);
+    Round round{state, args, weight, then, first, count, rows};
+    if (bound <= most) round.quantized = state.held.find(args.x, bound, rows.count);
+    for (size_t i = 0; i < weight.segments.size();) {
+      const WeightSegment& segment = weight.segments[i];
+      if (fast_round.run(segment, round.residual(segment), round.out(segment))) {
+        ++i;
+      } else if (is_plain(segment.dtype)) {
+        round.run_plain_segment(segment);
+        ++i;
+      } else {
+        i += round.run_quantized(i);
+      }
+    }
+  }
 }
 
 }  // namespace
 
 void cuda::matmul(void* opaque, const MatmulArgs& args) {
-  CudaState& state = cuda_state_of_product(opaque);
-  cudaStream_t stream = state.stream.get();
-  const auto& weight = static_cast<const CudaWeight&>(*args.w);
-  const int64_t rows = row_bound(*args.batch, args.rows);
-  // The scratch of rounded or quantized activations limits the rows of a round.
-  const bool fast = state.fast.products != nullptr;
-  const int64_t round = fast ? fast_round_rows(weight.cols, state.fast.row_bytes) : kQuantRows;
-  for (int64_t first = 0; first < rows; first += round) {
-    const int64_t count = rows - first < round ? rows - first : round;
-    FastRound fast_round(state, args, first, count);
-    MatmulRows slices{};
-    slices.count = row_count(*args.batch, args.rows);
-    slices.first_row = static_cast<int32_t>(first);
-    slices.top_k = 1;
-    std::optional<RoundedForm> rounded;
-    std::optional<RowForm> quantized;
-    if (rows <= round) quantized = holds_quantized(state, *args.batch, args.rows, args.x);
-    // Whether segments i and i + 1 are two launches of one product.
-    const auto together = [&](size_t i) {
-      if (count > kFewRows || i + 1 >= weight.segments.size()) return false;
-      const DType own = weight.segments[i].dtype;
-      const DType next = weight.segments[i + 1].dtype;
-      return !is_plain(own) && !is_plain(next) &&
-             row_form(state, own, count) == row_form(state, next, count);
-    };
-    for (size_t i = 0; i < weight.segments.size(); ++i) {
-      const WeightSegment& segment = weight.segments[i];
-      const RowsView out = from_output(args.out, segment.first_row);
-      const RowsView residual =
-          args.residual == nullptr ? RowsView{} : from_output(*args.residual, segment.first_row);
-      if (fast_round.run(segment, residual, out)) continue;
-      if (is_plain(segment.dtype)) {
-        PlainMatmul params = plain_params(weight, segment, slices, rows_view(args.x));
-        params.first_x = first;
-        params.residual = residual;
-        params.out = out;
-        // The widest kernel that the rows fill; the choice changes no bit.
-        if (!is_half(segment.dtype)) {
-          const int width = count == 1 ? 1 : count <= 4 ? 4 : kFewRows;
-          run_plain(stream, params, ceil_div(count, width), width);
-        } else if (count >= kRoundedRows) {
-          run_half_rounded(state, segment.dtype, params, count, &rounded);
-        } else {
-          run_half(stream, segment.dtype, params, 1, count <= kFewRows ? kFewRows : kManyRows);
-        }
-        continue;
-      }
-      const RowForm form = row_form(state, segment.dtype, count);
-      if (quantized != form) {
-        quantize_rows(state, form, slices.count, 1, rows_view(args.x), weight.cols, first, count);
-        quantized = form;
-      }
-      QuantMatmul params = quant_params(state, weight, segment, slices);
-      params.residual = residual;
-      params.out = out;
-      params.turn = {.first = i == 0 || !together(i - 1), .last = !together(i)};
-      const bool has_tiles = !is_super(segment.dtype) || state.unconfirmed;
-      const bool in_tiles =
-          form == RowForm::kTiles || (has_tiles && !better_in_slices(count, segment.rows));
-      if (in_tiles) {
-        with_quant_type(segment.dtype, RunTiles{stream, params, count, form});
-      } else {
-        const int width = count == 1 ? 1 : count <= kFewRows ? kFewRows : kManyRows;
-        with_quant_type(segment.dtype, RunRows{stream, params, ceil_div(count, width), width});
-      }
-    }
-  }
-  drop_quantized(state, args.out);
+  multiply(cuda_state(opaque), args, nullptr);
+}
+
+void cuda::multiply_and_gate(void* opaque, const MatmulArgs& args,
+                             const GatedActivationArgs& then) {
+  CudaState& state = cuda_state(opaque);
+  const bool at_once = gates_at_once(state, args, then);
+  multiply(state, args, at_once ? &then : nullptr);
+  if (!at_once) gated_activation(opaque, then);
 }
 
 void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
@@ -172,7 +253,7 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
     rows.x_per_choice = args.x_per_choice;
     int listed_width = 0;
     int64_t slices = 0;
-    std::optional<RowForm> quantized;
+    std::optional<RowForm> quantized;  // in the scratch
     for (const WeightSegment& segment : weight.segments) {
       const bool plain = is_plain(segment.dtype);
       // In a decode step most experts have one row.
@@ -203,7 +284,7 @@ void cuda::moe_matmul(void* opaque, const MoeMatmulArgs& args) {
                       count * per_x);
         quantized = form;
       }
-      QuantMatmul params = quant_params(state, weight, segment, rows);
+      QuantMatmul params = quant_params(state, weight, segment, rows, {form, ScratchPart::kMain});
       params.out = out;
       with_quant_type(segment.dtype, RunRows{stream, params, slices, width});
     }

@@ -16,6 +16,7 @@ struct PlainMatmul {
   RowsView residual;  ///< data null: none
   RowsView out;       ///< `out` and `residual` begin at the segment's first output
   bool aligned;       ///< rows of x can be loaded 16 bytes at a time (kernels/cuda/matmul/half.cu)
+  GateTail gate;      ///< for f16 and bf16, at most kFewRows rows, not for experts
 };
 
 /// Products of f32 weights.

@@ -12,6 +12,7 @@
 //   matmul_quant_tiles_kernel   a block computes 128 outputs and 64 rows, one part after the other
 //                               (kernels/cuda/matmul/quant_tiles.cuh)
 
+#include "kernels/cuda/matmul/gate_tail.cuh"
 #include "kernels/cuda/matmul/quant_row.cuh"
 #include "kernels/cuda/matmul/quant_slices.cuh"
 #include "kernels/cuda/matmul/quant_tiles.cuh"
@@ -122,6 +123,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   }
 
   store_parts(p, slice, acc);
+  if (p.gate.arrivals != nullptr) return activate_last(p, slice);
   end_turn(p);
 }
 

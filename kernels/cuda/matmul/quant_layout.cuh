@@ -151,6 +151,14 @@ __host__ __device__ constexpr int64_t tile_terms_at(int64_t chunks) {
   return kQuantRows * chunks * (kSumUnits * 16);
 }
 
+/// Where quantized rows are stored.
+struct QuantTarget {
+  int8_t* values;           ///< null: not stored
+  ActivationBlock* blocks;  ///< or what the form has in their place
+  int32_t chunks;
+  RowForm form;
+};
+
 /// Rows of one expert, as list_slices() lists them.
 struct ExpertSlice {
   int32_t expert;

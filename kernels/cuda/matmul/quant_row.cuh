@@ -6,6 +6,7 @@
 // the sums of eight blocks in one accumulator. Then a lane takes half of an output's sums and
 // continues its chain.
 
+#include "kernels/cuda/matmul/gate_tail.cuh"
 #include "kernels/cuda/matmul/rows.cuh"
 #include "kernels/cuda/matmul/unpack.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -162,12 +163,14 @@ __global__ void __launch_bounds__(kParts* kWarp,
   __shared__ float parts[kParts][kGroupOutputs];
   if (!upper) parts[part][output] = acc;
   __syncthreads();
-  if (!stores) return end_turn(p);
-  float sum = 0;
+  if (stores) {
+    float sum = 0;
 #pragma unroll
-  for (int k = 0; k < kParts; ++k) sum += parts[k][thread_x()];
-  if (p.residual.data != nullptr) sum += residual;
-  p.out.data[slice.out(0) * p.out.stride + own_output] = sum;
+    for (int k = 0; k < kParts; ++k) sum += parts[k][thread_x()];
+    if (p.residual.data != nullptr) sum += residual;
+    p.out.data[slice.out(0) * p.out.stride + own_output] = sum;
+  }
+  if (p.gate.arrivals != nullptr && slice.num_rows > 0) return activate_last(p, slice);
   end_turn(p);
 }
 

@@ -30,11 +30,6 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeParams p) {
   }
 }
 
-QuantTarget target(CudaState& state, RowForm form, int64_t cols) {
-  return {static_cast<int8_t*>(state.quant.values.get()), state.quant.blocks.get(),
-          static_cast<int32_t>(num_chunks(cols)), form};
-}
-
 }  // namespace
 
 RowForm row_form(const CudaState& state, DType dtype, int64_t rows) {
@@ -42,24 +37,38 @@ RowForm row_form(const CudaState& state, DType dtype, int64_t rows) {
   return state.wgmma && rows >= kSuperTilesFrom ? RowForm::kTiles : RowForm::kChunks;
 }
 
+QuantTarget quant_target(const CudaState& state, HeldRows::Place place, int64_t cols) {
+  const QuantScratch& quant = state.quant;
+  const bool few = place.part == ScratchPart::kFew;
+  auto* values = static_cast<int8_t*>((few ? quant.few : quant.values).get());
+  void* blocks =
+      few ? values + kFewQuantRows * quant.max_chunks * kChunkInputs : quant.blocks.get();
+  return {values, static_cast<ActivationBlock*>(blocks), static_cast<int32_t>(num_chunks(cols)),
+          place.form};
+}
+
 void quantize_rows(CudaState& state, RowForm form, const int32_t* count, int32_t per_token,
                    RowsView x, int64_t cols, int64_t first_row, int64_t rows) {
   HEARTH_EXPECT(num_chunks(cols) <= state.quant.max_chunks && rows <= kQuantRows, cols, rows);
-  state.quant.held = {};
+  state.held.drop();
   const int64_t num_blocks = cols / 32;
   const int64_t across = num_blocks < 16 * kWarps ? (num_blocks + kWarps - 1) / kWarps : 16;
-  const QuantizeParams params{
-      count, per_token, x, static_cast<int32_t>(num_blocks), first_row, target(state, form, cols)};
+  const QuantizeParams params{count,     per_token,
+                              x,         static_cast<int32_t>(num_blocks),
+                              first_row, quant_target(state, {form, ScratchPart::kMain}, cols)};
   HEARTH_LAUNCH(state.stream.get(), quantize_kernel, grid2(rows, across), kThreads, 0, params);
 }
 
 QuantTarget hold_quantized(CudaState& state, const BatchIndex& batch, Rows rows,
-                           const TensorView& out, const Weight* reader) {
+                           const TensorView& out, const Weight* reader, ScratchPart part) {
   const QuantTarget nowhere{};
   // A hint may point to another table's weight.
   const auto* weight = dynamic_cast<const CudaWeight*>(reader);
   const int64_t bound = row_bound(batch, rows);
-  if (weight == nullptr || weight->cols != out.cols || bound > kQuantRows) return nowhere;
+  const int64_t room = part == ScratchPart::kMain   ? kQuantRows
+                       : state.quant.few != nullptr ? kFewQuantRows
+                                                    : 0;
+  if (weight == nullptr || weight->cols != out.cols || bound > room) return nowhere;
   if (num_chunks(out.cols) > state.quant.max_chunks) return nowhere;
   std::optional<RowForm> form;
   for (const WeightSegment& segment : weight->segments) {
@@ -72,29 +81,9 @@ QuantTarget hold_quantized(CudaState& state, const BatchIndex& batch, Rows rows,
   // The product will use 16-bit rows instead.
   const bool fast = state.fast.products != nullptr && !state.capturing && bound > kFastRows;
   if (fast) return nowhere;
-  state.quant.held = {out.data, out.row_stride, out.cols, bound, row_count(batch, rows), *form};
-  return target(state, *form, out.cols);
-}
-
-std::optional<RowForm> holds_quantized(const CudaState& state, const BatchIndex& batch, Rows rows,
-                                       const TensorView& x) {
-  const QuantizedRows& held = state.quant.held;
-  const bool holds = held.data != nullptr && held.data == x.data && held.stride == x.row_stride &&
-                     held.cols == x.cols && held.count == row_count(batch, rows) &&
-                     row_bound(batch, rows) <= held.rows;
-  return holds ? std::optional(held.form) : std::nullopt;
-}
-
-void drop_quantized(CudaState& state, const TensorView& written) {
-  const auto end = [](const void* data, int64_t rows, int64_t stride, int64_t cols) {
-    return static_cast<const float*>(data) + (rows - 1) * stride + cols;
-  };
-  QuantizedRows& held = state.quant.held;
-  if (held.data == nullptr) return;
-  const bool before =
-      end(written.data, written.rows, written.row_stride, written.cols) <= held.data;
-  const bool after = end(held.data, held.rows, held.stride, held.cols) <= written.data;
-  if (!before && !after) held = {};
+  const HeldRows::Place place{*form, part};
+  state.held.hold(out, bound, row_count(batch, rows), place);
+  return quant_target(state, place, out.cols);
 }
 
 }  // namespace hearth::kernels

@@ -9,14 +9,6 @@
 
 namespace hearth::kernels {
 
-/// Where quantized rows are stored.
-struct QuantTarget {
-  int8_t* values;  ///< null: not stored
-  void* blocks;
-  int32_t chunks;
-  RowForm form;
-};
-
 /// A number as quantized by the largest magnitude that is quantized with it.
 struct Quantizer {
   float amax;
@@ -45,7 +37,7 @@ __device__ inline void quantize_block(const QuantTarget& to, int64_t row, int64_
   to.values[row * to.chunks * kChunkInputs + activation_byte(block * 32 + lane)] =
       static_cast<int8_t>(q);
   if (lane == 0) {
-    static_cast<ActivationBlock*>(to.blocks)[row * to.chunks * kChunkBlocks + block] = {
+    to.blocks[row * to.chunks * kChunkBlocks + block] = {
         quantizer.d(), {static_cast<int16_t>(lower), static_cast<int16_t>(upper)}};
   }
 }
@@ -68,7 +60,7 @@ __device__ inline void quantize_chunk(const QuantTarget& to, int64_t row, int ch
   const int q = quantizer(value);
   const int lower = warp_sum(lane < kWarp / 2 ? q : 0);
   const int upper = warp_sum(q) - lower;
-  auto* bytes = static_cast<int8_t*>(to.blocks);
+  auto* bytes = reinterpret_cast<int8_t*>(to.blocks);
   if (to.form == RowForm::kChunks) {
     const int input = chunk * kChunkInputs + thread_x();
     to.values[row * to.chunks * kChunkInputs + activation_byte(input)] = static_cast<int8_t>(q);
@@ -76,7 +68,8 @@ __device__ inline void quantize_chunk(const QuantTarget& to, int64_t row, int ch
       const auto byte = [](int number, int at) {
         return (static_cast<uint32_t>(number) & 0xffu) << 8 * at;
       };
-      static_cast<SuperActivation*>(to.blocks)[(row * to.chunks + chunk) * kChunkBlocks + b] = {
+      reinterpret_cast<SuperActivation*>(
+          to.blocks)[(row * to.chunks + chunk) * kChunkBlocks + b] = {
           quantizer.d(), byte(low_of_sum(lower), 0) | byte(low_of_sum(upper), 1) |
                              byte(high_of_sum(lower), 2) | byte(high_of_sum(upper), 3)};
     }
@@ -120,15 +113,13 @@ RowForm row_form(const CudaState& state, DType dtype, int64_t rows);
 void quantize_rows(CudaState& state, RowForm form, const int32_t* count, int32_t per_token,
                    RowsView x, int64_t cols, int64_t first_row, int64_t rows);
 
-/// For an op that computes `out`: returns where to store its rows quantized as well, and records
+/// For an op that computes `out`: returns where to store its rows quantized as well, and notes
 /// that the scratch holds them. Returns a null target if `reader` is not a weight that needs them,
-/// or needs them in two forms, or if the rows exceed one round.
+/// or needs them in two forms, or if the rows exceed one round, or that part of the scratch.
 QuantTarget hold_quantized(CudaState& state, const BatchIndex& batch, Rows rows,
-                           const TensorView& out, const Weight* reader);
-/// The form in which the scratch holds these rows, if it does.
-std::optional<RowForm> holds_quantized(const CudaState& state, const BatchIndex& batch, Rows rows,
-                                       const TensorView& x);
-/// Called after a product: drops the held rows if the product has overwritten their source.
-void drop_quantized(CudaState& state, const TensorView& written);
+                           const TensorView& out, const Weight* reader,
+                           ScratchPart part = ScratchPart::kMain);
+/// Where rows of `cols` inputs are in that part of the scratch.
+QuantTarget quant_target(const CudaState& state, HeldRows::Place place, int64_t cols);
 
 }  // namespace hearth::kernels

@@ -95,6 +95,16 @@ __device__ void store_parts(const Params& p, const RowSlice& slice, const float 
   }
 }
 
+/// What the last blocks of a product of few rows compute from its outputs, gates and then as many
+/// others (kernels/cuda/matmul/gate_tail.cuh).
+struct GateTail {
+  uint32_t* arrivals = nullptr;  ///< a counter per kChunkInputs activations; null: no activation
+  int32_t width = 0;             ///< a multiple of kGroupOutputs
+  Activation activation = Activation::kSilu;
+  RowsView out = {};
+  QuantTarget quantized = {};
+};
+
 /// Launches of one product, for segments of different types, run at the same time: they read the
 /// same x and write different outputs. The first waits for the launch before the product, and lets
 /// the next begin once that has ended. So the others find x when they begin; they wait for each
@@ -117,6 +127,7 @@ struct QuantMatmul {
   RowsView residual;              ///< data null: none
   RowsView out;                   ///< `out` and `residual` begin at the segment's first output
   Turn turn;                      ///< not for experts
+  GateTail gate;                  ///< not for experts, nor for slices of kManyRows
 };
 
 /// How a launch of few rows begins: with `load_first`, which loads the block's first weights while

@@ -9,6 +9,7 @@
 //   matmul_super_tiles_kernel   a block computes 128 outputs and 128 rows with wgmma
 //   matmul_super_mma_tiles_kernel  128 outputs and 64 rows without it
 
+#include "kernels/cuda/matmul/gate_tail.cuh"
 #include "kernels/cuda/matmul/super_mma_tiles.cuh"
 #include "kernels/cuda/matmul/super_row.cuh"
 #include "kernels/cuda/matmul/super_slices.cuh"
@@ -90,6 +91,7 @@ __global__ void __launch_bounds__(kParts* kWarp, kFewBlocks<kType>)
     }
   }
   store_parts(p, slice, acc);
+  if (p.gate.arrivals != nullptr) return activate_last(p, slice);
   end_turn(p);
 }
 

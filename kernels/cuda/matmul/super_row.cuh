@@ -4,6 +4,7 @@
 // block b of a chunk is column b of an operand that is zero elsewhere, so eight instructions leave
 // the sums of eight blocks in one accumulator. Then a lane takes half of an output's sums.
 
+#include "kernels/cuda/matmul/gate_tail.cuh"
 #include "kernels/cuda/matmul/super_terms.cuh"
 
 namespace hearth::kernels {
@@ -12,11 +13,11 @@ namespace hearth::kernels {
 template <DType kType>
 inline constexpr int kRowBlocks = quant_form(kType).twos&& quant_form(kType).ones ? 2 : 3;
 
-/// A block of warps computes one group of 16 outputs, one warp per part; two chunks of a warp are
-/// on their way, or one where they take many registers.
-template <DType kType>
-__global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
-    matmul_super_row_kernel(QuantMatmul p) {
+/// A block of warps computes group `group_idx` of 16 outputs, one warp per part; two chunks of a
+/// warp are on their way, or one where they take many registers. kAlone: the launch may be one of
+/// experts, or end with an activation.
+template <DType kType, bool kAlone>
+__device__ __forceinline__ void super_row(const QuantMatmul& p, int group_idx) {
   constexpr QuantForm kForm = quant_form(kType);
   constexpr int kChunkBytes = kForm.chunk_bytes();
   constexpr int kSubs = kForm.subs;
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
   const bool upper = lane >= kGroupOutputs;  // blocks 4 to 7 of each chunk
   const int begin = part_begin(p.chunks, part);
   const int end = part_begin(p.chunks, part + 1);
-  const std::byte* group = p.weights + int64_t{blockIdx.y} * p.chunks * kChunkBytes;
+  const std::byte* group = p.weights + int64_t{group_idx} * p.chunks * kChunkBytes;
   ChunkShare<kType> next[kAhead];
   StoredScales next_scales[kAhead];
   const auto load = [&](int i, int chunk) {
@@ -44,7 +45,8 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
     }
   };
   const RowSlice slice = begin_with_weights(p, 1, load_first);
-  const bool known = p.rows.slices == nullptr;  // nothing waits for the number of rows then
+  const bool known =
+      !kAlone || p.rows.slices == nullptr;  // nothing waits for the number of rows then
   if (!known) {
     if (slice.num_rows == 0) return;
     group += slice.expert * p.expert_bytes;
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
   uint2 next_column = {};
   if (begin < end) next_column = load_as<uint2>(x + int64_t{begin} * kChunkInputs);
 
-  const int own_output = block_y() * kGroupOutputs + thread_x();
+  const int own_output = group_idx * kGroupOutputs + thread_x();
   const bool stores = thread_x() < kGroupOutputs && own_output < p.outputs && slice.num_rows > 0;
   float residual = 0;
   if (stores && p.residual.data != nullptr) {
@@ -144,13 +146,23 @@ __global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
   __shared__ float parts[kParts][kGroupOutputs];
   if (!upper) parts[part][output] = acc;
   __syncthreads();
-  if (!stores) return end_turn(p);
-  float sum = 0;
+  if (stores) {
+    float sum = 0;
 #pragma unroll
-  for (int k = 0; k < kParts; ++k) sum += parts[k][thread_x()];
-  if (p.residual.data != nullptr) sum += residual;
-  p.out.data[slice.out(0) * p.out.stride + own_output] = sum;
+    for (int k = 0; k < kParts; ++k) sum += parts[k][thread_x()];
+    if (p.residual.data != nullptr) sum += residual;
+    p.out.data[slice.out(0) * p.out.stride + own_output] = sum;
+  }
+  if constexpr (kAlone) {
+    if (p.gate.arrivals != nullptr && slice.num_rows > 0) return activate_last(p, slice);
+  }
   end_turn(p);
+}
+
+template <DType kType>
+__global__ void __launch_bounds__(kParts* kWarp, kRowBlocks<kType>)
+    matmul_super_row_kernel(QuantMatmul p) {
+  super_row<kType, true>(p, block_y());
 }
 
 }  // namespace hearth::kernels

@@ -1,19 +1,10 @@
 #include "kernels/cuda/matmul/quantize.cuh"
+#include "kernels/cuda/rows/gated.cuh"
 
 namespace hearth::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-
-__device__ float gated(float x, float up, Activation activation) {
-  if (activation == Activation::kSilu) return x / (1.0f + expf(-x)) * up;
-  if (activation == Activation::kClampedSwish) {
-    const float gate = fminf(x, 7.0f);
-    return gate / (1.0f + expf(-1.702f * gate)) * (fminf(fmaxf(up, -7.0f), 7.0f) + 1.0f);
-  }
-  const float u = 0.79788456080286536f * (x + 0.044715f * x * x * x);  // sqrt(2 / pi)
-  return 0.5f * x * (1.0f + tanhf(u)) * up;
-}
 
 __global__ void __launch_bounds__(kThreads)
     gated_activation_kernel(const int32_t* count, RowsView gate_up, int width,

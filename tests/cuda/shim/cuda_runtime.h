@@ -131,6 +131,10 @@ inline unsigned __ballot_sync(unsigned mask, int predicate,
   return votes;
 }
 
+/// Blocks run one after the other, so stores are seen in their order.
+inline void __threadfence() {}
+inline unsigned atomicAdd(unsigned* to, unsigned value) { return std::exchange(*to, *to + value); }
+
 template <typename T>
 unsigned __match_any_sync(unsigned mask, T value,
                           std::source_location where = std::source_location::current()) {
