@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "kernels/base/check.h"
-
 namespace hearth::models {
 
 using kernels::DeviceBuffer;
@@ -21,11 +19,8 @@ Result<DividedKv> DividedKv::reserve(std::span<const OpTable* const> tables,
     own.ops = tables[stage];
     for (size_t group = 0; group < sizes.size(); ++group) {
       KvPool pool = sizes[group].pool;
-      const int32_t all_layers = info.groups[group].num_layers;
-      HEARTH_CHECK(all_layers > 0 && pool.block_bytes % all_layers == 0, "{} bytes, {} layers",
-                   pool.block_bytes, all_layers);
       pool.first_byte = first_byte[group];
-      pool.block_bytes = pool.block_bytes / all_layers * layers[stage].group_layers[group];
+      pool.block_bytes = layers[stage].block_bytes(info.groups[group], group, pool.block_bytes);
       first_byte[group] += pool.block_bytes;
       HEARTH_ASSIGN_OR_RETURN(
           DeviceBuffer memory,

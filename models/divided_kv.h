@@ -1,7 +1,7 @@
 #pragma once
 // KV blocks of a model in stages whose memories differ: each stage has, of every block, the part
 // with its own layers. The parts of a block, one after the other, are the block as one memory has
-// it.
+// it. Of a model in shares, each part has its heads of all layers.
 
 #include <cstdint>
 #include <span>

@@ -13,6 +13,7 @@
 #include "kernels/ops.h"
 #include "models/canvas.h"
 #include "models/pooling.h"
+#include "models/share.h"
 
 namespace hearth::models {
 
@@ -49,12 +50,22 @@ struct LayerRange {
   int32_t end = 0;
 };
 
-/// What one device holds of a model that is computed in stages (models/decoder/staged_model.h).
+/// What one device holds of a model in stages (models/staged_model.h), or of one in shares
+/// (models/split_model.h).
 struct StageInfo {
   std::string device;  ///< its name in the configuration
   LayerRange layers;
   uint64_t weight_bytes = 0;
   std::vector<int32_t> group_layers;  ///< of each group: its layers here that store KV or a state
+  std::vector<int32_t> group_heads;   ///< of each group: its heads of KV here; empty: all
+  int64_t gathered_columns = 0;       ///< of a share: of the widest rows that it gathers
+
+  /// Of a block of that group, which has `all_bytes` on all devices, the bytes here.
+  int64_t block_bytes(const LayerGroup& group, size_t number, int64_t all_bytes) const {
+    if (group.num_layers == 0) return 0;
+    const int64_t bytes = all_bytes / group.num_layers * group_layers[number];
+    return group_heads.empty() ? bytes : bytes / group.kv.num_kv_heads * group_heads[number];
+  }
 };
 
 struct ModelInfo {
@@ -221,6 +232,8 @@ struct LoadOptions {
   const GgufFile* heads = nullptr;
   /// Loads these layers alone: a stage. kUnsupported names what cannot be computed in stages.
   LayerRange layers = {};
+  /// Loads this share of every layer. kUnsupported names what cannot be split.
+  Share share = {};
   /// Holds and computes the experts of all layers, in host memory (models/decoder/experts.cpp).
   /// Called from the thread that calls the model's table. Null: that does.
   const kernels::OpTable* experts = nullptr;

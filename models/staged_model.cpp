@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -20,11 +19,6 @@ namespace {
 
 using kernels::BatchIndex;
 using kernels::TensorView;
-
-/// Calls on the stage's thread and waits.
-void run_on(const StageTable& table, const std::function<void()>& call) {
-  table.thread == nullptr ? call() : table.thread->run(call);
-}
 
 class StagedModel final : public Model {
  public:
@@ -216,28 +210,6 @@ void StagedModel::compute(Slot& slot, size_t stage) {
   num_computed_.notify_one();
 }
 
-/// The progress of several loaders.
-class JoinedProgress {
- public:
-  JoinedProgress(size_t count, const LoadProgressFn& report) : done_(count), report_(report) {}
-  LoadProgressFn of(size_t stage) {
-    if (report_ == nullptr) return nullptr;
-    return [this, stage](const LoadProgress& progress) {
-      const std::lock_guard lock(mutex_);
-      done_[stage] = progress.bytes_done;
-      LoadProgress sum{0, progress.bytes_total};
-      for (const uint64_t bytes : done_) sum.bytes_done += bytes;
-      sum.bytes_done = std::min(sum.bytes_done, sum.bytes_total);
-      report_(sum);
-    };
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<uint64_t> done_;
-  const LoadProgressFn& report_;
-};
-
 /// What the stages are together.
 ModelInfo join(const std::vector<StagedModel::Part>& parts) {
   ModelInfo info = parts.front().model->info();
@@ -269,29 +241,10 @@ std::string joined_numerics(const std::vector<Stage>& stages) {
 
 }  // namespace
 
-bool has_own_memory(const kernels::OpTable& ops) { return ops.mark != nullptr; }
-
 kernels::OpTable engine_table(const std::vector<Stage>& stages) {
-  const auto own = [](const Stage& stage) { return has_own_memory(stage.table.ops); };
-  kernels::OpTable table = stages.front().table.ops;
-  if (std::ranges::any_of(stages, own)) {
-    table = kernels::reference_ops();  // for its memory and copies
-    table.elastic = nullptr;
-    table.draw = nullptr;
-    table.device = stages.front().table.ops.device;
-    table.device.kind = table.device.name = table.device.variant = "";
-    for (const Stage& stage : stages) {
-      const kernels::DeviceInfo& device = stage.table.ops.device;
-      const char* const joint = &stage == &stages.front() ? "" : "+";
-      table.device.kind += joint + device.kind;
-      table.device.name += joint + device.name;
-      table.device.variant += joint + device.variant;
-      table.any_kv_type = table.any_kv_type && stage.table.ops.any_kv_type;
-      table.any_kv_shape = table.any_kv_shape && stage.table.ops.any_kv_shape;
-    }
-  }
-  table.numerics_id = joined_numerics(stages);
-  return table;
+  std::vector<const StageTable*> tables;
+  for (const Stage& stage : stages) tables.push_back(&stage.table);
+  return joint_table(tables, joined_numerics(stages));
 }
 
 uint64_t stage_buffer_bytes(std::span<const PoolSize> sizes, int32_t max_tokens,
@@ -304,26 +257,16 @@ uint64_t stage_buffer_bytes(std::span<const PoolSize> sizes, int32_t max_tokens,
 Result<std::unique_ptr<Model>> load_staged_model(const GgufFile& file, std::vector<Stage> stages,
                                                  const LoadProgressFn& progress) {
   HEARTH_CHECK(!stages.empty());
-  JoinedProgress joined(stages.size(), progress);
-  std::vector<std::optional<Result<std::unique_ptr<Model>>>> loaded(stages.size());
-  const auto load = [&](size_t i) {
-    loaded[i].emplace(
-        load_model(file, stages[i].table.ops, joined.of(i), {.layers = stages[i].layers}));
-  };
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const StageTable& table = stages[i].table;
-    table.thread == nullptr ? load(i) : table.thread->post([&load, i] { load(i); });
+  std::vector<const StageTable*> tables;
+  std::vector<LoadOptions> options;
+  for (const Stage& stage : stages) {
+    tables.push_back(&stage.table);
+    options.push_back({.layers = stage.layers});
   }
-  for (const Stage& stage : stages) run_on(stage.table, [] {});
+  HEARTH_ASSIGN_OR_RETURN(auto models, load_on_tables(file, tables, options, "stages", progress));
   std::vector<StagedModel::Part> parts;
   for (size_t i = 0; i < stages.size(); ++i) {
-    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, std::move(*loaded[i]));
-    if (model->info().stages.empty()) {
-      return Error::unsupported(
-          fmt::format("architecture {}: not computed in stages", model->info().architecture),
-          "stages");
-    }
-    parts.push_back({std::move(stages[i].table), std::move(model)});
+    parts.push_back({std::move(stages[i].table), std::move(models[i])});
   }
   ModelInfo info = join(parts);
   HEARTH_CHECK(info.stages.front().layers.first == 0 &&

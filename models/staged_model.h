@@ -14,32 +14,20 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "kernels/host/op_thread.h"
 #include "kernels/ops.h"
 #include "models/model.h"
+#include "models/stage_table.h"
 
 namespace hearth::models {
 
 class GgufFile;
 
-/// Where a stage is computed.
-struct StageTable {
-  std::string device;  ///< its name, for reports
-  kernels::OpTable ops;
-  /// Makes all calls of `ops`. Null: the caller's thread.
-  std::shared_ptr<kernels::OpThread> thread;
-};
-
 struct Stage {
   StageTable table;
   LayerRange layers;
 };
-
-/// Whether a table's device has memory that the host cannot address.
-bool has_own_memory(const kernels::OpTable& ops);
 
 /// The table for an engine with these stages, which makes no op call of it: memory and copies. Its
 /// numerics_id is that of the stages, if all have one; otherwise theirs in order with the layers

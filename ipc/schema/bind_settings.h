@@ -58,6 +58,7 @@ void bind(V& v, R& r) {
   v("memory_bytes", r.memory_bytes);
   v("cores", r.cores);
   v("stages", r.stages);
+  v("split", r.split);
   v("spare_stages", r.spare_stages);
   v("experts_apart", r.experts_apart);
   v("hot_expert_bytes", r.hot_expert_bytes);

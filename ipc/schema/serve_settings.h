@@ -68,6 +68,7 @@ struct ServeSettings {
   std::vector<int32_t> cores{};   ///< that it may use; empty: all
   /// Of a model in stages, in their order; empty: one device computes it.
   std::vector<StageSettings> stages{};
+  bool split = false;            ///< each has a share of every layer in place of some layers
   bool spare_stages = false;     ///< the first stage computes all layers if they fit there
   bool experts_apart = false;    ///< the second of two computes the experts of all layers, no layer
   int64_t hot_expert_bytes = 0;  ///< of these, those most used, on the first, too

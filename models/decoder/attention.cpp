@@ -36,7 +36,7 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
   }
   norm_heads(s, q, s.weights.q_norm, {}, Moment::kAfterRope);
   scale_by_position(s, q);
-  const bool gated = c.gate_in_q || s.weights.attn_gate != nullptr;
+  const bool changed = c.gate_in_q || s.weights.attn_gate != nullptr || c.share.is_part();
   const auto attend = c.canvas.mask_token >= 0 ? ops_.encoder->attention_to_all : ops_.attention;
   attend(state(), {.batch = &s.batch,
                    .group = s.spec.group,
@@ -48,7 +48,7 @@ void Decoder::attention(const LayerStep& s, const TensorView& in) {
                    .soft_cap = c.attention_soft_cap,
                    .sinks = s.weights.sinks.get(),
                    .out = s.attn,
-                   .reader = gated ? nullptr : s.weights.attn_out.get()});
+                   .reader = changed ? nullptr : s.weights.attn_out.get()});
   if (c.gate_in_q) {
     ops_.encoder->sigmoid_gate(
         state(), {.batch = &s.batch, .x = s.attn, .gate = act_.gate.columns(0, q_width)});

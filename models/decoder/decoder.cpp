@@ -80,6 +80,7 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
                                            const LoadOptions& options) {
   HEARTH_TRY(check_ops(config, ops));
   HEARTH_TRY(config.choose_stage(options.layers));
+  HEARTH_TRY(config.choose_share(options.share));
   config.experts.apart = options.experts != nullptr && config.experts.count > 0;
   config.experts.some_hot =
       config.experts.apart && options.hot_experts != nullptr &&
@@ -91,15 +92,16 @@ Result<Decoder::Parts> Decoder::load_parts(const GgufFile& file, DecoderConfig c
   info.vocab_size = weights.vocab_size;
   info.width = config.width;
   info.num_layers = config.num_layers;
-  info.num_heads = config.most([](const LayerSpec& layer) { return layer.num_heads; });
   info.weight_bytes = weights.bytes;
   info.expert_bytes = weights.expert_bytes;
   info.drafts = config.draft_layer;
   info.draft_weight_bytes = weights.draft_bytes;
   info.draft_vocab =
       weights.draft.head ? narrow<int32_t>(weights.draft.head->rows) : info.vocab_size;
-  info.groups = config.groups;
   info.stages.push_back(config.stage_info(weights.bytes));
+  config.narrow_to_share();
+  info.num_heads = config.most([](const LayerSpec& layer) { return layer.num_heads; });
+  info.groups = config.groups;
   info.canvas = config.canvas;
   if (info.canvas.mask_token >= info.vocab_size) {
     return Error::corrupt(fmt::format("tokenizer.ggml.mask_token_id: {}, the model has {} tokens",
@@ -200,6 +202,7 @@ void Decoder::embed(const BatchIndex& batch) {
                        .table = weights_.embedding.get(),
                        .scale = config_.embedding_scale,
                        .out = act_.x});
+  if (config_.share.is_part()) config_.share.link->join_embedding(batch.num_tokens, act_.x);
   if (weights_.embedding_norm) {
     norm_rows(batch, Rows::kTokens, act_.x, weights_.embedding_norm, weights_.embedding_norm_bias,
               act_.x, nullptr);
@@ -271,11 +274,12 @@ void Decoder::gated(const LayerStep& s, const TensorView& in) {
     return;
   }
   const TensorView gate_up = act_.gate_up.columns(0, 2 * int64_t{s.spec.ffn_width});
-  const kernels::GatedActivationArgs activation = {.batch = &s.batch,
-                                                   .gate_up = gate_up,
-                                                   .activation = config_.activation,
-                                                   .out = s.gated,
-                                                   .reader = s.weights.down.get()};
+  const kernels::GatedActivationArgs activation = {
+      .batch = &s.batch,
+      .gate_up = gate_up,
+      .activation = config_.activation,
+      .out = s.gated,
+      .reader = config_.share.is_part() ? nullptr : s.weights.down.get()};
   const auto at_once = ops_.encoder == nullptr ? nullptr : ops_.encoder->multiply_and_gate;
   if (at_once != nullptr && !s.weights.gate_up_bias && adapted_.empty() &&
       s.spec.gate_cutoff == kNoCutoff) {
@@ -391,20 +395,25 @@ void Decoder::products(const LayerStep& s, std::initializer_list<Product> all) {
 
 void Decoder::add_product(const LayerStep& s, const TensorView& y, const WeightHandle& w,
                           const WeightHandle& bias) {
+  const TensorView in = all_columns(s, y);
   if (config_.residual_scale != 1) {
-    product(s, y, w, bias, act_.branch);
+    product(s, in, w, bias, own_columns(act_.branch));
+    join_columns(s, act_.branch);
     ops_.add_scaled(
         state(),
         {.batch = &s.batch, .x = act_.branch, .scale = config_.residual_scale, .out = act_.x});
     return;
   }
-  multiply({.batch = &s.batch, .x = y, .w = w.get(), .residual = &act_.x, .out = act_.x});
-  if (bias) ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = act_.x});
+  const TensorView out = own_columns(act_.x);
+  multiply({.batch = &s.batch, .x = in, .w = w.get(), .residual = &out, .out = out});
+  if (bias) ops_.add_bias(state(), {.batch = &s.batch, .bias = bias.get(), .out = out});
+  join_columns(s, act_.x);
 }
 
 void Decoder::add_normed_product(const LayerStep& s, const TensorView& y, const WeightHandle& w,
                                  const WeightHandle& bias, const WeightHandle& norm_weight) {
-  product(s, y, w, bias, act_.branch);
+  product(s, all_columns(s, y), w, bias, own_columns(act_.branch));
+  join_columns(s, act_.branch);
   ops_.rms_norm(state(), {.batch = &s.batch,
                           .x = act_.branch,
                           .weight = norm_weight.get(),

@@ -161,6 +161,12 @@ class Decoder : public Model {
   void end_step(const StepArgs& args);
   void embed(const kernels::BatchIndex& batch);
   size_t row_bytes(const kernels::BatchIndex& batch) const;
+  // Of a share (share.cpp); otherwise the view itself, and nothing.
+  /// `y`, of attention or of the activated gate, with the columns of all shares.
+  kernels::TensorView all_columns(const LayerStep& s, const kernels::TensorView& y);
+  /// Of rows of the model's width, the columns whose products this share has.
+  kernels::TensorView own_columns(const kernels::TensorView& rows) const;
+  void join_columns(const LayerStep& s, const kernels::TensorView& rows);
   void norm_rows(const kernels::BatchIndex& batch, kernels::Rows rows, const kernels::TensorView& x,
                  const WeightHandle& weight, const WeightHandle& bias,
                  const kernels::TensorView& out, const kernels::Weight* reader);

@@ -67,6 +67,9 @@ struct LayerSpec {
   int32_t group = 0;        ///< of ModelInfo::groups
   int32_t index = 0;        ///< among the layers of that group
   int32_t state_index = 0;  ///< among the recurrent layers
+  // ---- Set by DecoderConfig::narrow_to_share: where this share's columns begin among all ----
+  int64_t first_out = 0;    ///< of what attention returns
+  int64_t first_gated = 0;  ///< of the activated gate
 
   bool stores_kv() const { return kv_owner == kOwnKv; }
   int64_t q_width() const { return int64_t{num_heads} * kv.k_dim; }
@@ -124,6 +127,7 @@ struct DecoderConfig {
   int32_t num_draft_layers = 0;  ///< after them in the file, for drafting (nextn)
   bool draft_layer = false;      ///< the first of those is loaded: layers[num_layers]
   LayerRange stage;              ///< of num_layers, those that are loaded (LoadOptions::layers)
+  Share share;                   ///< of each layer, what is loaded (LoadOptions::share)
   HeadKind draft_heads = HeadKind::kNone;
   int32_t feature_width = 0;  ///< of the rows of a target's layers (feature_head.h)
   Norm norm = Norm::kRms;
@@ -226,6 +230,10 @@ struct DecoderConfig {
   /// Chooses the layers to load; kUnsupported names what cannot be computed in stages.
   Result<void> choose_stage(const LayerRange& chosen);
   StageInfo stage_info(uint64_t weight_bytes) const;
+  /// Chooses the share of the layers to load; kUnsupported names what cannot be split.
+  Result<void> choose_share(const Share& chosen);
+  /// Reduces the layers' sizes from those of the file to those of the share.
+  void narrow_to_share();
   /// Reads expert_count and the keys of experts, and gives all layers but the leading dense ones
   /// (leading_dense_block_count) experts in place of their feed-forward. `normalize`: the default
   /// if the file does not set it.

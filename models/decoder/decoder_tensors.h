@@ -1,6 +1,7 @@
 #pragma once
 // The tensors of a decoder's file, found by name and checked by shape before any is loaded.
 
+#include <deque>
 #include <vector>
 
 #include "kernels/base/result.h"
@@ -75,5 +76,10 @@ struct DecoderTensors {
   /// kCorrupt, kUnsupported: as TensorSet, and for a tensor that was not requested.
   static Result<DecoderTensors> find(const GgufFile& file, const DecoderConfig& config);
 };
+
+/// Replaces the tensors of products by the rows of config.share, which are views in `cut`
+/// (share.cpp). Joined ones are replaced by their parts.
+void cut_to_share(const DecoderConfig& config, DecoderTensors* tensors,
+                  std::deque<GgufTensor>* cut);
 
 }  // namespace hearth::models

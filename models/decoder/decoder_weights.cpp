@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "kernels/base/numbers.h"
@@ -372,11 +373,14 @@ Result<DecoderWeights> DecoderWeights::load(const GgufFile& file, const DecoderC
                                             const kernels::OpTable& ops,
                                             const LoadProgressFn& progress,
                                             const LoadOptions& options) {
-  HEARTH_ASSIGN_OR_RETURN(const DecoderTensors tensors, DecoderTensors::find(file, config));
+  HEARTH_ASSIGN_OR_RETURN(DecoderTensors tensors, DecoderTensors::find(file, config));
+  const auto vocab_size = narrow<int32_t>(tensors.embedding->dims[1]);
+  std::deque<GgufTensor> cut;
+  if (config.share.is_part()) cut_to_share(config, &tensors, &cut);
   WeightPacker packer(file, ops, progress, options.experts);
   DecoderWeights w;
   HEARTH_TRY(pack_frequencies(packer, tensors, config, w));
-  w.vocab_size = narrow<int32_t>(tensors.embedding->dims[1]);
+  w.vocab_size = vocab_size;
   if (config.has_first_layer() || (config.has_last_layer() && tensors.output == nullptr)) {
     HEARTH_ASSIGN_OR_RETURN(w.embedding, packer.pack({tensors.embedding}, WeightRole::kEmbedding));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/numbers.h"
 #include "models/decoder/decoder.h"
 #include "models/decoder/feature_head.h"
 
@@ -44,6 +45,12 @@ StageInfo DecoderConfig::stage_info(uint64_t weight_bytes) const {
     if (layer.num_heads > 0 && layer.stores_kv()) ++out.group_layers[layer.group];
     if (layer.recurrent) ++out.group_layers.back();
   }
+  if (!share.is_part()) return out;
+  for (const LayerGroup& group : groups) {
+    out.group_heads.push_back(narrow<int32_t>(share.part(group.kv.num_kv_heads, 1).count));
+  }
+  out.gathered_columns = most(
+      [](const LayerSpec& layer) { return std::max<int64_t>(layer.out_width(), layer.ffn_width); });
   return out;
 }
 

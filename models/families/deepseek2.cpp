@@ -108,7 +108,8 @@ Result<std::unique_ptr<Model>> load_deepseek2(const GgufFile& file, const kernel
 Result<std::unique_ptr<Model>> load_mistral4(const GgufFile& file, const kernels::OpTable& ops,
                                              const LoadProgressFn& progress,
                                              const LoadOptions& options) {
-  return load_as("mistral4", file, ops, progress, {.layers = options.layers});
+  return load_as("mistral4", file, ops, progress,
+                 {.layers = options.layers, .share = options.share});
 }
 
 }  // namespace hearth::models

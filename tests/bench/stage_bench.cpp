@@ -1,5 +1,6 @@
 // hearth-stage-bench [--smoke | FILE.gguf [TOKENS [ROUNDS]]]: a model in two stages of one core
-// each, in turn with the same model on one core, and on both as one device.
+// each, and in two shares (models/split_model.h), in turn with the same model on one core, and on
+// both as one device.
 //
 //   prefill   seconds until the first token of a prompt of TOKENS (default 2048), which nothing has
 //             cached
@@ -24,6 +25,7 @@
 #include "engine/engine.h"
 #include "kernels/base/check.h"
 #include "models/random_model.h"
+#include "models/split_model.h"
 #include "models/staged_model.h"
 #include "tests/bench/bench_model.h"
 #include "tests/bench/tiny_shape.h"
@@ -136,20 +138,37 @@ class Runner {
   engine::RequestId last_id_ = 0;
 };
 
-std::unique_ptr<models::Model> in_stages(const std::filesystem::path& path,
-                                         const kernels::OpTable& ops, int32_t layers,
-                                         size_t second_core) {
+models::GgufFile open(const std::filesystem::path& path) {
   auto file = models::GgufFile::open(path);
   HEARTH_CHECK(file.ok(), "{}", file.error().message);
   file->set_fingerprint("bench");
-  models::StageTable second{"second", {}, std::make_shared<kernels::OpThread>()};
-  second.thread->run([&] {
-    use_cores({second_core});
-    second.ops = ops_of(1);
+  return std::move(file).value();
+}
+
+models::StageTable table_on(size_t core) {
+  models::StageTable table{"second", {}, std::make_shared<kernels::OpThread>()};
+  table.thread->run([&] {
+    use_cores({core});
+    table.ops = ops_of(1);
   });
+  return table;
+}
+
+std::unique_ptr<models::Model> in_shares(const std::filesystem::path& path,
+                                         const kernels::OpTable& ops, size_t second_core) {
+  auto model = models::load_split_model(open(path),
+                                        {{"first", ops, nullptr}, table_on(second_core)}, nullptr);
+  HEARTH_CHECK(model.ok(), "{}", model.error().message);
+  return std::move(model).value();
+}
+
+std::unique_ptr<models::Model> in_stages(const std::filesystem::path& path,
+                                         const kernels::OpTable& ops, int32_t layers,
+                                         size_t second_core) {
+  models::StageTable second = table_on(second_core);
   std::vector<models::Stage> stages = {{{"first", ops, nullptr}, {0, layers / 2}},
                                        {std::move(second), {layers / 2, layers}}};
-  auto model = models::load_staged_model(*file, std::move(stages), nullptr);
+  auto model = models::load_staged_model(open(path), std::move(stages), nullptr);
   HEARTH_CHECK(model.ok(), "{}", model.error().message);
   return std::move(model).value();
 }
@@ -169,13 +188,15 @@ void compare(const std::filesystem::path& path, int32_t tokens, int32_t rounds) 
   const kernels::OpTable ops = ops_of(1);
   Runner one(bench_model(path, ops), ops, tokens);
   Runner two(in_stages(path, ops, one.num_layers(), cores[1]), ops, tokens);
-  std::vector<double> prefill, decode, eight;
+  Runner shared(in_shares(path, ops, cores[1]), ops, tokens);
+  std::vector<double> prefill, decode, eight, shared_prefill, shared_decode, shared_eight;
   for (int32_t round = 0; round < rounds; ++round) {
-    const Rates alone = one.measure(), staged = two.measure();
+    const Rates alone = one.measure(), staged = two.measure(), split = shared.measure();
     use_cores(cores);
     const Rates together = both.measure();
     use_cores({cores[0]});
     HEARTH_CHECK(alone.tokens == staged.tokens, "other tokens in stages");
+    HEARTH_CHECK(alone.tokens == split.tokens, "other tokens in shares");
     fmt::print(
         "one device of two cores: prefill {:.3f} s, decode {:.2f} ms, eight {:.1f} tokens/s\n",
         together.prefill_s, together.decode_s * 1e3, together.eight_per_s);
@@ -186,9 +207,16 @@ void compare(const std::filesystem::path& path, int32_t tokens, int32_t rounds) 
                alone.prefill_s, alone.decode_s * 1e3, alone.eight_per_s);
     fmt::print("two stages: prefill {:.3f} s, decode {:.2f} ms, eight {:.1f} tokens/s\n",
                staged.prefill_s, staged.decode_s * 1e3, staged.eight_per_s);
+    shared_prefill.push_back(alone.prefill_s / split.prefill_s);
+    shared_decode.push_back(alone.decode_s / split.decode_s);
+    shared_eight.push_back(split.eight_per_s / alone.eight_per_s);
+    fmt::print("two shares: prefill {:.3f} s, decode {:.2f} ms, eight {:.1f} tokens/s\n",
+               split.prefill_s, split.decode_s * 1e3, split.eight_per_s);
   }
   fmt::print("times as fast in two stages: prefill {:.2f}, decode {:.2f}, eight {:.2f}\n",
              median(prefill), median(decode), median(eight));
+  fmt::print("times as fast in two shares: prefill {:.2f}, decode {:.2f}, eight {:.2f}\n",
+             median(shared_prefill), median(shared_decode), median(shared_eight));
 }
 
 void smoke() {

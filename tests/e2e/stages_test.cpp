@@ -65,6 +65,58 @@ TEST_CASE("a model in stages writes the texts of one device, from its prefixes, 
   CHECK(run_hearth(sandbox, "unload --keep tiny").err.find("cannot sleep") != std::string::npos);
 }
 
+TEST_CASE("a model in shares writes the texts of one device, from its prefixes, too") {
+  Sandbox sandbox;
+  std::vector<std::vector<std::vector<int32_t>>> want;
+  {
+    const Daemon alone(sandbox, {}, Company::kAlone);
+    ipc::Client client = alone.connect();
+    for (int i = 0; i < 6; ++i) want.push_back(run(client, numbered(i, 40)).ids);
+  }
+  const std::vector<std::string> split = {"devices.left.threads=1", "devices.right.threads=1",
+                                          "models.tiny.split=[\"left\", \"right\"]"};
+  {
+    const Daemon daemon(sandbox, split, Company::kAlone);
+    ipc::Client client = daemon.connect();
+    for (int i = 0; i < 6; ++i) REQUIRE(client.start(numbered(i, 40), std::to_string(i)).ok());
+    const std::map<std::string, Answer> answers = collect(client, 6);
+    for (int i = 0; i < 6; ++i) {
+      const Answer& answer = answers.at(std::to_string(i));
+      REQUIRE_MESSAGE(answer.done, why(answer));
+      CHECK(answer.ids == want[static_cast<size_t>(i)]);
+    }
+    const Answer again = run(client, numbered(0, 40));
+    REQUIRE_MESSAGE(again.done, why(again));
+    CHECK(again.done->usage.cached_tokens > 0);
+    CHECK(again.ids == want[0]);
+    const Result<ipc::ModelsReply> models = client.models();
+    REQUIRE(models.ok());
+    const std::vector<ipc::StageUse>& shares = models->models.front().stages;
+    REQUIRE(shares.size() == 2);
+    CHECK(shares[1].device == "right");
+    CHECK(shares[0].kv_bytes == shares[1].kv_bytes);
+    CHECK(shares[0].end_layer == shares[1].end_layer);
+    CHECK(shares[0].weight_bytes + shares[1].weight_bytes == models->models.front().weight_bytes);
+    CHECK(run_hearth(sandbox, "ps").out.find("tiny on right: layers 0 to ") != std::string::npos);
+  }
+  {
+    const Daemon daemon(sandbox, split, Company::kAlone);
+    ipc::Client client = daemon.connect();
+    const Answer stored = run(client, numbered(1, 40));
+    REQUIRE_MESSAGE(stored.done, why(stored));
+    CHECK(stored.ids == want[1]);
+  }
+  std::vector<std::string> small = split;
+  small.push_back("devices.right.memory_bytes=1000");
+  const Daemon daemon(sandbox, small, Company::kAlone);
+  ipc::Client client = daemon.connect();
+  const Answer answer = run(client, numbered(0, 5));
+  REQUIRE(answer.error);
+  CHECK(answer.error->code == ErrorCode::kOutOfMemory);
+  CHECK(answer.error->message.find("split: the model does not fit; left: layers 0 to ") !=
+        std::string::npos);
+}
+
 TEST_CASE("experts on another device: the texts of one, and each device's part of the memory") {
   Sandbox sandbox;
   std::filesystem::create_directories(sandbox.models());
@@ -168,6 +220,10 @@ TEST_CASE("hearth plan shows the stages") {
   CHECK(out.find("stage 1           layers 0 to 0, ") != std::string::npos);
   CHECK(out.find(", of 1.0 GiB") != std::string::npos);
   CHECK(run_hearth(sandbox, plan + " --stage 0").err.find("want THREADS") != std::string::npos);
+  const std::string split = run_hearth(sandbox, plan + " --split --stage 1 --stage 1").out;
+  CHECK(split.find("stage 1           layers 0 to ") != std::string::npos);
+  CHECK(run_hearth(sandbox, plan + " --split --stage 1").err.find("want --stage for each of two") !=
+        std::string::npos);
   const std::string mixed = run_hearth(sandbox, plan + " --stage cuda:0:1GiB --stage 2").out;
   CHECK(mixed.find("cuda:0            layers 0 to ") != std::string::npos);
   CHECK(run_hearth(sandbox, plan + " --stage cuda:0:1000 --stage 2")

@@ -170,10 +170,14 @@ Result<void> check_devices_of(const std::string& model, const Config& config) {
 }
 
 Result<void> check_stages_of(const std::string& model, const Config& config) {
-  const std::string key = "models." + model + ".stages";
-  const std::vector<std::string> stages = config.stages_of(model);
-  if (stages.empty() || config.experts_apart(model)) return {};
   const ModelConfig& own = config.models.at(model);
+  const bool split = config.is_split(model);
+  const std::string key = fmt::format("models.{}.{}", model, split ? "split" : "stages");
+  const std::vector<std::string> stages = config.stages_of(model);
+  if (split && own.stages) {
+    return Error::invalid(fmt::format("{}: want no models.{}.stages", key, model), key);
+  }
+  if ((stages.empty() && !split) || config.experts_apart(model)) return {};
   if (stages.size() < 2 || stages.size() > kMaxReplicas || own.device || own.devices) {
     return Error::invalid(fmt::format("{0}: want 2 to {1} devices, and neither models.{2}.device "
                                       "nor models.{2}.devices",
@@ -188,10 +192,11 @@ Result<void> check_stages_of(const std::string& model, const Config& config) {
         fmt::format("{}: {} is of kind auto, want devices of kind cpu or cuda:N", key, stage), key);
   }
   if (config.worker_of(model).mapping == "memory") return {};
-  return Error::invalid(fmt::format("{}: mapping is \"file\", want \"memory\": stages hold their "
-                                    "weights in memory",
-                                    key),
-                        key);
+  return Error::invalid(
+      fmt::format("{}: mapping is \"file\", want \"memory\": the devices hold their "
+                  "weights in memory",
+                  key),
+      key);
 }
 
 Result<void> check_experts_of(const std::string& model, const Config& config) {
@@ -203,9 +208,11 @@ Result<void> check_experts_of(const std::string& model, const Config& config) {
         "models." + model + ".hot_expert_bytes");
   }
   if (!own.experts) return {};
-  if (own.stages || own.devices) {
-    return Error::invalid(
-        fmt::format("{0}: want neither models.{1}.stages nor models.{1}.devices", key, model), key);
+  if (own.stages || own.split || own.devices) {
+    return Error::invalid(fmt::format("{0}: want neither models.{1}.stages nor models.{1}.devices "
+                                      "nor models.{1}.split",
+                                      key, model),
+                          key);
   }
   HEARTH_TRY(check_known(key, {*own.experts}, config));
   const std::string kind = config.device(*own.experts).kind;

@@ -465,6 +465,7 @@ std::vector<std::string> Config::stages_of(const std::string& model) const {
   const auto found = models.find(model);
   if (found == models.end()) return {};
   if (found->second.experts) return {worker_of(model).device, *found->second.experts};
+  if (found->second.split) return *found->second.split;
   std::vector<std::string> out = found->second.stages.value_or(std::vector<std::string>());
   if (!stages_are_auto(model)) return out;
   out.clear();
@@ -481,6 +482,11 @@ std::vector<std::string> Config::stages_of(const std::string& model) const {
 bool Config::experts_apart(const std::string& model) const {
   const auto found = models.find(model);
   return found != models.end() && found->second.experts.has_value();
+}
+
+bool Config::is_split(const std::string& model) const {
+  const auto found = models.find(model);
+  return found != models.end() && found->second.split.has_value();
 }
 
 bool Config::stages_are_auto(const std::string& model) const {

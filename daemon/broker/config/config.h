@@ -153,6 +153,8 @@ struct ModelConfig {
   /// Names of devices, or kinds; one worker computes some of its layers on each. In place of
   /// `device`, too. "auto" alone: see Config::stages_of.
   std::optional<std::vector<std::string>> stages;
+  /// The same, where each device computes a share of every layer. In place of `stages`, too.
+  std::optional<std::vector<std::string>> split;
   std::optional<std::string> experts;  ///< the CPU that computes them, by name; the rest: `device`
   std::optional<int64_t> hot_expert_bytes;  ///< of these, those most used, on `device`, too
   std::optional<std::string> device, numerics, mapping, kv_type, draft;
@@ -196,6 +198,8 @@ struct Config {
   /// Of the model's worker; empty: one device computes it. "auto" is all GPUs of `devices`, without
   /// any cuda:0, and then a CPU, of `devices` if there is one.
   std::vector<std::string> stages_of(const std::string& model) const;
+  /// Each of stages_of() then has a share of every layer.
+  bool is_split(const std::string& model) const;
   bool stages_are_auto(const std::string& model) const;
   /// The second of stages_of() then is the device of the experts.
   bool experts_apart(const std::string& model) const;

@@ -184,6 +184,7 @@ void visit_model(Section& in, ModelConfig* model) {
   visit_worker_or_model(in, model);
   in.texts("devices", &model->devices);
   in.texts_or_auto("stages", &model->stages);
+  in.texts("split", &model->split);
   in.text("experts", &model->experts);
   in.integer("hot_expert_bytes", 0, int64_t{1} << 50, &model->hot_expert_bytes);
   in.integer("keep_alive_ms", 0, 7 * kMaxMs, &model->keep_alive_ms);

@@ -25,6 +25,7 @@ void use_stages(const ModelFile& resident, const Config& config, WorkerConfig* w
                 ipc::ServeSettings* settings) {
   worker->device = "cpu";
   settings->spare_stages = config.stages_are_auto(resident.model());
+  settings->split = config.is_split(resident.model());
   settings->experts_apart = config.experts_apart(resident.model());
   if (settings->experts_apart) {
     settings->hot_expert_bytes = config.models.at(resident.model()).hot_expert_bytes.value_or(0);

@@ -55,6 +55,7 @@ Result<ServeOptions> serve_options(const std::filesystem::path& socket,
     if (from.prefix_restore == "both") engine.restore_overlap = engine::RestoreOverlap::kAlways;
   }
   out.memory_bytes = u64(settings.memory_bytes);
+  out.split = settings.split;
   out.spare_stages = settings.spare_stages;
   out.experts_apart = settings.experts_apart;
   out.hot_expert_bytes = u64(settings.hot_expert_bytes);

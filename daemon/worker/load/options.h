@@ -44,6 +44,7 @@ struct ServeOptions {
   std::filesystem::path model;
   DeviceOptions device;
   std::vector<StageOptions> stages;  ///< empty: `device` computes all layers
+  bool split = false;                ///< each has a share of every layer in place of some layers
   bool spare_stages = false;         ///< the first alone computes all layers if they fit there
   bool experts_apart = false;        ///< of two: the second computes the experts of all layers
   uint64_t hot_expert_bytes = 0;     ///< of these, those most used, on the first, too

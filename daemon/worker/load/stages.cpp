@@ -174,26 +174,24 @@ Result<std::vector<LayerRange>> divide_layers(std::span<const uint64_t> layer_by
 
 namespace {
 
-/// The model's layers, as the device packs them.
+/// A part of the model, as the device packs it.
 Result<std::unique_ptr<models::Model>> measure(const models::GgufFile& file,
-                                               const LayerRange& layers, bool own_memory,
+                                               const models::LoadOptions& part, bool own_memory,
                                                PackingMeter* packing) {
   kernels::OpTable ops = measuring_ops();
   if (own_memory) {
     ops = measuring_ops([packing](auto tensors, auto role) { return packing->add(tensors, role); });
   }
-  return models::load_model(file, ops, nullptr, {.layers = layers});
+  return models::load_model(file, ops, nullptr, part);
 }
 
-/// KV bytes of the stage's layers.
+/// KV bytes of the stage's layers, or of a share's heads.
 uint64_t kv_of(const models::StageInfo& stage, const models::ModelInfo& info,
                const engine::MemoryPlan& memory) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < memory.groups.size(); ++i) {
-    const int32_t layers = info.groups[i].num_layers;
-    const uint64_t all =
-        narrow<uint64_t>(memory.groups[i].num_blocks * memory.groups[i].block_bytes);
-    if (layers > 0) bytes += all / layers * stage.group_layers[i];
+    const engine::GroupPlan& group = memory.groups[i];
+    bytes += group.num_blocks * stage.block_bytes(info.groups[i], i, group.block_bytes);
   }
   return bytes;
 }
@@ -230,10 +228,14 @@ void set_uses(std::span<const StageBytes> taken, std::span<const StageRoom> room
            .other_bytes = taken[i].activations + taken[i].extra,
            .budget_bytes = rooms[i].memory_bytes};
     plan->host_bytes -= taken[i].activations;
-    if (rooms[i].own_memory) {
-      use.other_bytes += models::stage_buffer_bytes(
-          pool_sizes(plan->memory), plan->memory.max_step_tokens, plan->memory.max_outputs,
-          plan->info.vocab_size, i + 1 == rooms.size());
+    const engine::MemoryPlan& memory = plan->memory;
+    if (rooms[i].own_memory && plan->split) {
+      use.other_bytes += models::split_buffer_bytes(plan->info, pool_sizes(memory),
+                                                    memory.max_step_tokens, memory.max_outputs);
+    } else if (rooms[i].own_memory) {
+      use.other_bytes +=
+          models::stage_buffer_bytes(pool_sizes(memory), memory.max_step_tokens, memory.max_outputs,
+                                     plan->info.vocab_size, i + 1 == rooms.size());
     } else if (host == nullptr) {
       host = &use;
     }
@@ -272,49 +274,117 @@ Error no_room(const StagedPlan& plan, std::span<const StageRoom> rooms, uint64_t
                        use.other_bytes, bound_text(rooms[i]));
   }
   if (fitting_bytes > 0) met += fmt::format("; kv_bytes = {} would", fitting_bytes);
+  if (plan.split) return Error::out_of_memory("split: the model does not fit" + met, "split");
   return Error::out_of_memory("stages: the KV does not fit" + met, "kv_bytes");
 }
 
-/// What each layer counts for when layers are divided: weights as the device that takes most packs
-/// them, and a part of the KV. GPUs that are filled leave a quarter to KV, if it is not configured.
-Result<std::vector<uint64_t>> bytes_of_layers(const models::GgufFile& file, int32_t num_layers,
-                                              std::span<const StageRoom> rooms,
-                                              const engine::EngineConfig& engine,
-                                              const engine::MemoryPlan& memory) {
-  bool any[2] = {};
-  uint64_t own_bytes = 0;
-  for (const StageRoom& room : rooms) {
-    any[room.own_memory ? 1 : 0] = true;
-    if (room.own_memory)
-      own_bytes += room.memory_bytes - std::min(room.memory_bytes, room.fixed_bytes);
-  }
-  uint64_t kv_bytes = engine.kv_floor_bytes;
-  if (any[1] && engine.kv_bytes > 0) {
-    kv_bytes = engine.kv_bytes;
-  } else if (any[1]) {
-    kv_bytes = std::max(kv_bytes, std::min(memory.kv_bytes, own_bytes / 4));
-  }
-  std::vector<uint64_t> out;
-  for (int32_t i = 0; i < num_layers; ++i) {
-    uint64_t bytes = 0;
-    for (const bool own : {false, true}) {
-      if (!any[own ? 1 : 0]) continue;
-      PackingMeter packing;
-      HEARTH_ASSIGN_OR_RETURN(const auto layer, measure(file, {i, i + 1}, own, &packing));
-      bytes = std::max(bytes, layer->info().weight_bytes);
+/// The weights of each layer, as the device packs them that takes most.
+Result<std::vector<uint64_t>> weights_of_layers(const models::GgufFile& file, int32_t num_layers,
+                                                std::span<const StageRoom> rooms) {
+  std::vector<uint64_t> out(num_layers, 0);
+  for (const bool own : {false, true}) {
+    if (std::ranges::none_of(rooms, [own](const auto& room) { return room.own_memory == own; })) {
+      continue;
     }
-    out.push_back(bytes + kv_bytes / num_layers);
+    for (int32_t i = 0; i < num_layers; ++i) {
+      PackingMeter packing;
+      HEARTH_ASSIGN_OR_RETURN(const auto layer,
+                              measure(file, {.layers = {i, i + 1}}, own, &packing));
+      out[i] = std::max(out[i], layer->info().weight_bytes);
+    }
   }
   return out;
 }
 
+/// KV that counts when layers are divided. GPUs that are filled leave a quarter to KV, if it is not
+/// configured.
+uint64_t kv_to_divide(std::span<const StageRoom> rooms, const engine::EngineConfig& engine,
+                      const engine::MemoryPlan& memory) {
+  uint64_t own_bytes = 0;
+  bool any_own = false;
+  for (const StageRoom& room : rooms) {
+    if (!room.own_memory) continue;
+    any_own = true;
+    own_bytes += room.memory_bytes - std::min(room.memory_bytes, room.fixed_bytes);
+  }
+  if (!any_own) return engine.kv_floor_bytes;
+  if (engine.kv_bytes > 0) return engine.kv_bytes;
+  return std::max(engine.kv_floor_bytes, std::min(memory.kv_bytes, own_bytes / 4));
+}
+
+/// Where layers do not fit with that KV, by their weights: fit_kv finds how much KV there is room
+/// for.
+Result<std::vector<LayerRange>> divide_by_bytes(const std::vector<uint64_t>& weights,
+                                                uint64_t kv_bytes, bool kv_given,
+                                                std::span<const StageRoom> rooms) {
+  std::vector<uint64_t> all = weights;
+  for (uint64_t& bytes : all) bytes += kv_bytes / weights.size();
+  Result<std::vector<LayerRange>> layers = divide_layers(all, rooms);
+  const bool again = !kv_given && !layers.ok() && layers.error().code == ErrorCode::kOutOfMemory;
+  return again ? divide_layers(weights, rooms) : std::move(layers);
+}
+
+/// What a part of the model takes next to weights and KV.
+StageBytes other_bytes(const models::Model& part, int32_t rows, int32_t outputs,
+                       const StageRoom& room, const PackingMeter& packing) {
+  return {part.activation_bytes(rows, outputs),
+          room.own_memory ? reserved_bytes().value_or(0) + packing.extra_bytes() : 0};
+}
+
+models::StageTable measuring_table(const StageRoom& room) {
+  return {room.device, room.own_memory ? measuring_ops(packed_bytes) : measuring_ops(), nullptr};
+}
+
+/// Completes a plan: its memory, with as much KV as the budgets permit.
+Result<StagedPlan> fit_kv(const models::Model& model, std::span<const StageBytes> taken,
+                          std::span<const StageRoom> devices, uint64_t memory_bytes,
+                          uint64_t free_bytes, StagedPlan plan) {
+  plan.info = model.info();
+  const bool given = plan.engine.kv_bytes > 0;
+  HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(plan.engine, model, free_bytes));
+  set_uses(taken, devices, &plan);
+  const double share = kv_share(plan.uses, memory_bytes);
+  if (share >= 1) return plan;
+  const auto fitting_bytes =
+      static_cast<uint64_t>(std::max(0.0, share) * as_double(plan.memory.kv_bytes));
+  if (fitting_bytes == 0 || given) return no_room(plan, devices, fitting_bytes);
+  plan.engine.kv_bytes = fitting_bytes;
+  HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(plan.engine, model, 0));
+  set_uses(taken, devices, &plan);
+  if (kv_share(plan.uses, memory_bytes) < 1) return no_room(plan, devices, 0);
+  return plan;
+}
+
 }  // namespace
+
+Result<StagedPlan> plan_split(const models::GgufFile& file, std::span<const StageRoom> devices,
+                              const engine::EngineConfig& engine, uint64_t memory_bytes,
+                              uint64_t free_bytes) {
+  std::vector<models::StageTable> tables;
+  for (const StageRoom& room : devices) tables.push_back(measuring_table(room));
+  HEARTH_ASSIGN_OR_RETURN(const auto model,
+                          models::load_split_model(file, std::move(tables), nullptr));
+  StagedPlan plan;
+  plan.split = true;
+  plan.engine = engine;
+  HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(engine, *model, free_bytes));
+  std::vector<StageBytes> taken;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    PackingMeter packing;
+    const models::Share share{narrow<int32_t>(i), size32(devices)};
+    HEARTH_ASSIGN_OR_RETURN(const auto part,
+                            measure(file, {.share = share}, devices[i].own_memory, &packing));
+    taken.push_back(other_bytes(*part, plan.memory.max_step_tokens, plan.memory.max_outputs,
+                                devices[i], packing));
+  }
+  return fit_kv(*model, taken, devices, memory_bytes, free_bytes, std::move(plan));
+}
 
 Result<StagedPlan> plan_stages(const models::GgufFile& file, std::span<const StageRoom> devices,
                                const engine::EngineConfig& engine, uint64_t memory_bytes,
                                uint64_t free_bytes) {
   PackingMeter ignored, whole;
-  HEARTH_ASSIGN_OR_RETURN(const auto first, measure(file, {0, 1}, false, &ignored));
+  HEARTH_ASSIGN_OR_RETURN(const auto first, measure(file, {.layers = {0, 1}}, false, &ignored));
   const models::ModelInfo& info = first->info();
   if (info.stages.empty()) {
     return Error::unsupported(
@@ -335,36 +405,23 @@ Result<StagedPlan> plan_stages(const models::GgufFile& file, std::span<const Sta
         models::stage_buffer_bytes(pool_sizes(plan.memory), plan.memory.max_step_tokens,
                                    plan.memory.max_outputs, info.vocab_size, true);
   }
-  HEARTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> layer_bytes,
-                          bytes_of_layers(file, info.num_layers, rooms, engine, plan.memory));
-  HEARTH_ASSIGN_OR_RETURN(plan.layers, divide_layers(layer_bytes, rooms));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<uint64_t> weights,
+                          weights_of_layers(file, info.num_layers, rooms));
+  const uint64_t kv_bytes = kv_to_divide(rooms, engine, plan.memory);
+  HEARTH_ASSIGN_OR_RETURN(plan.layers,
+                          divide_by_bytes(weights, kv_bytes, engine.kv_bytes > 0, rooms));
   std::vector<models::Stage> stages;
   std::vector<StageBytes> taken;
   for (size_t i = 0; i < rooms.size(); ++i) {
     PackingMeter packing;
-    HEARTH_ASSIGN_OR_RETURN(const auto stage,
-                            measure(file, plan.layers[i], rooms[i].own_memory, &packing));
-    StageBytes& bytes = taken.emplace_back();
-    bytes.activations = stage->activation_bytes(rows, plan.memory.max_outputs);
-    if (rooms[i].own_memory) bytes.extra = reserved_bytes().value_or(0) + packing.extra_bytes();
-    stages.push_back({{rooms[i].device, measuring_ops(), nullptr}, plan.layers[i]});
-    if (rooms[i].own_memory) stages.back().table.ops = measuring_ops(packed_bytes);
+    HEARTH_ASSIGN_OR_RETURN(
+        const auto stage, measure(file, {.layers = plan.layers[i]}, rooms[i].own_memory, &packing));
+    taken.push_back(other_bytes(*stage, rows, plan.memory.max_outputs, rooms[i], packing));
+    stages.push_back({measuring_table(rooms[i]), plan.layers[i]});
   }
   HEARTH_ASSIGN_OR_RETURN(const auto model,
                           models::load_staged_model(file, std::move(stages), nullptr));
-  plan.info = model->info();
-  HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(plan.engine, *model, free_bytes));
-  set_uses(taken, devices, &plan);
-  const double share = kv_share(plan.uses, memory_bytes);
-  if (share >= 1) return plan;
-  const auto fitting_bytes =
-      static_cast<uint64_t>(std::max(0.0, share) * as_double(plan.memory.kv_bytes));
-  if (fitting_bytes == 0 || engine.kv_bytes > 0) return no_room(plan, devices, fitting_bytes);
-  plan.engine.kv_bytes = fitting_bytes;
-  HEARTH_ASSIGN_OR_RETURN(plan.memory, engine::plan_memory(plan.engine, *model, 0));
-  set_uses(taken, devices, &plan);
-  if (kv_share(plan.uses, memory_bytes) < 1) return no_room(plan, devices, 0);
-  return plan;
+  return fit_kv(*model, taken, devices, memory_bytes, free_bytes, std::move(plan));
 }
 
 }  // namespace hearth::worker

@@ -1,6 +1,6 @@
 #pragma once
 // A model in stages: opens the table of each device, divides the layers among them, and plans what
-// each takes.
+// each takes. A model in shares: likewise, with a share of every layer on each.
 
 #include <cstdint>
 #include <span>
@@ -11,6 +11,7 @@
 #include "ipc/schema/worker_stats.h"
 #include "kernels/base/result.h"
 #include "models/gguf/gguf_file.h"
+#include "models/split_model.h"
 #include "models/staged_model.h"
 
 namespace hearth::worker {
@@ -40,6 +41,7 @@ Result<std::vector<models::LayerRange>> divide_layers(std::span<const uint64_t> 
                                                       std::span<const StageRoom> rooms);
 
 struct StagedPlan {
+  bool split = false;
   std::vector<models::LayerRange> layers;  ///< of each stage
   engine::EngineConfig engine;             ///< with its kv_bytes determined if a budget bounds them
   engine::MemoryPlan memory;
@@ -54,5 +56,11 @@ struct StagedPlan {
 Result<StagedPlan> plan_stages(const models::GgufFile& file, std::span<const StageRoom> devices,
                                const engine::EngineConfig& engine, uint64_t memory_bytes,
                                uint64_t free_bytes);
+
+/// The same for a model of which each device has a share of every layer; `layers` is empty. Errors:
+/// those of load_split_model and plan_memory; kOutOfMemory names what each device would take.
+Result<StagedPlan> plan_split(const models::GgufFile& file, std::span<const StageRoom> devices,
+                              const engine::EngineConfig& engine, uint64_t memory_bytes,
+                              uint64_t free_bytes);
 
 }  // namespace hearth::worker

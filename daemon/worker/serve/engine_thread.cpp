@@ -37,6 +37,12 @@ constexpr size_t kCeilingBytes = 64 << 20;
 /// Acceptance rate at which a draft model found by its name must pay off.
 constexpr double kGoodDraft = 0.8;
 
+std::vector<models::StageTable> tables_of(std::vector<models::Stage> stages) {
+  std::vector<models::StageTable> tables;
+  for (models::Stage& stage : stages) tables.push_back(std::move(stage.table));
+  return tables;
+}
+
 /// The file of heads that was chosen, checked to have finite weights; none if it is unusable.
 std::optional<models::GgufFile> open_heads(DraftChoice* choice) {
   if (!choice->heads) return {};
@@ -129,7 +135,7 @@ Result<EngineLoaded> EngineThread::load() {
   in_stages_ = !stages_.empty();
   messages_.post(planned);
   const kernels::OpTable device = ops;  // a copy of the table, to query the memory taken
-  if (!stages_.empty()) ops = models::engine_table(stages_);
+  if (!stages_.empty()) ops = joint_ops();
   if (expert_ops_) ops = models::with_experts_on(std::move(ops), *expert_ops_, hot_experts_);
   const std::string numerics_id = ops.numerics_id;
   HEARTH_ASSIGN_OR_RETURN(ModelSource source, ModelSource::open(file, digest_folder()));
@@ -205,13 +211,28 @@ Result<kernels::OpTable> EngineThread::open_tables() {
     expert_ops_ = std::move(tables.back().ops);
     return std::move(tables.front().ops);
   }
+  for (models::StageTable& table : tables) {
+    if (options_.split && table.ops.numerics_id != tables.front().ops.numerics_id) {
+      log_warn("split_numerics", "device={} computes={} device={} computes={}",
+               tables.front().device, tables.front().ops.numerics_id, table.device,
+               table.ops.numerics_id);
+    }
+  }
   for (models::StageTable& table : tables) stages_.push_back({std::move(table), {}});
   return stages_.front().table.ops;
+}
+
+kernels::OpTable EngineThread::joint_ops() const {
+  return options_.split ? models::split_engine_table(tables_of(stages_))
+                        : models::engine_table(stages_);
 }
 
 Result<std::unique_ptr<models::Model>> EngineThread::load_weights(
     const models::GgufFile& file, const kernels::OpTable& ops,
     const models::LoadProgressFn& progress, const models::GgufFile* heads) {
+  if (in_stages_ && options_.split) {
+    return models::load_split_model(file, tables_of(std::exchange(stages_, {})), progress);
+  }
   if (in_stages_) return models::load_staged_model(file, std::exchange(stages_, {}), progress);
   models::LoadOptions options = load_options();
   options.heads = heads;
@@ -236,9 +257,11 @@ void EngineThread::restore_costs(const kernels::OpTable& device, const std::stri
                                  EngineLoaded* loaded) {
   if (options_.prefix_dir.empty()) return;
   const size_t stages = loaded->info.stages.size();
-  std::string machine = fmt::format(
-      "{} {}, {}, {} threads{}", device.device.kind, device.device.variant, device.device.name,
-      device.device.num_threads, stages > 1 ? fmt::format(", {} stages", stages) : std::string());
+  std::string machine =
+      fmt::format("{} {}, {}, {} threads{}", device.device.kind, device.device.variant,
+                  device.device.name, device.device.num_threads,
+                  stages > 1 ? fmt::format(", {} {}", stages, options_.split ? "shares" : "stages")
+                             : std::string());
   if (expert_ops_) machine += ", experts apart";
   costs_ = cost_file(options_.prefix_dir.parent_path() / "prices", loaded->info.fingerprint,
                      numerics_id, machine);

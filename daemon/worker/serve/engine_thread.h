@@ -102,6 +102,8 @@ class EngineThread {
                                                       const kernels::OpTable& ops,
                                                       const models::LoadProgressFn& progress,
                                                       const models::GgufFile* heads);
+  /// The engine's table for stages_.
+  kernels::OpTable joint_ops() const;
   std::filesystem::path digest_folder() const;
   models::LoadOptions load_options() const;
   /// Restores the step costs measured by earlier workers.

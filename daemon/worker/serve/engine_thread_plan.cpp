@@ -212,12 +212,13 @@ Result<LoadPlan> EngineThread::plan_in_stages(const models::GgufFile& file, bool
         room.memory_bytes == 0 || room.memory_bytes > table.device.memory_free_bytes;
     if (room.bound_is_free) room.memory_bytes = table.device.memory_free_bytes;
   }
-  HEARTH_ASSIGN_OR_RETURN(StagedPlan plan,
-                          plan_stages(file, rooms, options_.engine, options_.memory_bytes,
-                                      free_bytes + host_free_bytes));
+  const auto make_plan = options_.split ? plan_split : plan_stages;
+  HEARTH_ASSIGN_OR_RETURN(
+      StagedPlan plan,
+      make_plan(file, rooms, options_.engine, options_.memory_bytes, free_bytes + host_free_bytes));
   options_.engine = plan.engine;
-  for (size_t i = 0; i < stages_.size(); ++i) stages_[i].layers = plan.layers[i];
-  plan.memory.set_extents(elastic_granule(models::engine_table(stages_)));
+  for (size_t i = 0; i < plan.layers.size(); ++i) stages_[i].layers = plan.layers[i];
+  plan.memory.set_extents(elastic_granule(joint_ops()));
   LoadPlan out{.weight_bytes = plan.info.weight_bytes,
                .kv_bytes = plan.memory.kv_bytes,
                .host_bytes = plan.host_bytes,
@@ -225,7 +226,7 @@ Result<LoadPlan> EngineThread::plan_in_stages(const models::GgufFile& file, bool
                .stages = plan.uses};
   for (const ipc::StageUse& use : plan.uses) out.other_bytes += use.other_bytes;
   if (heads) {
-    warn_no_draft(*draft, Error::unsupported("a model in stages takes no heads"));
+    warn_no_draft(*draft, Error::unsupported("a model on several devices takes no heads"));
     draft->clear();
   }
   if (!draft->empty()) add_draft(draft, plan.info, ops, &out);

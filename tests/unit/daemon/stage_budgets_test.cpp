@@ -102,6 +102,20 @@ TEST_CASE("the worker of a model in stages receives its devices") {
   CHECK(settings.cores.empty());
 }
 
+TEST_CASE("the worker of a model in shares receives its devices") {
+  Config config;
+  config.devices["left"] = {.threads = 1, .memory_bytes = 30};
+  config.models["m"].split = {"left", "cpu"};
+  const ModelFile file = replicas_of({.name = "m", .path = "m.gguf"}, config).front();
+  CHECK(file.stages == std::vector<std::string>{"left", "cpu"});
+  WorkerConfig worker;
+  ipc::ServeSettings settings;
+  use_device(file, config, &worker, &settings);
+  CHECK(settings.split);
+  REQUIRE(settings.stages.size() == 2);
+  CHECK(settings.stages[0].memory_bytes == 30);
+}
+
 TEST_CASE("stages on a GPU are the CUDA worker's, which has a CPU, too") {
   Config config;
   config.models["m"].stages = {"cpu", "cuda:1"};
@@ -182,6 +196,13 @@ TEST_CASE("stages are checked, with what was met and what was wanted") {
   CHECK(problem_of("stages = [\"left\", \"gpu\"]").empty());
   CHECK(problem_of("stages = [\"cuda:0\", \"cuda:1\", \"cpu\"]").empty());
   CHECK(problem_of("stages = \"auto\"").empty());
+  CHECK(problem_of("split = [\"left\", \"right\"]").empty());
+  refused("split = []", "models.m.split: want 2 to 16 devices");
+  refused("split = [\"left\", \"middle\"]", "met \"middle\", want some of auto, cpu");
+  refused("split = [\"left\", \"right\"]\nstages = \"auto\"", "want no models.m.stages");
+  refused("split = [\"left\", \"right\"]\ndevice = \"cpu\"", "neither models.m.device");
+  refused("split = [\"left\", \"right\"]\nexperts = \"left\"", "nor models.m.split");
+  refused("split = [\"left\", \"right\"]\nmapping = \"file\"", "mapping is \"file\"");
   refused("stages = [\"left\", \"right\"]\nmapping = \"file\"", "mapping is \"file\"");
 }
 

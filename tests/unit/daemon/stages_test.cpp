@@ -169,6 +169,92 @@ TEST_CASE("a budget bounds the KV of a plan in stages, and one that is too small
   CHECK_FALSE(plan_stages(owned.file, rooms, config, 0, free_bytes).ok());
 }
 
+TEST_CASE("a small model is divided in budgets below the least KV of larger ones") {
+  const FamilyFile owned("llama");
+  engine::EngineConfig config;
+  config.context_length = 256;
+  config.scheduler.max_seqs = 8;
+  std::vector<StageRoom> rooms = {{"left"}, {"right"}};
+  for (StageRoom& room : rooms) room.memory_bytes = 4 << 20;
+  const auto plan = plan_stages(owned.file, rooms, config, 0, uint64_t{1} << 30);
+  REQUIRE_MESSAGE(plan.ok(), (plan.ok() ? "" : plan.error().message));
+  CHECK(plan->memory.kv_bytes > 0);
+  for (const ipc::StageUse& use : plan->uses) {
+    CHECK(use.weight_bytes + use.kv_bytes + use.other_bytes <= use.budget_bytes);
+  }
+}
+
+TEST_CASE("a plan in shares has the bytes that each share takes") {
+  for (const char* name : {"llama", "gemma3", "starcoder2", "cohere2"}) {
+    CAPTURE(name);
+    const FamilyFile owned(name);
+    engine::EngineConfig config;
+    config.kv_bytes = 8 << 20;
+    config.context_length = 256;
+    config.scheduler.max_seqs = 8;
+    const std::vector<StageRoom> rooms = {{"left"}, {"right"}};
+    const auto plan = plan_split(owned.file, rooms, config, 0, uint64_t{1} << 30);
+    REQUIRE_MESSAGE(plan.ok(), (plan.ok() ? "" : plan.error().message));
+    auto model = models::load_split_model(
+        owned.file, {{"left", counting_ops(), nullptr}, {"right", counting_ops(), nullptr}},
+        nullptr);
+    REQUIRE(model.ok());
+    uint64_t kv = 0, other = 0;
+    for (size_t i = 0; i < rooms.size(); ++i) {
+      const ipc::StageUse& use = plan->uses[i];
+      CHECK(use.weight_bytes == (*model)->info().stages[i].weight_bytes);
+      CHECK(use.kv_bytes == plan->memory.kv_bytes / 2);
+      CHECK(use.end_layer == (*model)->info().num_layers);
+      kv += use.kv_bytes;
+      other += use.other_bytes;
+    }
+    CHECK(kv + other == plan->memory.total_bytes());
+    g_allocated = 0;
+    REQUIRE((*model)->reserve(plan->memory.max_step_tokens, plan->memory.max_outputs).ok());
+    CHECK(g_allocated == plan->memory.activation_bytes);
+  }
+}
+
+TEST_CASE("a model in shares that does not fit, or that cannot be split, is refused with numbers") {
+  engine::EngineConfig config;
+  config.context_length = 256;
+  config.scheduler.max_seqs = 8;
+  config.kv_floor_bytes = 0;
+  const FamilyFile owned("llama");
+  std::vector<StageRoom> rooms = {{"left"}, {"right"}};
+  const uint64_t free_bytes = uint64_t{1} << 30;
+  const auto open = plan_split(owned.file, rooms, config, 0, free_bytes);
+  REQUIRE(open.ok());
+  const ipc::StageUse& right = open->uses[1];
+  rooms[1].memory_bytes = right.weight_bytes + right.other_bytes + right.kv_bytes / 2;
+  const auto bounded = plan_split(owned.file, rooms, config, 0, free_bytes);
+  REQUIRE_MESSAGE(bounded.ok(), (bounded.ok() ? "" : bounded.error().message));
+  CHECK(bounded->uses[1].kv_bytes <= right.kv_bytes / 2);
+  rooms[1].memory_bytes = 1000;
+  const auto small = plan_split(owned.file, rooms, config, 0, free_bytes);
+  REQUIRE_FALSE(small.ok());
+  CHECK(small.error().code == ErrorCode::kOutOfMemory);
+  CHECK(small.error().message.starts_with("split: the model does not fit; left: layers 0 to "));
+  CHECK(small.error().message.ends_with(", memory_bytes is 1000"));
+  const auto many = plan_split(owned.file, std::vector<StageRoom>(9), config, 0, free_bytes);
+  REQUIRE_FALSE(many.ok());
+  CHECK(many.error().message.find("split: 9 devices, the model's layers have ") == 0);
+  for (const auto& [name, why] :
+       std::vector<std::pair<std::string, std::string>>{{"gemma3n", "several residual streams"},
+                                                        {"qwen3moe", "mixture of experts"},
+                                                        {"deepseek2", "latent attention"},
+                                                        {"mamba", "layers with a state"}}) {
+    const FamilyFile other(name);
+    const auto plan = plan_split(other.file, std::vector<StageRoom>{{"a"}, {"b"}}, {}, 0, 1 << 30);
+    REQUIRE_FALSE(plan.ok());
+    CHECK(plan.error().code == ErrorCode::kUnsupported);
+    CHECK(plan.error().field == "split");
+    const bool found = plan.error().message.find(why) != std::string::npos ||
+                       plan.error().message.find("mixture of experts") != std::string::npos;
+    CHECK_MESSAGE(found, plan.error().message);
+  }
+}
+
 TEST_CASE("what cannot be computed in stages is refused by name") {
   for (const auto& [name, why] : std::vector<std::pair<std::string, std::string>>{
            {"gemma3n", "several residual streams"}, {"gemma4", "per-layer embeddings"}}) {

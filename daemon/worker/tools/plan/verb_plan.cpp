@@ -31,6 +31,7 @@ struct PlanVerb {
   std::string memory, bandwidth, flops, kv_bytes;
   std::string prefix_ram = "4GiB";
   std::vector<std::string> stages, replicas;
+  bool split = false;
   int32_t context = 0;
   int32_t read_mib = 256;
   bool json = false;
@@ -109,9 +110,12 @@ Result<void> plan_replicas(const PlanVerb& options, int32_t num_layers, ServingP
   return {};
 }
 
-/// The same model in stages. Insufficient memory is reported in the plan.
+/// The same model in stages, or split. Insufficient memory is reported in the plan.
 Result<void> plan_in_stages(const PlanVerb& options, const PlanQuestion& question,
                             ServingPlan* plan) {
+  if (options.split && options.stages.size() < 2) {
+    return Error::invalid("--split: want --stage for each of two devices or more", "split");
+  }
   if (options.stages.empty()) return {};
   std::vector<StageRoom> rooms;
   for (const std::string& stage : options.stages) {
@@ -125,7 +129,8 @@ Result<void> plan_in_stages(const PlanVerb& options, const PlanQuestion& questio
   file.set_fingerprint("-");  // not needed here, and computing it reads the whole file
   uint64_t free_bytes = question.memory_bytes;
   for (const StageRoom& room : rooms) free_bytes += room.own_memory ? room.memory_bytes : 0;
-  const Result<StagedPlan> staged = plan_stages(file, rooms, question.engine, 0, free_bytes);
+  const auto make_plan = options.split ? plan_split : plan_stages;
+  const Result<StagedPlan> staged = make_plan(file, rooms, question.engine, 0, free_bytes);
   if (!staged.ok() && staged.error().code != ErrorCode::kOutOfMemory) return staged.error();
   plan->fits = staged.ok();
   if (!staged.ok()) {
@@ -243,6 +248,8 @@ void add_plan(Verb program) {
   verb.option("--stage", options->stages,
               "a device that computes some of the layers; once for each, in order")
       .type_name("THREADS[:BYTES]|cuda:N:BYTES");
+  verb.flag("--split", options->split,
+            "each --stage has a share of every layer in place of some layers");
   verb.option("--replica", options->replicas, "a device with a worker of its own; once for each")
       .type_name("THREADS[:BYTES]|cuda:N:BYTES");
   verb.option("--max-seqs", engine.scheduler.max_seqs, "concurrent sequences; default 64");
