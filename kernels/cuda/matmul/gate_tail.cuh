@@ -10,9 +10,12 @@
 
 namespace hearth::kernels {
 
-/// By all threads of a block that has stored outputs of its group of kGroupOutputs.
+/// By all threads of a block that has stored outputs of its group of kGroupOutputs, of up to
+/// `width` rows. Which rows is read again: in registers until here they would be spilled.
 template <typename Params>
-__device__ void activate_last(const Params& p, const RowSlice& slice) {
+__device__ void activate_last(const Params& p, int width) {
+  const RowSlice slice = slice_of(p.rows, block_x(), width);
+  if (slice.num_rows == 0) return;
   const GateTail& gate = p.gate;
   const int first = block_y() * kGroupOutputs;
   const int own = first < gate.width ? first : first - gate.width;

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kParts* kWarp, kLeastBlocks) matmul_half_kerne
 
   store_parts(p, slice, acc);
   if constexpr (kRows == kFewRows) {
-    if (p.gate.arrivals != nullptr) activate_last(p, slice);
+    if (p.gate.arrivals != nullptr) activate_last(p, kFewRows);
   }
 }
 

@@ -90,7 +90,7 @@ bool gates_at_once(const CudaState& state, const MatmulArgs& args,
   const auto& weight = static_cast<const CudaWeight&>(*args.w);
   const int64_t width = then.out.cols;
   return state.arrivals() != nullptr && weight.segments.size() == 1 &&
-         weight.segments[0].dtype != DType::kF32 && args.rows == Rows::kTokens &&
+         ends_with_gate(weight.segments[0].dtype) && args.rows == Rows::kTokens &&
          args.batch->num_tokens <= kFewRows && args.residual == nullptr &&
          then.rows_per_token == 1 && then.gate_up.data == args.out.data &&
          then.gate_up.row_stride == args.out.row_stride && weight.rows == 2 * width &&

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kParts* kWarp) matmul_quant_kernel(QuantMatmul
   }
 
   store_parts(p, slice, acc);
-  if (p.gate.arrivals != nullptr) return activate_last(p, slice);
+  if (p.gate.arrivals != nullptr) return activate_last(p, kFewRows);
   end_turn(p);
 }
 

@@ -170,7 +170,9 @@ __global__ void __launch_bounds__(kParts* kWarp,
     if (p.residual.data != nullptr) sum += residual;
     p.out.data[slice.out(0) * p.out.stride + own_output] = sum;
   }
-  if (p.gate.arrivals != nullptr && slice.num_rows > 0) return activate_last(p, slice);
+  if constexpr (ends_with_gate(kType)) {
+    if (p.gate.arrivals != nullptr) return activate_last(p, 1);
+  }
   end_turn(p);
 }
 

@@ -11,8 +11,15 @@
 namespace hearth::kernels {
 namespace {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int kMostRowBlocks = 2;  // the compiler takes a few registers more there
+#else
+constexpr int kMostRowBlocks = 3;
+#endif
+
 template <DType kFirst, DType kSecond>
-__global__ void __launch_bounds__(kParts* kWarp, std::min(kRowBlocks<kFirst>, kRowBlocks<kSecond>))
+__global__ void __launch_bounds__(kParts* kWarp, std::min({kRowBlocks<kFirst>, kRowBlocks<kSecond>,
+                                                           kMostRowBlocks}))
     matmul_super_pair_kernel(QuantMatmul first, QuantMatmul second) {
   const int groups = (first.outputs + kGroupOutputs - 1) / kGroupOutputs;
   if (block_y() < groups) {

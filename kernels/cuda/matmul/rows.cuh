@@ -105,6 +105,10 @@ struct GateTail {
   QuantTarget quantized = {};
 };
 
+/// Whether products of a type can end with an activation. In that of NVFP4 for one row it would
+/// cost a spill.
+constexpr bool ends_with_gate(DType type) { return type != DType::kF32 && type != DType::kNVFP4; }
+
 /// Launches of one product, for segments of different types, run at the same time: they read the
 /// same x and write different outputs. The first waits for the launch before the product, and lets
 /// the next begin once that has ended. So the others find x when they begin; they wait for each

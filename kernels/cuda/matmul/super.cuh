@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kParts* kWarp, kFewBlocks<kType>)
     }
   }
   store_parts(p, slice, acc);
-  if (p.gate.arrivals != nullptr) return activate_last(p, slice);
+  if (p.gate.arrivals != nullptr) return activate_last(p, kFewRows);
   end_turn(p);
 }
 
