@@ -88,6 +88,7 @@ TEST_CASE("at once: a product with its activation has the bits of two launches")
            Shape{DType::kF32, DType::kF32, 40, 48, 4},  // in two launches
            Shape{DType::kQ8_0, DType::kF16, 64, 40, 4},
            Shape{DType::kNVFP4, DType::kF16, 256, 256, 4},
+           Shape{DType::kQ4_0, DType::kF16, 256, 256, 4},
        }) {
     CAPTURE(kernels::info(s.type).name);
     CAPTURE(s.width);

@@ -105,9 +105,11 @@ struct GateTail {
   QuantTarget quantized = {};
 };
 
-/// Whether products of a type can end with an activation. In that of NVFP4 for one row it would
-/// cost a spill.
-constexpr bool ends_with_gate(DType type) { return type != DType::kF32 && type != DType::kNVFP4; }
+/// Whether products of a type can end with an activation. In those of NVFP4 and Q4_0 for one row it
+/// would cost a spill on some architectures.
+constexpr bool ends_with_gate(DType type) {
+  return type != DType::kF32 && type != DType::kNVFP4 && type != DType::kQ4_0;
+}
 
 /// Launches of one product, for segments of different types, run at the same time: they read the
 /// same x and write different outputs. The first waits for the launch before the product, and lets

@@ -9,9 +9,19 @@
 
 namespace hearth::kernels {
 
+/// Where Q4_K would need registers for a third block that it does not have.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kTwoBlocksOfQ4K = true;
+#else
+inline constexpr bool kTwoBlocksOfQ4K = false;
+#endif
+
 /// Blocks per multiprocessor: three, where registers suffice.
 template <DType kType>
-inline constexpr int kRowBlocks = quant_form(kType).twos&& quant_form(kType).ones ? 2 : 3;
+inline constexpr int kRowBlocks = (quant_form(kType).twos && quant_form(kType).ones) ||
+                                          (kTwoBlocksOfQ4K && kType == DType::kQ4_K)
+                                      ? 2
+                                      : 3;
 
 /// A block of warps computes group `group_idx` of 16 outputs, one warp per part; two chunks of a
 /// warp are on their way, or one where they take many registers. kAlone: the launch may be one of

@@ -42,12 +42,14 @@ __global__ void __launch_bounds__(kSuperTileThreads, 1) matmul_super_tiles_kerne
   if (slice.num_rows == 0) return;
   const int lane = thread_x() % kWarp;
   const int warp = thread_x() / kWarp;
-  // Where the warp's weights begin, in units of 16 bytes. Groups past the last repeat it: they are
+  // Where the lane's weights begin. Groups past the last repeat it: they are
   // computed and dropped.
   constexpr int kChunkUnits = kForm.chunk_bytes() / 16;
   const int last_group = (p.outputs - 1) / kGroupOutputs;
   const int own_group = block_y() * kSuperTileWarps + warp;
-  const int first_unit = (own_group < last_group ? own_group : last_group) * p.chunks * kChunkUnits;
+  const int read_group = own_group < last_group ? own_group : last_group;
+  const std::byte* const first =
+      p.weights + (int64_t{read_group * p.chunks * kChunkUnits} + lane) * 16;
 
   HEARTH_DYN_SHARED(SuperTileMemory<kType>, memory);
   // Rows past the slice are of earlier steps, or zero: they are computed and dropped.
@@ -58,16 +60,15 @@ __global__ void __launch_bounds__(kSuperTileThreads, 1) matmul_super_tiles_kerne
         terms.rows);
   };
   const auto stage_weights = [&](int chunk) {
-    const std::byte* own = p.weights + int64_t{first_unit + chunk * kChunkUnits} * 16;
+    const std::byte* own = first + int64_t{chunk * kChunkUnits} * 16;
     if (lane * 16 < kForm.planes_at()) {
-      start_copy<16, Through::kSecondLevel>(memory->scales[chunk % 2][warp] + lane * 16,
-                                            own + lane * 16);
+      start_copy<16, Through::kSecondLevel>(memory->scales[chunk % 2][warp] + lane * 16, own);
     }
 #pragma unroll
     for (int i = 0; i < kForm.num_planes(); ++i) {
       const int at = i * kPlaneBytes + lane * 16;
       start_copy<16, Through::kSecondLevel>(memory->planes[chunk % 2][warp] + at,
-                                            own + kForm.planes_at() + at);
+                                            own + kForm.planes_at() + i * kPlaneBytes);
     }
   };
   // Two barriers of each kind in turn, so that none is reached again before it was passed.
