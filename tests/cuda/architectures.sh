@@ -15,13 +15,14 @@ if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
   exit 0
 fi
 # KERNEL ARCHITECTURE BYTES: what a kernel may have, one a line. One of quant_k_low.cu (Q2_K, 9 to 32 rows) spills; attention over q8_0
-# spills one or two of its 255 registers, of prompts on 12.0, of few rows on 8.6 and 8.9.
+# spills one or two of its 255 registers, of prompts on 12.0, of few rows on 8.6 and 8.9; the short convolution two on 12.0.
 allowed='matmul_super_slices_kernel sm_80 24
 matmul_super_slices_kernel sm_90a 16
 matmul_super_slices_kernel sm_120 8
 few_rows_kernel sm_86 8
 few_rows_kernel sm_89 8
-many_rows_kernel sm_120 8'
+many_rows_kernel sm_120 8
+conv_rows_kernel sm_120 8'
 
 build=build/cuda-architectures
 rm -rf "$build"  # what is up to date prints nothing; ccache has it

@@ -42,14 +42,12 @@ __global__ void __launch_bounds__(kSuperTileThreads, 1) matmul_super_tiles_kerne
   if (slice.num_rows == 0) return;
   const int lane = thread_x() % kWarp;
   const int warp = thread_x() / kWarp;
-  // Where the lane's weights begin. Groups past the last repeat it: they are
-  // computed and dropped.
+  // Where the lane's weights begin. Groups past the last repeat it: they are computed and dropped.
   constexpr int kChunkUnits = kForm.chunk_bytes() / 16;
   const int last_group = (p.outputs - 1) / kGroupOutputs;
   const int own_group = block_y() * kSuperTileWarps + warp;
-  const int read_group = own_group < last_group ? own_group : last_group;
-  const std::byte* const first =
-      p.weights + (int64_t{read_group * p.chunks * kChunkUnits} + lane) * 16;
+  const int first_unit = (own_group < last_group ? own_group : last_group) * p.chunks * kChunkUnits;
+  const std::byte* const first = p.weights + (int64_t{first_unit} + lane) * 16;
 
   HEARTH_DYN_SHARED(SuperTileMemory<kType>, memory);
   // Rows past the slice are of earlier steps, or zero: they are computed and dropped.
