@@ -236,6 +236,7 @@ void bind(V& v, R& r) {
   v("other_bytes", r.other_bytes);
   v("budget_bytes", r.budget_bytes);
   v("experts", r.experts);
+  v("share", r.share);
 }
 template <class V, Of<AdapterUse> R>
 void bind(V& v, R& r) {

@@ -106,7 +106,7 @@ struct AdapterUse {
   bool operator==(const AdapterUse&) const = default;
 };
 
-/// One device of a model in stages, and the memory that is taken there.
+/// One device of a model in stages or shares, and the memory that is taken there.
 struct StageUse {
   std::string device;
   int32_t first_layer = 0;
@@ -116,6 +116,7 @@ struct StageUse {
   uint64_t other_bytes = 0;   ///< activations; in the first stage, logits and index, too
   uint64_t budget_bytes = 0;  ///< of the device; 0: it shares that of all models
   bool experts = false;       ///< it has the experts of these layers alone
+  bool share = false;         ///< it has some heads and rows of each of them
   bool operator==(const StageUse&) const = default;
 };
 

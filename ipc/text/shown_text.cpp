@@ -127,10 +127,10 @@ std::string gpu_text(const GpuSnapshot& gpu) {
 }
 
 std::string stage_text(const StageUse& stage) {
-  std::string out = fmt::format("{}layers {} to {}, {} weights, {} KV, {} more",
-                                stage.experts ? "experts of " : "", stage.first_layer,
-                                stage.end_layer - 1, human_bytes(stage.weight_bytes),
-                                human_bytes(stage.kv_bytes), human_bytes(stage.other_bytes));
+  const char* const part = stage.experts ? "experts of " : stage.share ? "a share of " : "";
+  std::string out = fmt::format(
+      "{}layers {} to {}, {} weights, {} KV, {} more", part, stage.first_layer, stage.end_layer - 1,
+      human_bytes(stage.weight_bytes), human_bytes(stage.kv_bytes), human_bytes(stage.other_bytes));
   if (stage.budget_bytes > 0) out += ", of " + human_bytes(stage.budget_bytes);
   return out;
 }

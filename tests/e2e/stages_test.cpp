@@ -32,16 +32,19 @@ ipc::GenerateRequest numbered(int number, int32_t max_tokens) {
   return seeded(static_cast<uint64_t>(number), max_tokens, prompt + std::to_string(number));
 }
 
-TEST_CASE("a model in stages writes the texts of one device, from its prefixes, too") {
-  Sandbox sandbox;
-  std::vector<std::vector<std::vector<int32_t>>> want;
-  {
-    const Daemon alone(sandbox, {}, Company::kAlone);
-    ipc::Client client = alone.connect();
-    for (int i = 0; i < 6; ++i) want.push_back(run(client, numbered(i, 40)).ids);
-  }
-  const Daemon daemon(sandbox, on_two(), Company::kAlone);
-  ipc::Client client = daemon.connect();
+using Texts = std::vector<std::vector<std::vector<int32_t>>>;
+
+/// Tokens of six requests, computed by one device.
+Texts texts_of_one(const Sandbox& sandbox) {
+  const Daemon alone(sandbox, {}, Company::kAlone);
+  ipc::Client client = alone.connect();
+  Texts texts;
+  for (int i = 0; i < 6; ++i) texts.push_back(run(client, numbered(i, 40)).ids);
+  return texts;
+}
+
+/// The same requests together, and one of them again from its prefix.
+void check_texts(ipc::Client& client, const Texts& want) {
   for (int i = 0; i < 6; ++i) REQUIRE(client.start(numbered(i, 40), std::to_string(i)).ok());
   const std::map<std::string, Answer> answers = collect(client, 6);
   for (int i = 0; i < 6; ++i) {
@@ -53,6 +56,14 @@ TEST_CASE("a model in stages writes the texts of one device, from its prefixes, 
   REQUIRE_MESSAGE(again.done, why(again));
   CHECK(again.done->usage.cached_tokens > 0);
   CHECK(again.ids == want[0]);
+}
+
+TEST_CASE("a model in stages writes the texts of one device, from its prefixes, too") {
+  Sandbox sandbox;
+  const Texts want = texts_of_one(sandbox);
+  const Daemon daemon(sandbox, on_two(), Company::kAlone);
+  ipc::Client client = daemon.connect();
+  check_texts(client, want);
 
   const Result<ipc::ModelsReply> models = client.models();
   REQUIRE(models.ok());
@@ -67,37 +78,24 @@ TEST_CASE("a model in stages writes the texts of one device, from its prefixes, 
 
 TEST_CASE("a model in shares writes the texts of one device, from its prefixes, too") {
   Sandbox sandbox;
-  std::vector<std::vector<std::vector<int32_t>>> want;
-  {
-    const Daemon alone(sandbox, {}, Company::kAlone);
-    ipc::Client client = alone.connect();
-    for (int i = 0; i < 6; ++i) want.push_back(run(client, numbered(i, 40)).ids);
-  }
+  const Texts want = texts_of_one(sandbox);
   const std::vector<std::string> split = {"devices.left.threads=1", "devices.right.threads=1",
                                           "models.tiny.split=[\"left\", \"right\"]"};
   {
     const Daemon daemon(sandbox, split, Company::kAlone);
     ipc::Client client = daemon.connect();
-    for (int i = 0; i < 6; ++i) REQUIRE(client.start(numbered(i, 40), std::to_string(i)).ok());
-    const std::map<std::string, Answer> answers = collect(client, 6);
-    for (int i = 0; i < 6; ++i) {
-      const Answer& answer = answers.at(std::to_string(i));
-      REQUIRE_MESSAGE(answer.done, why(answer));
-      CHECK(answer.ids == want[static_cast<size_t>(i)]);
-    }
-    const Answer again = run(client, numbered(0, 40));
-    REQUIRE_MESSAGE(again.done, why(again));
-    CHECK(again.done->usage.cached_tokens > 0);
-    CHECK(again.ids == want[0]);
+    check_texts(client, want);
     const Result<ipc::ModelsReply> models = client.models();
     REQUIRE(models.ok());
     const std::vector<ipc::StageUse>& shares = models->models.front().stages;
     REQUIRE(shares.size() == 2);
     CHECK(shares[1].device == "right");
+    CHECK((shares[0].share && shares[1].share));
     CHECK(shares[0].kv_bytes == shares[1].kv_bytes);
     CHECK(shares[0].end_layer == shares[1].end_layer);
     CHECK(shares[0].weight_bytes + shares[1].weight_bytes == models->models.front().weight_bytes);
-    CHECK(run_hearth(sandbox, "ps").out.find("tiny on right: layers 0 to ") != std::string::npos);
+    CHECK(run_hearth(sandbox, "ps").out.find("tiny on right: a share of layers 0 to ") !=
+          std::string::npos);
   }
   {
     const Daemon daemon(sandbox, split, Company::kAlone);
@@ -113,8 +111,8 @@ TEST_CASE("a model in shares writes the texts of one device, from its prefixes, 
   const Answer answer = run(client, numbered(0, 5));
   REQUIRE(answer.error);
   CHECK(answer.error->code == ErrorCode::kOutOfMemory);
-  CHECK(answer.error->message.find("split: the model does not fit; left: layers 0 to ") !=
-        std::string::npos);
+  CHECK(answer.error->message.find(
+            "split: the model does not fit; left: a share of layers 0 to ") != std::string::npos);
 }
 
 TEST_CASE("experts on another device: the texts of one, and each device's part of the memory") {
@@ -221,7 +219,7 @@ TEST_CASE("hearth plan shows the stages") {
   CHECK(out.find(", of 1.0 GiB") != std::string::npos);
   CHECK(run_hearth(sandbox, plan + " --stage 0").err.find("want THREADS") != std::string::npos);
   const std::string split = run_hearth(sandbox, plan + " --split --stage 1 --stage 1").out;
-  CHECK(split.find("stage 1           layers 0 to ") != std::string::npos);
+  CHECK(split.find("stage 1           a share of layers 0 to ") != std::string::npos);
   CHECK(run_hearth(sandbox, plan + " --split --stage 1").err.find("want --stage for each of two") !=
         std::string::npos);
   const std::string mixed = run_hearth(sandbox, plan + " --stage cuda:0:1GiB --stage 2").out;

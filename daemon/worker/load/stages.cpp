@@ -226,7 +226,8 @@ void set_uses(std::span<const StageBytes> taken, std::span<const StageRoom> room
            .weight_bytes = stage.weight_bytes,
            .kv_bytes = kv_of(stage, plan->info, plan->memory),
            .other_bytes = taken[i].activations + taken[i].extra,
-           .budget_bytes = rooms[i].memory_bytes};
+           .budget_bytes = rooms[i].memory_bytes,
+           .share = plan->split};
     plan->host_bytes -= taken[i].activations;
     const engine::MemoryPlan& memory = plan->memory;
     if (rooms[i].own_memory && plan->split) {
@@ -269,9 +270,9 @@ Error no_room(const StagedPlan& plan, std::span<const StageRoom> rooms, uint64_t
   std::string met;
   for (size_t i = 0; i < rooms.size(); ++i) {
     const ipc::StageUse& use = plan.uses[i];
-    met += fmt::format("; {}: layers {} to {}, weights {}, KV {}, activations {}, {}", use.device,
-                       use.first_layer, use.end_layer - 1, use.weight_bytes, use.kv_bytes,
-                       use.other_bytes, bound_text(rooms[i]));
+    met += fmt::format("; {}: {}layers {} to {}, weights {}, KV {}, activations {}, {}", use.device,
+                       use.share ? "a share of " : "", use.first_layer, use.end_layer - 1,
+                       use.weight_bytes, use.kv_bytes, use.other_bytes, bound_text(rooms[i]));
   }
   if (fitting_bytes > 0) met += fmt::format("; kv_bytes = {} would", fitting_bytes);
   if (plan.split) return Error::out_of_memory("split: the model does not fit" + met, "split");

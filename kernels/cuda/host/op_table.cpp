@@ -23,48 +23,24 @@ void drop_overwritten(void* state, const Args& args) {
   written(args, [&held](const auto&... memory) { held.overwrite(memory...); });
 }
 
-/// Checks an op's shapes against the step's upper bounds, then runs it: the exact counts are in
-/// device memory, which the host cannot read.
-template <auto op, typename Args>
-void checked(void* state, const Args& args) {
-  BatchIndex bounds = *args.batch;
-  bounds.counts = nullptr;
-  Args with_bounds = args;
-  with_bounds.batch = &bounds;
-  check_args(with_bounds);
-  drop_overwritten(state, args);
-  op(state, args);
+/// Checks the shapes of an op, or of several that run as one, against the step's upper bounds, then
+/// runs it: the exact counts are in device memory, which the host cannot read.
+template <auto op, typename... Args>
+void checked(void* state, const Args&... args) {
+  const auto check = [](auto with_bounds) {
+    BatchIndex bounds = *with_bounds.batch;
+    bounds.counts = nullptr;
+    with_bounds.batch = &bounds;
+    check_args(with_bounds);
+  };
+  (check(args), ...);
+  (drop_overwritten(state, args), ...);
+  op(state, args...);
 }
 
 void checked_copy_blocks(void* state, const CopyBlocksArgs& args) {
   check_args(args);
   cuda::copy_blocks(state, args);
-}
-
-void checked_rotate_and_store(void* state, const RopeArgs& rope, const KvStoreArgs& store) {
-  BatchIndex bounds = *rope.batch;
-  bounds.counts = nullptr;
-  RopeArgs rope_bounds = rope;
-  KvStoreArgs store_bounds = store;
-  rope_bounds.batch = store_bounds.batch = &bounds;
-  check_args(rope_bounds);
-  check_args(store_bounds);
-  drop_overwritten(state, rope);
-  cuda::rotate_and_store(state, rope, store);
-}
-
-void checked_multiply_and_gate(void* state, const MatmulArgs& product,
-                               const GatedActivationArgs& then) {
-  BatchIndex bounds = *product.batch;
-  bounds.counts = nullptr;
-  MatmulArgs product_bounds = product;
-  GatedActivationArgs then_bounds = then;
-  product_bounds.batch = then_bounds.batch = &bounds;
-  check_args(product_bounds);
-  check_args(then_bounds);
-  drop_overwritten(state, product);
-  drop_overwritten(state, then);
-  cuda::multiply_and_gate(state, product, then);
 }
 
 constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
@@ -73,10 +49,10 @@ constexpr EncoderOps kEncoderOps = {checked<cuda::layer_norm, LayerNormArgs>,
                                     checked<cuda::scale_by_position, ScaleByPositionArgs>,
                                     checked<cuda::sigmoid_gate, SigmoidGateArgs>,
                                     checked<cuda::relu_squared, ReluSquaredArgs>,
-                                    checked_rotate_and_store};
+                                    checked<cuda::rotate_and_store, RopeArgs, KvStoreArgs>};
 constexpr EncoderOps kUnconfirmedEncoderOps = [] {
   EncoderOps ops = kEncoderOps;
-  ops.multiply_and_gate = checked_multiply_and_gate;
+  ops.multiply_and_gate = checked<cuda::multiply_and_gate, MatmulArgs, GatedActivationArgs>;
   return ops;
 }();
 

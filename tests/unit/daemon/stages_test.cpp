@@ -107,14 +107,27 @@ kernels::OpTable counting_ops() {
   return ops;
 }
 
+/// `kv_bytes` 0: not given.
+engine::EngineConfig small_config(uint64_t kv_bytes = 0) {
+  engine::EngineConfig config;
+  config.kv_bytes = kv_bytes;
+  config.context_length = 256;
+  config.scheduler.max_seqs = 8;
+  return config;
+}
+
+/// A model of counting_ops() takes the plan's bytes.
+void check_activations(models::Model& model, const engine::MemoryPlan& plan) {
+  g_allocated = 0;
+  REQUIRE(model.reserve(plan.max_step_tokens, plan.max_outputs).ok());
+  CHECK(g_allocated == plan.activation_bytes);
+}
+
 TEST_CASE("a plan in stages has the bytes that each stage takes") {
   for (const char* name : {"llama", "gemma3", "qwen3moe", "deepseek2", "qwen3next", "mamba"}) {
     CAPTURE(name);
     const FamilyFile owned(name);
-    engine::EngineConfig config;
-    config.kv_bytes = 8 << 20;
-    config.context_length = 256;
-    config.scheduler.max_seqs = 8;
+    const engine::EngineConfig config = small_config(8 << 20);
     const std::vector<StageRoom> rooms = {{"left"}, {"right"}};
     const auto plan = plan_stages(owned.file, rooms, config, 0, uint64_t{1} << 30);
     REQUIRE_MESSAGE(plan.ok(), (plan.ok() ? "" : plan.error().message));
@@ -136,17 +149,13 @@ TEST_CASE("a plan in stages has the bytes that each stage takes") {
     CHECK(weights == (*model)->info().weight_bytes);
     CHECK(kv == plan->memory.kv_bytes);
     CHECK(weights + kv + other == weights + plan->memory.total_bytes());
-    g_allocated = 0;
-    REQUIRE((*model)->reserve(plan->memory.max_step_tokens, plan->memory.max_outputs).ok());
-    CHECK(g_allocated == plan->memory.activation_bytes);
+    check_activations(**model, plan->memory);
   }
 }
 
 TEST_CASE("a budget bounds the KV of a plan in stages, and one that is too small is refused") {
   const FamilyFile owned("llama");
-  engine::EngineConfig config;
-  config.context_length = 256;
-  config.scheduler.max_seqs = 8;
+  engine::EngineConfig config = small_config();
   config.kv_floor_bytes = 0;
   std::vector<StageRoom> rooms = {{"left"}, {"right"}};
   const uint64_t free_bytes = uint64_t{1} << 30;
@@ -171,9 +180,7 @@ TEST_CASE("a budget bounds the KV of a plan in stages, and one that is too small
 
 TEST_CASE("a small model is divided in budgets below the least KV of larger ones") {
   const FamilyFile owned("llama");
-  engine::EngineConfig config;
-  config.context_length = 256;
-  config.scheduler.max_seqs = 8;
+  engine::EngineConfig config = small_config();
   std::vector<StageRoom> rooms = {{"left"}, {"right"}};
   for (StageRoom& room : rooms) room.memory_bytes = 4 << 20;
   const auto plan = plan_stages(owned.file, rooms, config, 0, uint64_t{1} << 30);
@@ -188,10 +195,7 @@ TEST_CASE("a plan in shares has the bytes that each share takes") {
   for (const char* name : {"llama", "gemma3", "starcoder2", "cohere2"}) {
     CAPTURE(name);
     const FamilyFile owned(name);
-    engine::EngineConfig config;
-    config.kv_bytes = 8 << 20;
-    config.context_length = 256;
-    config.scheduler.max_seqs = 8;
+    const engine::EngineConfig config = small_config(8 << 20);
     const std::vector<StageRoom> rooms = {{"left"}, {"right"}};
     const auto plan = plan_split(owned.file, rooms, config, 0, uint64_t{1} << 30);
     REQUIRE_MESSAGE(plan.ok(), (plan.ok() ? "" : plan.error().message));
@@ -209,16 +213,12 @@ TEST_CASE("a plan in shares has the bytes that each share takes") {
       other += use.other_bytes;
     }
     CHECK(kv + other == plan->memory.total_bytes());
-    g_allocated = 0;
-    REQUIRE((*model)->reserve(plan->memory.max_step_tokens, plan->memory.max_outputs).ok());
-    CHECK(g_allocated == plan->memory.activation_bytes);
+    check_activations(**model, plan->memory);
   }
 }
 
 TEST_CASE("a model in shares that does not fit, or that cannot be split, is refused with numbers") {
-  engine::EngineConfig config;
-  config.context_length = 256;
-  config.scheduler.max_seqs = 8;
+  engine::EngineConfig config = small_config();
   config.kv_floor_bytes = 0;
   const FamilyFile owned("llama");
   std::vector<StageRoom> rooms = {{"left"}, {"right"}};
@@ -234,7 +234,8 @@ TEST_CASE("a model in shares that does not fit, or that cannot be split, is refu
   const auto small = plan_split(owned.file, rooms, config, 0, free_bytes);
   REQUIRE_FALSE(small.ok());
   CHECK(small.error().code == ErrorCode::kOutOfMemory);
-  CHECK(small.error().message.starts_with("split: the model does not fit; left: layers 0 to "));
+  CHECK(small.error().message.starts_with(
+      "split: the model does not fit; left: a share of layers 0 to "));
   CHECK(small.error().message.ends_with(", memory_bytes is 1000"));
   const auto many = plan_split(owned.file, std::vector<StageRoom>(9), config, 0, free_bytes);
   REQUIRE_FALSE(many.ok());

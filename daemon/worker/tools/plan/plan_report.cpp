@@ -202,7 +202,8 @@ std::string as_json(const ServingPlan& plan, const PlanTitle& title, const PlanM
                   {"kv_bytes", stage.kv_bytes},
                   {"other_bytes", stage.other_bytes},
                   {"budget_bytes", stage.budget_bytes},
-                  {"experts", stage.experts}};
+                  {"experts", stage.experts},
+                  {"share", stage.share}};
     });
   };
   if (!plan.stages.empty()) memory["stages"] = as_rows(plan.stages);
