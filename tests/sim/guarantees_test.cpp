@@ -142,27 +142,72 @@ int64_t worst_gap_us(Simulation& sim, int64_t from_us) {
   return worst;
 }
 
-TEST_CASE("while a 4000-token prompt prefills, streams keep their rate") {
-  for (const FakeCost& cost : kCosts) {
-    CAPTURE(cost.per_token_us);
-    FakeModelConfig model = long_context();
-    model.cost = cost;
-    Simulation sim(roomy(), model);
+/// Four streams and then a prompt of 4000 tokens.
+struct PromptNextToStreams {
+  explicit PromptNextToStreams(const FakeModelConfig& model, std::vector<KeptPrefix> kept = {})
+      : sim(roomy(), model) {
     for (RequestId id = 1; id <= 4; ++id) sim.submit(random_request(id, 100, 5000));
     for (RequestId id = 1; id <= 4; ++id) {
       while (!has_tokens(sim, id, 30)) sim.step();
     }
     const int64_t before = sim.clock().now_us();
-    const int64_t plain = worst_gap_us(sim, sim.record(4).times_us[0][5]);
-    sim.submit(random_request(5, 4000, 1));
+    plain_gap_us = worst_gap_us(sim, sim.record(4).times_us[0][5]);
+    prompt = random_request(5, 4000, 1);
+    prompt.kept = std::move(kept);
+    sim.submit(prompt);
     while (!sim.record(5).done.has_value()) sim.step();
-    const int64_t worst = worst_gap_us(sim, before - plain);
-    MESSAGE("plain " << plain / 1000 << " ms, worst " << worst / 1000 << " ms, TTFT "
-                     << sim.record(5).done->ttft_us / 1000 << " ms");
-    CHECK(worst <= 4 * plain);
+    gap_us = worst_gap_us(sim, before - plain_gap_us);
+    const RequestDoneEvent& done = *sim.record(5).done;
+    prefill_us = done.prefill_us;
+    MESSAGE("plain " << plain_gap_us / 1000 << " ms, worst " << gap_us / 1000 << " ms, TTFT "
+                     << done.ttft_us / 1000 << " ms");
+  }
+
+  Simulation sim;
+  Request prompt;
+  int64_t plain_gap_us = 0;  ///< the worst without the prompt, and with it
+  int64_t gap_us = 0;
+  int64_t prefill_us = 0;
+};
+
+TEST_CASE("while a 4000-token prompt prefills, streams keep their rate") {
+  for (const FakeCost& cost : kCosts) {
+    CAPTURE(cost.per_token_us);
+    FakeModelConfig model = long_context();
+    model.cost = cost;
+    const PromptNextToStreams run(model);
+    CHECK(run.gap_us <= 4 * run.plain_gap_us);
     // And the time is used: most of each step is the prompt's.
-    CHECK(sim.record(5).done->prefill_us <=
-          2 * 4000 * (cost.per_token_us + cost.per_context_us * 2000) + 10 * plain);
+    CHECK(run.prefill_us <=
+          2 * 4000 * (cost.per_token_us + cost.per_context_us * 2000) + 10 * run.plain_gap_us);
+  }
+}
+
+TEST_CASE("chunks that end where a state is kept cost other streams nothing") {
+  constexpr int32_t kMarks[] = {40, 300, 311, 1000, 1500, 1520, 2700, 3900};
+  std::vector<KeptPrefix> kept;
+  for (const int32_t mark : kMarks) kept.push_back({mark, 0});
+  for (const FakeCost& cost : kCosts) {
+    CAPTURE(cost.per_token_us);
+    FakeModelConfig model = long_context();
+    model.windows = {0, kRecurrent};
+    model.cost = cost;
+    const PromptNextToStreams plain(model);
+    PromptNextToStreams run(model, kept);
+    CHECK(run.gap_us <= plain.gap_us);
+    // Each border may take the rest of one step from the prompt.
+    const int64_t borders = std::ssize(kept);
+    CHECK(run.prefill_us <= plain.prefill_us + borders * run.gap_us);
+    RequestId id = 6;
+    for (const int32_t mark : kMarks) {
+      CAPTURE(mark);
+      Request beginning = random_request(id, mark + 20, 1);
+      std::copy_n(run.prompt.prompt.begin(), mark, beginning.prompt.begin());
+      run.sim.submit(beginning);
+      while (!run.sim.record(id).done.has_value()) run.sim.step();
+      CHECK(run.sim.record(id).done->cached_tokens == mark / 16 * 16);
+      ++id;
+    }
   }
 }
 
