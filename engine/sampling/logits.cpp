@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/base/numbers.h"
@@ -17,7 +18,7 @@ constexpr size_t kLanes =
 // chosen before main() and before their run-time is ready.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
-#define HEARTH_EACH_WIDTH __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#define HEARTH_EACH_WIDTH __attribute__((target_clones("avx2", "default")))
 #else
 #define HEARTH_EACH_WIDTH
 #endif
@@ -75,17 +76,36 @@ size_t first_not_finite(std::span<const float> logits) {
 }
 
 float largest(std::span<const float> logits) {
-  float lanes[kLanes];
-  std::fill_n(lanes, kLanes, -std::numeric_limits<float>::infinity());
+  // A vector type, because loops over arrays of lanes that are compared became scalar code; of 16
+  // bytes, which every width compares in one instruction.
+  using Lanes __attribute__((vector_size(16))) = float;
+  constexpr size_t kWide = 4, kChains = 8;
+  Lanes best[kChains];
+  for (Lanes& chain : best) chain = Lanes{} - std::numeric_limits<float>::infinity();
   size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float value = logits[i + lane];
-      lanes[lane] = value > lanes[lane] ? value : lanes[lane];
+  for (; i + kChains * kWide <= logits.size(); i += kChains * kWide) {
+    for (size_t c = 0; c < kChains; ++c) {
+      Lanes values;
+      std::memcpy(&values, &logits[i + c * kWide], sizeof values);
+      best[c] = values > best[c] ? values : best[c];
     }
   }
-  for (; i < logits.size(); ++i) lanes[0] = std::max(lanes[0], logits[i]);
-  return *std::max_element(lanes, lanes + kLanes);
+  for (size_t c = 1; c < kChains; ++c) best[0] = best[c] > best[0] ? best[c] : best[0];
+  float out = best[0][0];
+  for (size_t lane = 1; lane < kWide; ++lane) out = std::max(out, best[0][lane]);
+  for (; i < logits.size(); ++i) out = std::max(out, logits[i]);
+  return out;
+}
+
+HEARTH_EACH_WIDTH void column_maxima(std::span<const float> logits, std::span<float> maxima) {
+  std::copy_n(logits.begin(), maxima.size(), maxima.begin());
+  for (size_t begin = maxima.size(); begin < logits.size(); begin += maxima.size()) {
+    const size_t left = std::min(maxima.size(), logits.size() - begin);
+    for (size_t j = 0; j < left; ++j) {
+      const float value = logits[begin + j];
+      maxima[j] = value > maxima[j] ? value : maxima[j];
+    }
+  }
 }
 
 int32_t argmax(std::span<const float> logits) {

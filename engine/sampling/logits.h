@@ -17,6 +17,10 @@ size_t first_not_finite(std::span<const float> logits);
 /// The largest of them, none of which is NaN. -infinity for an empty row.
 float largest(std::span<const float> logits);
 
+/// maxima[j] = the largest of logits[j], logits[j + n], logits[j + 2 n], ... for n maxima, at most
+/// as many as logits. None of the logits is NaN.
+void column_maxima(std::span<const float> logits, std::span<float> maxima);
+
 /// Index of the largest, the first of equals. `logits` is not empty.
 int32_t argmax(std::span<const float> logits);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -386,31 +387,29 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
   num_sorted_ = 0;
 }
 
+// The k-th largest of the maxima of some columns of logits is at most the k-th largest logit, and
+// near it, so hardly more than k logits become candidates.
 void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temperature) {
+  constexpr size_t kColumnsPerKept = 4;
+  constexpr size_t kRun = 16;
   candidates_.clear();
-  // A heap with the worst of the k best in front. Almost every logit is below it, so runs are first
-  // compared without branches.
-  constexpr size_t kRun = 64;
-  float worst = -std::numeric_limits<float>::infinity();
+  num_sorted_ = 0;
+  maxima_.resize(std::min(logits.size(), k * kColumnsPerKept));
+  column_maxima(logits, maxima_);
+  std::ranges::nth_element(maxima_, maxima_.begin() + k - 1, std::greater{});
+  const float least = maxima_[k - 1];
   for (size_t begin = 0; begin < logits.size(); begin += kRun) {
     const size_t end = std::min(logits.size(), begin + kRun);
     uint32_t any = 0;
-    for (size_t i = begin; i < end; ++i) any |= (logits[i] > worst);
+    for (size_t i = begin; i < end; ++i) any |= (logits[i] >= least);
     if (any == 0) continue;
     for (size_t i = begin; i < end; ++i) {
-      // Ids ascend, so an equal logit is never better than one already in the heap.
-      if (!(logits[i] > worst)) continue;
+      if (logits[i] < least) continue;
       candidates_.push_back({logits[i] / temperature, narrow<int32_t>(i)});
-      std::ranges::push_heap(candidates_, kBetter);
-      if (candidates_.size() > k) {
-        std::ranges::pop_heap(candidates_, kBetter);
-        candidates_.pop_back();
-      }
-      if (candidates_.size() == k) worst = logits[candidates_.front().id];
     }
   }
-  std::ranges::sort_heap(candidates_, kBetter);
-  num_sorted_ = candidates_.size();
+  sort_best(k);
+  candidates_.resize(k);
 }
 
 void Sampler::sort_best(size_t count) {

@@ -115,6 +115,7 @@ class Sampler {
   size_t num_sorted_ = 0;          ///< candidates_[0, num_sorted_) are the best, best first
   std::vector<Candidate> border_;  ///< of top-p, and what lies in each of its bins
   std::vector<double> bins_;
+  std::vector<float> maxima_;  ///< of columns of logits, of top-k
   std::vector<std::pair<double, Candidate>> by_surprise_;
   std::vector<Changed> changed_;
   std::vector<int32_t> counts_;  ///< per token id, of the penalty window; zero between calls

@@ -37,6 +37,21 @@ TEST_CASE("largest and argmax: the first of equals, wherever it is") {
   }
 }
 
+TEST_CASE("column_maxima: each column's largest, where the last row is not full either") {
+  for (const size_t size : kSizes) {
+    const std::vector<float> logits = random_logits(size, static_cast<uint32_t>(size));
+    for (const size_t columns : {size_t{1}, (size + 2) / 3, size}) {
+      std::vector<float> want(columns, -std::numeric_limits<float>::infinity());
+      for (size_t i = 0; i < size; ++i) {
+        want[i % columns] = std::max(want[i % columns], logits[i]);
+      }
+      std::vector<float> maxima(columns);
+      column_maxima(logits, maxima);
+      CHECK(maxima == want);
+    }
+  }
+}
+
 TEST_CASE("first_not_finite finds infinities and NaN of either sign, and only them") {
   for (const size_t size : kSizes) {
     std::vector<float> logits = random_logits(size, 3);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -254,6 +255,34 @@ TEST_CASE("greedy takes the best, the lowest id among equals") {
   CHECK(sample(sampler, logits, params, 9, 9) == 1);
   logits.assign(6, -3.0f);
   CHECK(sample(sampler, logits, params) == 0);
+}
+
+TEST_CASE("top-k keeps the k best of any row, the lowest ids among equals") {
+  for (const int32_t vocab : {2, 37, 160, 161, 1000}) {
+    Sampler sampler(vocab);
+    for (const bool coarse : {false, true}) {
+      std::vector<float> logits = random_logits(vocab, static_cast<uint32_t>(vocab));
+      if (coarse) {
+        for (float& logit : logits) logit = std::round(logit);
+      }
+      std::vector<int32_t> order(logits.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::stable_sort(order, std::greater{}, [&](int32_t id) { return logits[id]; });
+      for (const int32_t k : {1, 5, 40, vocab - 1}) {
+        if (k >= vocab) continue;
+        SamplingParams params = plain();
+        params.top_k = k;
+        SampleArgs args;
+        args.params = &params;
+        std::vector<TokenProbability> kept;
+        REQUIRE(sampler.probabilities(logits, args, &kept).ok());
+        std::vector<int32_t> want(order.begin(), order.begin() + k);
+        std::ranges::sort(want);
+        REQUIRE(kept.size() == want.size());
+        for (size_t i = 0; i < kept.size(); ++i) CHECK(kept[i].token == want[i]);
+      }
+    }
+  }
 }
 
 TEST_CASE("top-k keeps the lowest ids among equals") {
