@@ -391,21 +391,25 @@ void Sampler::collect_top_p(std::span<const float> logits, double top_p, double 
 // near it, so hardly more than k logits become candidates.
 void Sampler::collect_top_k(std::span<const float> logits, size_t k, double temperature) {
   constexpr size_t kColumnsPerKept = 4;
-  constexpr size_t kRun = 16;
+  constexpr size_t kPart = 16;  // of a run
   candidates_.clear();
   num_sorted_ = 0;
   maxima_.resize(std::min(logits.size(), k * kColumnsPerKept));
   column_maxima(logits, maxima_);
   std::ranges::nth_element(maxima_, maxima_.begin() + k - 1, std::greater{});
   const float least = maxima_[k - 1];
-  for (size_t begin = 0; begin < logits.size(); begin += kRun) {
-    const size_t end = std::min(logits.size(), begin + kRun);
-    uint32_t any = 0;
-    for (size_t i = begin; i < end; ++i) any |= (logits[i] >= least);
-    if (any == 0) continue;
-    for (size_t i = begin; i < end; ++i) {
-      if (logits[i] < least) continue;
-      candidates_.push_back({logits[i] / temperature, narrow<int32_t>(i)});
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitRun) {
+    const size_t end = std::min(logits.size(), begin + kLogitRun);
+    if (largest(logits.subspan(begin, end - begin)) < least) continue;
+    for (size_t part = begin; part < end; part += kPart) {
+      const size_t part_end = std::min(end, part + kPart);
+      uint32_t any = 0;
+      for (size_t i = part; i < part_end; ++i) any |= (logits[i] >= least);
+      if (any == 0) continue;
+      for (size_t i = part; i < part_end; ++i) {
+        if (logits[i] < least) continue;
+        candidates_.push_back({logits[i] / temperature, narrow<int32_t>(i)});
+      }
     }
   }
   sort_best(k);
