@@ -6,8 +6,8 @@
 //   watching  what it costs the engine's thread to be watched: steps of 2 ms that compute nothing,
 //             a snapshot asked for every 50 of them (ten a second), in turn without watchers
 //             and with one; for a pool of some, and of 100,000 blocks
-//   sampling  one draw from a row of 128,256 logits, under the usual settings, for logits that are
-//             peaked (as a trained model's) and flat (as random weights')
+//   sampling  one draw from a row of 4,096 and of 128,256 logits, under the usual settings, for
+//             logits that are peaked (as a trained model's) and flat (as random weights')
 //   growing   decode steps of one sequence whose blocks take memory as they are first used, in turn
 //             with the same steps over a pool that is still backed
 //
@@ -281,7 +281,7 @@ void measure_sampling(size_t vocab, int32_t rounds) {
         us.push_back(us_since(start));
         HEARTH_CHECK(sampled.ok(), "{}", c.name);
       }
-      print(fmt::format("{}, {}", c.name, peaked ? "peaked" : "flat"), std::move(us));
+      print(fmt::format("{}: {}, {}", vocab, c.name, peaked ? "peaked" : "flat"), std::move(us));
     }
   }
 }
@@ -304,7 +304,9 @@ int main(int argc, char** argv) {
   if (!watching) {
     hearth::bench::measure_overhead(8, smoke ? 32 : 1024, smoke ? 20 : 2000);
     hearth::bench::measure_overhead(1, smoke ? 32 : 1024, smoke ? 20 : 2000);
-    hearth::bench::measure_sampling(smoke ? 1000 : 128256, smoke ? 3 : 300);
+    for (const size_t vocab : {size_t{4096}, size_t{128256}}) {
+      hearth::bench::measure_sampling(vocab, smoke ? 3 : 300);
+    }
   }
   if (smoke) {
     hearth::bench::measure_watching(2048, 4, 1, 3);
