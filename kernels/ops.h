@@ -586,7 +586,7 @@ enum class Numerics { kExact, kFast };
 
 struct CpuOptions {
   int32_t num_threads = 0;  ///< 0: one per physical core this process may use
-  std::string variant;      ///< "": best this CPU has; else "plain", "avx2", "avx512", "avx512vnni"
+  std::string variant;      ///< "": best this CPU has; else "plain", "avx2", "avx2vnni", ...
   /// Less: a loader gives matrices beyond that an owner; every use reads these from their source.
   uint64_t most_packed_bytes = UINT64_MAX;
 };

@@ -36,6 +36,8 @@ constexpr Variant kVariants[] = {
 #if defined(__x86_64__)
     {"avx2", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx2; }, &kMatmulAvx2,
      &kAttentionAvx2, &kRowAvx2, &kStateAvx2},
+    {"avx2vnni", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx2vnni; }, &kMatmulAvx2Vnni,
+     &kAttentionAvx2Vnni, &kRowAvx2, &kStateAvx2},
     {"avx512", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx512; }, &kMatmulAvx512,
      &kAttentionAvx512, &kRowAvx512, &kStateAvx512},
     {"avx512vnni", "cpu-fma/5", [](const CpuFeatures& f) { return f.avx512vnni; },

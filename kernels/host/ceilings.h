@@ -17,9 +17,9 @@ struct Ceilings {
   double half_ops_per_s = 0;  ///< the same for products of f16 on tensor cores; 0 on a CPU
 };
 
-/// Measures with the instructions of a CPU variant ("plain", "avx2", "avx512", "avx512vnni").
-/// `read_bytes` is the size of the buffer read; an accurate figure needs several times the
-/// last-level cache. Returns the best of a few runs.
+/// Measures with the instructions of a CPU variant ("plain", "avx2", "avx2vnni", "avx512",
+/// "avx512vnni"). `read_bytes` is the size of the buffer read; an accurate figure needs several
+/// times the last-level cache. Returns the best of a few runs.
 Ceilings measure_ceilings(ThreadPool& pool, const std::string& variant, size_t read_bytes);
 
 /// A buffer in huge pages that all threads of a pool read.

@@ -34,6 +34,8 @@ CpuFeatures cpu_features() {
   const bool f_dq_bw_vl = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
   features.avx512 = features.avx2 && f_dq_bw_vl && saves_zmm;
   features.avx512vnni = features.avx512 && bit(c, 11);
+  if (a < 1 || !__get_cpuid_count(7, 1, &a, &b, &c, &d)) return features;
+  features.avx2vnni = features.avx2 && bit(a, 4);
   return features;
 }
 

@@ -5,6 +5,7 @@ namespace hearth::kernels {
 
 struct CpuFeatures {
   bool avx2 = false;        ///< AVX2, FMA and F16C, and the OS saves 256-bit registers
+  bool avx2vnni = false;    ///< avx2 and AVX-VNNI
   bool avx512 = false;      ///< AVX-512 F, BW, VL, DQ, and the OS saves 512-bit registers
   bool avx512vnni = false;  ///< avx512 and AVX-512 VNNI
   bool neon = false;        ///< any AArch64

@@ -215,4 +215,15 @@ constexpr const int8_t (&codebook_values(Codebook book))[16] {
   return kIq4Values;
 }
 
+/// The largest weight, offset included.
+constexpr int32_t largest_weight(const QuantLayout& layout) {
+  const int bits = (layout.nibbles ? 4 : 0) + (layout.twos ? 2 : 0) + (layout.ones ? 1 : 0);
+  if (layout.codebook == Codebook::kNone) return (1 << bits) - 1;
+  int32_t largest = 0;
+  for (const int8_t value : codebook_values(layout.codebook)) {
+    largest = value > largest ? value : largest;
+  }
+  return largest + layout.offset;
+}
+
 }  // namespace hearth::kernels

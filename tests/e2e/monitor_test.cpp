@@ -23,10 +23,13 @@ namespace {
 
 using monitor::Command;
 
-/// Sends requests one after another, from its own client, until it is destroyed.
+/// Sends requests for `tokens` tokens each, one after another, from its own client, until it is
+/// destroyed. Two of different lengths do not end in the same step, so that the daemon always
+/// computes.
 class Load {
  public:
-  explicit Load(const Daemon& daemon) : client_(daemon.connect()), thread_([this] { go_on(); }) {}
+  Load(const Daemon& daemon, int tokens)
+      : client_(daemon.connect()), tokens_(tokens), thread_([this] { go_on(); }) {}
   ~Load() {
     stop_ = true;
     thread_.join();
@@ -37,10 +40,11 @@ class Load {
     for (uint64_t seed = 1; !stop_; ++seed) {
       ipc::GenerateCallbacks callbacks;
       callbacks.cancelled = [this] { return stop_.load(); };
-      (void)client_.generate(seeded(seed, 400), callbacks).ok();
+      (void)client_.generate(seeded(seed, tokens_), callbacks).ok();
     }
   }
   ipc::Client client_;
+  int tokens_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -62,8 +66,8 @@ TEST_CASE("the dashboard's snapshot of a working daemon") {
   auto feed = monitor::Feed::open(daemon.runtime());
   REQUIRE(feed.ok());
   {
-    const Load load(daemon);
-    const Load more(daemon);
+    const Load load(daemon, 400);
+    const Load more(daemon, 270);
     CHECK(eventually([&] {
       for (const ipc::StreamMessage& message : (*feed)->wait(50)) snapshot.apply(message);
       const auto& views = snapshot.model_views();
@@ -131,8 +135,8 @@ TEST_CASE("hearth-monitor --screenshot of a working daemon") {
   const Daemon daemon(sandbox);
   REQUIRE(run(*std::make_unique<ipc::Client>(daemon.connect()), seeded(1, 4)).done);
   const std::filesystem::path texts = sandbox.path() / "texts", log = sandbox.path() / "monitor";
-  const Load load(daemon);
-  const Load more(daemon);
+  const Load load(daemon, 400);
+  const Load more(daemon, 270);
   const pid_t pid =
       start_program({program("hearth-monitor").string(), "--runtime-dir", daemon.runtime().string(),
                      "--screenshot", (sandbox.path() / "live.png").string(), "--panel", "all",

@@ -38,5 +38,5 @@ check_unit() {
 export -f check_unit key_of
 # Vector code, once for each instruction set, has a body of its own in plain.cpp.
 sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' build/release/compile_commands.json | sort -u |
-  grep -E "^$PWD/(build/release/)?(${folders// /|})/.*\.(cpp|cxx)$" | grep -vE '/(avx2|avx512|avx512vnni|neon|neondot)\.cpp$' |
+  grep -E "^$PWD/(build/release/)?(${folders// /|})/.*\.(cpp|cxx)$" | grep -vE '/(avx2|avx2vnni|avx512|avx512vnni|neon|neondot)\.cpp$' |
   xargs -P "${HEARTH_JOBS:-$(nproc)}" -I{} bash -c 'check_unit "$@"' _ "$tool" {}

@@ -84,6 +84,7 @@ struct AttentionKernels {
 
 extern const AttentionKernels kAttentionPlain;
 extern const AttentionKernels kAttentionAvx2;
+extern const AttentionKernels kAttentionAvx2Vnni;
 extern const AttentionKernels kAttentionAvx512;
 extern const AttentionKernels kAttentionAvx512Vnni;
 extern const AttentionKernels kAttentionNeon;

@@ -140,6 +140,7 @@ struct MatmulKernels {
   extern const FamilyKernels kMatmulHalves##set
 HEARTH_MATMUL_TABLES(Plain);
 HEARTH_MATMUL_TABLES(Avx2);
+HEARTH_MATMUL_TABLES(Avx2Vnni);
 HEARTH_MATMUL_TABLES(Avx512);
 HEARTH_MATMUL_TABLES(Avx512Vnni);
 HEARTH_MATMUL_TABLES(Neon);

@@ -67,6 +67,7 @@ struct Q8_0Source {
   static constexpr bool kHasMin = false;
   static constexpr bool kWide = true;
   static constexpr int kOffset = 128;
+  static constexpr int kLargest = 255;
 
   const uint8_t* bytes;
   const uint8_t* scales;
@@ -88,13 +89,30 @@ struct Q8_0Source {
   }
 };
 
-/// Reads what unpack_panel writes. Narrow weights of all types have the same offset there.
-template <int kSubsOf, bool kHasMinOf, bool kWideOf>
+/// Types with the same bound of unpacked weights, offset included, share their code: as many of
+/// their products are added up in 16 bits (dot_run).
+constexpr int kAnyWeight = 255;
+constexpr int unpacked_bound(const QuantLayout& layout) {
+  for (const int bound : {16, 32, 64}) {
+    const int offset = layout.has_min ? 0 : bound / 2;
+    const int largest = largest_weight(layout) - layout.offset + offset;
+    const bool fits = layout.offset <= offset && largest <= bound;
+    if (dot_run(bound) > 1 && !layout.wide() && fits) return bound;
+  }
+  return kAnyWeight;
+}
+
+/// Reads what unpack_panel writes.
+template <int kSubsOf, bool kHasMinOf, bool kWideOf, int kBound>
 struct Unpacked {
   static constexpr int kSubs = kSubsOf;
   static constexpr bool kHasMin = kHasMinOf;
   static constexpr bool kWide = kWideOf;
-  static constexpr int kOffset = kHasMin ? 0 : kWide ? 128 : kNarrowOffset;
+  static constexpr int kLargest = kBound;
+  static constexpr int kOffset = kHasMin                ? 0
+                                 : kWide                ? 128
+                                 : kBound == kAnyWeight ? kNarrowOffset
+                                                        : kBound / 2;
   static constexpr int kBytes = 512 + kSubs * (kHasMin ? 2 : 1) * 64;
 
   const uint8_t* at;
@@ -120,6 +138,7 @@ struct Packed {
   static constexpr bool kHasMin = kLayout.has_min;
   static constexpr bool kWide = kLayout.wide();
   static constexpr int kOffset = kLayout.offset;
+  static constexpr int kLargest = largest_weight(kLayout);
   static constexpr int kBlocks = kLayout.block / kQuantBlock;
   static constexpr int kPerLine = kLayout.blocks_per_line();
 
@@ -301,6 +320,63 @@ constexpr int dot_columns(int width) {
 /// The groups that these registers span.
 constexpr int dot_groups(int columns) { return (columns + kParts - 1) / kParts; }
 
+/// The integer sums of sub-block s of a block: of register c of outputs, from `part` on, and row t.
+template <typename Source, int kColumns, int kWidth>
+HEARTH_SIMD void sum_products(const Source* sources, const ActivationBlock& x, int s, int part,
+                              Sum (&sum)[kColumns][kWidth]) {
+  constexpr int kSubs = Source::kSubs;
+  constexpr int kSteps = 8 / kSubs;
+  // Products of so many steps are added up in 16 bits.
+  constexpr int kLongest = Source::kWide ? 1 : dot_run(Source::kLargest);
+  constexpr int kRun = kLongest < kSteps ? kLongest : kSteps;
+  const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
+  const auto begin = [&]() HEARTH_SIMD_LAMBDA {
+#pragma GCC unroll 16
+    for (int t = 0; t < kWidth; ++t) {
+      const Sum of_row = dot_start<Source::kOffset, Source::kWide>(start[t]);
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) sum[c][t] = of_row;
+    }
+  };
+  if constexpr (kRun < kSteps) begin();
+  [[maybe_unused]] B run[kColumns][kWidth];
+  unrolled<kSteps>([&](auto step) HEARTH_SIMD_LAMBDA {
+    // Use both nibbles of a byte one after the other.
+    constexpr int i = decltype(step)::value;
+    if constexpr (kRun == kSteps && i == kSteps - 1) begin();
+    constexpr int kPaired = i % 2 * 4 + i / 2;
+    const auto use = [&](auto which) HEARTH_SIMD_LAMBDA {
+      constexpr int j = decltype(which)::value;
+      decltype(dot_operand<Source::kWide>(B{})) w[kColumns];
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) {
+        w[c] = dot_operand<Source::kWide>(sources[c / kParts].template code<j>(part + c % kParts));
+      }
+#pragma GCC unroll 16
+      for (int t = 0; t < kWidth; ++t) {
+        const Four four = load_four(x.q, j * kWidth + t);
+#pragma GCC unroll 4
+        for (int c = 0; c < kColumns; ++c) {
+          if constexpr (kRun == 1) {
+            sum[c][t] = dot4(sum[c][t], w[c], four);
+          } else {
+            run[c][t] = i % kRun == 0 ? products(w[c], four)
+                                      : add_products(run[c][t], products(w[c], four));
+            if constexpr (i % kRun == kRun - 1) sum[c][t] = add_run(sum[c][t], run[c][t]);
+          }
+        }
+      }
+    };
+    if constexpr (kSubs == 1) {
+      use(Constant<kPaired>{});
+    } else if (s == 0) {
+      use(Constant<i>{});
+    } else {
+      use(Constant<4 + i>{});
+    }
+  });
+}
+
 /// kWidth token rows times kColumns registers of outputs, starting at register `part` of a group.
 template <typename Source, int kWidth, int kColumns>
 HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
@@ -329,41 +405,8 @@ HEARTH_SIMD void dot_quantized(const MatmulPanel& a, int32_t group, int part) {
     F half[kColumns][kWidth];  // the sum of the first of two sub-blocks, before multiplying by d
 #pragma GCC unroll 2
     for (int s = 0; s < kSubs; ++s) {
-      const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
       Sum sum[kColumns][kWidth];
-#pragma GCC unroll 16
-      for (int t = 0; t < kWidth; ++t) {
-        const Sum begin = dot_start<Source::kOffset, Source::kWide>(start[t]);
-#pragma GCC unroll 4
-        for (int c = 0; c < kColumns; ++c) sum[c][t] = begin;
-      }
-      unrolled<8 / kSubs>([&](auto step) HEARTH_SIMD_LAMBDA {
-        // Use both nibbles of a byte one after the other.
-        constexpr int i = decltype(step)::value;
-        constexpr int kPaired = i % 2 * 4 + i / 2;
-        const auto use = [&](auto which) HEARTH_SIMD_LAMBDA {
-          constexpr int j = decltype(which)::value;
-          decltype(dot_operand<Source::kWide>(B{})) w[kColumns];
-#pragma GCC unroll 4
-          for (int c = 0; c < kColumns; ++c) {
-            w[c] =
-                dot_operand<Source::kWide>(sources[c / kParts].template code<j>(part + c % kParts));
-          }
-#pragma GCC unroll 16
-          for (int t = 0; t < kWidth; ++t) {
-            const Four four = load_four(x.q, j * kWidth + t);
-#pragma GCC unroll 4
-            for (int c = 0; c < kColumns; ++c) sum[c][t] = dot4(sum[c][t], w[c], four);
-          }
-        };
-        if constexpr (kSubs == 1) {
-          use(Constant<kPaired>{});
-        } else if (s == 0) {
-          use(Constant<i>{});
-        } else {
-          use(Constant<4 + i>{});
-        }
-      });
+      sum_products<Source>(sources, x, s, part, sum);
       F scale[kColumns];
       F min[kColumns];
 #pragma GCC unroll 4
@@ -417,10 +460,13 @@ void matmul_quantized(const MatmulPanel& a) {
 }
 
 template <DType kType>
+using UnpackedOf = Unpacked<Packed<kType>::kSubs, Packed<kType>::kHasMin, Packed<kType>::kWide,
+                            unpacked_bound(quant_layout(kType))>;
+
+template <DType kType>
 void unpack_panel(const UnpackPanel& a) {
   using From = Packed<kType>;
-  constexpr int kShift =
-      From::kHasMin || From::kWide ? 0 : kNarrowOffset - From::kOffset;  // of the bytes' offset
+  constexpr int kShift = UnpackedOf<kType>::kOffset - From::kOffset;  // of the bytes' offset
   uint8_t* out = a.out;
   for (int32_t g = 0; g < a.num_groups; ++g) {
     From source(a.weights + g * a.group_bytes, a.first / kQuantBlock);
@@ -449,8 +495,7 @@ void unpack_panel(const UnpackPanel& a) {
 template <DType kType>
 constexpr QuantKernels quant_kernels() {
   using From = Packed<kType>;
-  return {matmul_quantized<From>, unpack_panel<kType>,
-          matmul_quantized<Unpacked<From::kSubs, From::kHasMin, From::kWide>>};
+  return {matmul_quantized<From>, unpack_panel<kType>, matmul_quantized<UnpackedOf<kType>>};
 }
 
 template <QuantFamily kFamily, int kIndex = 0>

@@ -1,6 +1,6 @@
 #pragma once
-// Vectors of 8 floats for AVX2, FMA and F16C: two of them form the 16 logical lanes. See
-// kernels/cpu/simd/avx512.h; results are the same to the bit.
+// Vectors of 8 floats for AVX2, FMA and F16C, and AVX-VNNI where it is compiled for that: two of
+// them form the 16 logical lanes. See kernels/cpu/simd/avx512.h; results are the same to the bit.
 
 #include <immintrin.h>
 
@@ -20,7 +20,7 @@ constexpr int kMaxTile = 6;
 constexpr int kManyTile = 6;
 constexpr int kColumns1 = 8;
 constexpr int kColumnsN = 2;
-constexpr int kDotChains = 6;
+constexpr int kDotChains = 12;
 
 HEARTH_SIMD __m256i first_lanes(int n) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -190,9 +190,6 @@ HEARTH_SIMD F load_e4m3(const uint8_t* p) {
   return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-0x78100000)));
 }
 
-// Wide weights: |w| times x with the sign of w; pairs reach 2 * 128 * 127, which int16 holds.
-// |-128| is 128 as an unsigned byte, which is how maddubs reads it.
-constexpr int kNarrowOffset = 64;
 using Sum = I;
 using Four = __m256i;
 HEARTH_SIMD Four load_four(const int8_t* block, int index) {
@@ -200,14 +197,34 @@ HEARTH_SIMD Four load_four(const int8_t* block, int index) {
   __builtin_memcpy(&x, block + index * 4, 4);
   return _mm256_set1_epi32(x);
 }
+template <int kOffset>
+HEARTH_SIMD I of_offset(int32_t minus_128_sum) {
+  if constexpr (kOffset == 0) return _mm256_setzero_si256();
+  return _mm256_srai_epi32(_mm256_set1_epi32(minus_128_sum), 7 - __builtin_ctz(kOffset));
+}
+#ifdef __AVXVNNI__
+constexpr int kNarrowOffset = 128;
+constexpr int dot_run(int) { return 1; }
+template <int kOffset, bool kWide>
+HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
+  return of_offset<kOffset>(minus_128_sum);
+}
+template <bool kWide>
+HEARTH_SIMD B dot_operand(B stored) {
+  return stored;
+}
+HEARTH_SIMD I dot4(I sum, B w, Four x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
+#else
+// Wide weights: |w| times x with the sign of w; pairs reach 2 * 128 * 127, which int16 holds.
+// |-128| is 128 as an unsigned byte, which is how maddubs reads it.
+constexpr int kNarrowOffset = 64;
 struct SignedBytes {
   __m256i value;
   __m256i magnitude;
 };
 template <int kOffset, bool kWide>
 HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
-  if constexpr (kOffset == 0 || kWide) return _mm256_setzero_si256();
-  return _mm256_srai_epi32(_mm256_set1_epi32(minus_128_sum), 7 - __builtin_ctz(kOffset));
+  return of_offset < kWide ? 0 : kOffset > (minus_128_sum);
 }
 template <bool kWide>
 HEARTH_SIMD auto dot_operand(B stored) {
@@ -227,6 +244,20 @@ HEARTH_SIMD I dot4(I sum, SignedBytes w, Four x) {
   return add_pairs(sum, _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x, w.value)));
 }
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return add_pairs(sum, _mm256_maddubs_epi16(w, x)); }
+
+/// Products by weights of 0 to `largest` whose pairs can be added up in 16 bits, as inputs are at
+/// most 127.
+constexpr int dot_run(int largest) {
+  return largest > 64 ? 1 : largest > 32 ? 2 : largest > 16 ? 4 : 8;
+}
+HEARTH_SIMD B products(B w, Four x) { return _mm256_maddubs_epi16(w, x); }
+HEARTH_SIMD B add_products(B a, B b) {
+  a = _mm256_add_epi16(a, b);
+  asm volatile("" : "+x"(a));  // as in add_pairs
+  return a;
+}
+HEARTH_SIMD I add_run(I sum, B products) { return add_pairs(sum, products); }
+#endif
 
 using Pairs = __m256i;
 HEARTH_SIMD I load_ints(const int32_t* p) {
@@ -270,9 +301,13 @@ HEARTH_SIMD Pair load_pair(const int16_t* p) {
 }
 HEARTH_SIMD I no_sum() { return _mm256_setzero_si256(); }
 HEARTH_SIMD I dot2(I sum, Pairs a, Pair b) {
+#ifdef __AVXVNNI__
+  return _mm256_dpwssd_avx_epi32(sum, a, b);
+#else
   sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
   asm volatile("" : "+x"(sum));  // as in add_pairs
   return sum;
+#endif
 }
 
 }  // namespace
