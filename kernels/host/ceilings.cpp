@@ -76,11 +76,12 @@ __attribute__((target("avx2"))) double int8_avx2() {
     for (int step = 0; step < 8; ++step) {
 #pragma GCC unroll 12
       for (__m256i& run : runs) {
-        asm volatile(
-            ""
-            : "+x"(a));  // otherwise the compiler computes the product once instead of twelve times
+        // Otherwise the compiler computes one product in place of all, or all of them before the
+        // sums.
+        asm volatile("" : "+x"(a));
         const __m256i pairs = _mm256_maddubs_epi16(a, a);
         run = step == 0 ? pairs : _mm256_add_epi16(run, pairs);
+        asm volatile("" : "+x"(run));
       }
     }
 #pragma GCC unroll 12
@@ -118,6 +119,7 @@ __attribute__((target("avx512f,avx512bw"))) double int8_avx512() {
         asm volatile("" : "+v"(a));
         const __m512i pairs = _mm512_maddubs_epi16(a, a);
         run = step == 0 ? pairs : _mm512_add_epi16(run, pairs);
+        asm volatile("" : "+v"(run));
       }
     }
 #pragma GCC unroll 12
