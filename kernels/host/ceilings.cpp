@@ -17,7 +17,8 @@
 namespace hearth::kernels {
 namespace {
 
-constexpr int kRounds = 20'000;  // of 16 independent chains each
+constexpr int kRounds = 20'000;     // of 16 independent chains each
+constexpr int kRuns = kRounds / 8;  // of eight steps
 
 /// Keeps a value alive without a store that the compiler could analyze.
 template <typename T>
@@ -70,7 +71,7 @@ __attribute__((target("avx2"))) double int8_avx2() {
   for (__m256i& chain : chains) chain = _mm256_setzero_si256();
   __m256i a = _mm256_set1_epi8(3);
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int i = 0; i < kRounds / 8; ++i) {
+  for (int i = 0; i < kRuns; ++i) {
     __m256i runs[12];
 #pragma GCC unroll 8
     for (int step = 0; step < 8; ++step) {
@@ -90,7 +91,7 @@ __attribute__((target("avx2"))) double int8_avx2() {
     }
   }
   for (const __m256i& chain : chains) keep(chain);
-  return 12.0 * 32 * 2 * (kRounds / 8 * 8);
+  return 12.0 * 32 * 2 * 8 * kRuns;
 }
 
 __attribute__((target("avx512f"))) double f32_avx512() {
@@ -110,7 +111,7 @@ __attribute__((target("avx512f,avx512bw"))) double int8_avx512() {
   for (__m512i& chain : chains) chain = _mm512_setzero_si512();
   __m512i a = _mm512_set1_epi8(3);
   const __m512i ones = _mm512_set1_epi16(1);
-  for (int i = 0; i < kRounds / 8; ++i) {
+  for (int i = 0; i < kRuns; ++i) {
     __m512i runs[12];
 #pragma GCC unroll 8
     for (int step = 0; step < 8; ++step) {
@@ -128,7 +129,7 @@ __attribute__((target("avx512f,avx512bw"))) double int8_avx512() {
     }
   }
   for (const __m512i& chain : chains) keep(chain);
-  return 12.0 * 64 * 2 * (kRounds / 8 * 8);
+  return 12.0 * 64 * 2 * 8 * kRuns;
 }
 
 __attribute__((target("avx2,avxvnni"))) double int8_avx2vnni() {
