@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "kernels/ops/half.h"
+#include "kernels/quant/quant_layout.h"
 #include "kernels/quant/quant_types.h"
 #include "tests/op/op_testing.h"
 
@@ -140,6 +141,20 @@ class FusedBits {
   std::optional<Matrix> first_;
 };
 
+void check_product(const Case& c, Matrix& x, const Matrix* residual,
+                   const std::vector<Tensor>& tensors, const std::string& what) {
+  const Matrix want =
+      multiply(reference(), *pack(reference(), tensors, WeightRole::kMatmul), x, residual, c);
+  FusedBits fused;
+  for (const NamedTable& table : cpu_tables(2)) {
+    const auto weight = pack(table.ops, tensors, WeightRole::kMatmul);
+    const Matrix got = multiply(table.ops, *weight, x, residual, c);
+    const std::string error = worst(got, want, bound_of(c, table, x, residual, tensors));
+    CHECK_MESSAGE(error.empty(), fmt::format("{} {}: {}", table.name, what, error));
+    fused.check(table, got, fmt::format("{}: other bits than the first", what));
+  }
+}
+
 void check_against_reference(const Case& c, uint32_t seed) {
   Random random(seed);
   Matrix x(c.tokens, c.cols, c.misalign, c.padding);
@@ -148,20 +163,8 @@ void check_against_reference(const Case& c, uint32_t seed) {
   for (const auto& joined : c.joined) outputs += joined.second;
   Matrix residual(c.tokens, outputs);
   residual.fill(random, -4, 4);
-  const Matrix* r = c.residual ? &residual : nullptr;
-  const auto tensors = tensors_of(c, seed);
-  const Matrix want =
-      multiply(reference(), *pack(reference(), tensors, WeightRole::kMatmul), x, r, c);
-  FusedBits fused;
-  for (const NamedTable& table : cpu_tables(2)) {
-    const auto weight = pack(table.ops, tensors, WeightRole::kMatmul);
-    const Matrix got = multiply(table.ops, *weight, x, r, c);
-    const std::string error = worst(got, want, bound_of(c, table, x, r, tensors));
-    CHECK_MESSAGE(error.empty(),
-                  fmt::format("{} seed {} {}: {}", table.name, seed, describe(c), error));
-    fused.check(table, got,
-                fmt::format("seed {} {}: other bits than the first", seed, describe(c)));
-  }
+  check_product(c, x, c.residual ? &residual : nullptr, tensors_of(c, seed),
+                fmt::format("seed {} {}", seed, describe(c)));
 }
 
 void check_cases(const std::vector<Case>& cases) {
@@ -319,6 +322,25 @@ TEST_CASE("matmul: extreme Q8_0 blocks are exact where the sum is") {
           const float want = static_cast<float>(q) * value * 32;
           CHECK_MESSAGE(out.at(0, o) == doctest::Approx(want), table.name);
           CHECK_MESSAGE(out.at(1, o) == 0.0f, table.name);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("matmul: the largest weights by inputs of one sign: sums of 16 bits at their limits") {
+  // 0xff has the largest code of most types, 0x77 that of E2M1.
+  Random random(7);
+  const size_t step = cpu_tables(2)[0].case_step(kSimulatedStep);
+  for (size_t i = 0; i < std::size(kQuantTypes); i += step) {
+    for (const auto byte : {std::byte{0xff}, std::byte{0x77}}) {
+      const Tensor tensor = tensor_of_one_byte(7, kQuantTypes[i], 36, 512, byte);
+      for (const int32_t tokens : {3, 20}) {
+        for (const float value : {1.0f, -1.0f}) {
+          Matrix x(tokens, 512);
+          x.fill(random, value, value);
+          const Case c{.joined = {{kQuantTypes[i], 36}}, .cols = 512, .tokens = tokens};
+          check_product(c, x, nullptr, {tensor}, fmt::format("{} by {}", describe(c), value));
         }
       }
     }

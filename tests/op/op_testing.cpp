@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "kernels/ops/half.h"
 #include "kernels/quant/quant_layout.h"
@@ -128,13 +129,14 @@ int largest_code_of(DType type) {
   }
 }
 
-/// Random codes and integer scales, with d such that values are about in [-1, 1].
-void fill_blocks(Random& random, Tensor& tensor) {
+/// Random codes and integer scales, or those of one byte, with d such that values are about in
+/// [-1, 1].
+void fill_blocks(Random& random, Tensor& tensor, std::optional<std::byte> same = {}) {
   const auto block_bytes = static_cast<size_t>(info(tensor.dtype).block_bytes);
   const int largest_code = largest_code_of(tensor.dtype);
   for (size_t at = 0; at < tensor.bytes.size(); at += block_bytes) {
     for (size_t i = 0; i < block_bytes; ++i) {
-      tensor.bytes[at + i] = static_cast<std::byte>(random.below(256));
+      tensor.bytes[at + i] = same.value_or(static_cast<std::byte>(random.below(256)));
     }
     if (tensor.dtype == DType::kMXFP4) {
       tensor.bytes[at] = static_cast<std::byte>(120 + random.below(6));
@@ -190,6 +192,14 @@ Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols) {
       std::memcpy(at + 2 * i, &half, 2);
     }
   }
+  return tensor;
+}
+
+Tensor tensor_of_one_byte(uint32_t seed, DType dtype, int64_t rows, int64_t cols, std::byte byte) {
+  Random random(seed);
+  Tensor tensor{"test.weight", dtype, rows, cols, {}};
+  tensor.bytes.resize(bytes_of(dtype, static_cast<uint64_t>(rows * cols)));
+  fill_blocks(random, tensor, byte);
   return tensor;
 }
 

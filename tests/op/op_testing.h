@@ -77,6 +77,8 @@ struct Tensor {
 };
 /// Values about in [-1, 1]; random codes and scales where the type has them.
 Tensor random_tensor(uint32_t seed, DType dtype, int64_t rows, int64_t cols);
+/// The same for a type of quant_layout.h, but all codes and integer scales have the bits of `byte`.
+Tensor tensor_of_one_byte(uint32_t seed, DType dtype, int64_t rows, int64_t cols, std::byte byte);
 /// In f32, the magnitudes that rounding errors are relative to: |value|, or |scale * code| + |min|.
 Tensor magnitudes(const Tensor& tensor);
 

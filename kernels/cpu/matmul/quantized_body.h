@@ -89,8 +89,14 @@ struct Q8_0Source {
   }
 };
 
-/// Types with the same bound of unpacked weights, offset included, share their code: as many of
-/// their products are added up in 16 bits (dot_run).
+/// Steps of 4 inputs whose products by weights of at most `largest`, offset included, may be added
+/// up in 16 bits: a pair of inputs adds at most 2 * 127 * largest. 1: none are.
+constexpr int dot_run(int largest) {
+  if (!kPairSums) return 1;
+  return largest > 64 ? 1 : largest > 32 ? 2 : largest > 16 ? 4 : 8;
+}
+
+/// Types with the same bound of unpacked weights share their code: their runs are as long.
 constexpr int kAnyWeight = 255;
 constexpr int unpacked_bound(const QuantLayout& layout) {
   for (const int bound : {16, 32, 64}) {
@@ -326,7 +332,6 @@ HEARTH_SIMD void sum_products(const Source* sources, const ActivationBlock& x, i
                               Sum (&sum)[kColumns][kWidth]) {
   constexpr int kSubs = Source::kSubs;
   constexpr int kSteps = 8 / kSubs;
-  // Products of so many steps are added up in 16 bits.
   constexpr int kLongest = Source::kWide ? 1 : dot_run(Source::kLargest);
   constexpr int kRun = kLongest < kSteps ? kLongest : kSteps;
   const int32_t* start = kSubs == 1 ? x.minus_128_sum : x.half_minus_128_sum + s * kWidth;
@@ -343,6 +348,7 @@ HEARTH_SIMD void sum_products(const Source* sources, const ActivationBlock& x, i
   unrolled<kSteps>([&](auto step) HEARTH_SIMD_LAMBDA {
     // Use both nibbles of a byte one after the other.
     constexpr int i = decltype(step)::value;
+    // No sooner, as sums in registers would leave none for the run.
     if constexpr (kRun == kSteps && i == kSteps - 1) begin();
     constexpr int kPaired = i % 2 * 4 + i / 2;
     const auto use = [&](auto which) HEARTH_SIMD_LAMBDA {

@@ -204,7 +204,7 @@ HEARTH_SIMD I of_offset(int32_t minus_128_sum) {
 }
 #ifdef __AVXVNNI__
 constexpr int kNarrowOffset = 128;
-constexpr int dot_run(int) { return 1; }
+constexpr bool kPairSums = false;
 template <int kOffset, bool kWide>
 HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
   return of_offset<kOffset>(minus_128_sum);
@@ -218,13 +218,16 @@ HEARTH_SIMD I dot4(I sum, B w, Four x) { return _mm256_dpbusd_avx_epi32(sum, w, 
 // Wide weights: |w| times x with the sign of w; pairs reach 2 * 128 * 127, which int16 holds.
 // |-128| is 128 as an unsigned byte, which is how maddubs reads it.
 constexpr int kNarrowOffset = 64;
+/// Pairs of products of narrow weights may be added up in 16 bits: products, add_products, add_run.
+constexpr bool kPairSums = true;
 struct SignedBytes {
   __m256i value;
   __m256i magnitude;
 };
 template <int kOffset, bool kWide>
 HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
-  return of_offset < kWide ? 0 : kOffset > (minus_128_sum);
+  if constexpr (kWide) return _mm256_setzero_si256();
+  return of_offset<kOffset>(minus_128_sum);
 }
 template <bool kWide>
 HEARTH_SIMD auto dot_operand(B stored) {
@@ -245,11 +248,6 @@ HEARTH_SIMD I dot4(I sum, SignedBytes w, Four x) {
 }
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return add_pairs(sum, _mm256_maddubs_epi16(w, x)); }
 
-/// Products by weights of 0 to `largest` whose pairs can be added up in 16 bits, as inputs are at
-/// most 127.
-constexpr int dot_run(int largest) {
-  return largest > 64 ? 1 : largest > 32 ? 2 : largest > 16 ? 4 : 8;
-}
 HEARTH_SIMD B products(B w, Four x) { return _mm256_maddubs_epi16(w, x); }
 HEARTH_SIMD B add_products(B a, B b) {
   a = _mm256_add_epi16(a, b);

@@ -222,7 +222,7 @@ HEARTH_SIMD B dot_operand(B stored) {
   return stored;
 }
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return _mm512_dpbusd_epi32(sum, w, x); }
-constexpr int dot_run(int) { return 1; }
+constexpr bool kPairSums = false;
 #else
 constexpr int kNarrowOffset = 64;
 /// Wide weights, stored as w + 128: |w| times x with the sign of w; pairs reach 2 * 128 * 127,
@@ -256,10 +256,7 @@ HEARTH_SIMD I add_run(I sum, B products) {
 HEARTH_SIMD B products(B w, Four x) { return _mm512_maddubs_epi16(w, x); }
 HEARTH_SIMD B add_products(B a, B b) { return _mm512_add_epi16(a, b); }
 HEARTH_SIMD I dot4(I sum, B w, Four x) { return add_run(sum, products(w, x)); }
-/// See kernels/cpu/simd/avx2.h.
-constexpr int dot_run(int largest) {
-  return largest > 64 ? 1 : largest > 32 ? 2 : largest > 16 ? 4 : 8;
-}
+constexpr bool kPairSums = true;  // kernels/cpu/simd/avx2.h
 #endif
 
 // Products of 16-bit integers. Pairs: two numbers of each of kLanes sums.

@@ -186,7 +186,7 @@ HEARTH_SIMD F load_e4m3(const uint8_t* p) {
 // loaded, narrow ones when unpacked; those read as stored are below 128, so the byte is the same
 // either way, and their sums start as in the other headers.
 constexpr int kNarrowOffset = 0;
-constexpr int dot_run(int) { return 1; }
+constexpr bool kPairSums = false;
 template <bool kWide>
 HEARTH_SIMD int8x16_t dot_operand(B stored) {
   return vreinterpretq_s8_u8(kWide ? veorq_u8(stored, vdupq_n_u8(0x80)) : stored);

@@ -172,7 +172,7 @@ HEARTH_SIMD F load_e4m3(const uint8_t* p) {
 }
 
 constexpr int kNarrowOffset = 128;
-constexpr int dot_run(int) { return 1; }
+constexpr bool kPairSums = false;
 template <int kOffset, bool kWide>
 HEARTH_SIMD I dot_start(int32_t minus_128_sum) {
   if constexpr (kOffset == 0) return I{};
