@@ -11,37 +11,43 @@ namespace {
 template <int kRows, bool kAsk, typename Source>
 void tile_scores(const AttentionSplit& a, int first_row, const TileData& data, const Next& next,
                  float* scores) {
+  constexpr int kVecs = vec_block(kRows);
   const Source k(data);
   const int32_t n = a.k_dim;
   const float* row[kRows];
   for (int r = 0; r < kRows; ++r) row[r] = a.q[first_row + r];
-  for (int first_vec = 0; first_vec < kSoftmaxTile / kLanes; first_vec += kVecBlock) {
-    F acc[kRows][kVecBlock];
+  constexpr int kWalks = kSoftmaxTile / (kVecs * kLanes);
+  const int32_t ask_every = kWalks * next.k_rows_of_line;
+  for (int walk = 0; walk < kWalks; ++walk) {
+    const int first_vec = walk * kVecs;
+    F acc[kRows][kVecs];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecBlock; ++i) acc[r][i] = zero();
+#pragma GCC unroll 8
+      for (int i = 0; i < kVecs; ++i) acc[r][i] = zero();
     }
     for (int32_t d = 0; d < n; d += Source::kDims) {
-      if constexpr (kAsk) next.ask_k<3>(d);
+      if constexpr (kAsk) {
+        if ((d & (ask_every - 1)) == 0) next.ask_k<3>((walk * n + d) / kWalks);
+      }
 #pragma GCC unroll 4
       for (int e = 0; e < Source::kDims; ++e) {
-        F kd[kVecBlock];
+        F qd[kRows];
 #pragma GCC unroll 4
-        for (int i = 0; i < kVecBlock; ++i) kd[i] = k.lanes(d, e, first_vec + i);
+        for (int r = 0; r < kRows; ++r) qd[r] = set1(row[r][d + e]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVecs; ++i) {
+          const F kd = k.lanes(d, e, first_vec + i);
 #pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          const F qd = set1(row[r][d + e]);
-#pragma GCC unroll 4
-          for (int i = 0; i < kVecBlock; ++i) acc[r][i] = fma(qd, kd[i], acc[r][i]);
+          for (int r = 0; r < kRows; ++r) acc[r][i] = fma(qd[r], kd, acc[r][i]);
         }
       }
     }
     float* out = scores + first_vec * kLanes;
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecBlock; ++i) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVecs; ++i) {
         store(out + r * kSoftmaxTile + i * kLanes, mul(acc[r][i], set1(a.scale)));
       }
     }
@@ -85,41 +91,49 @@ HEARTH_SIMD void values_block(const Source& v, int64_t padded, int64_t first, in
   F acc[kRows][kVecs];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < kVecs; ++i) {
       acc[r][i] = mul(load(o + r * padded + first + i * kLanes), set1(alpha[r]));
     }
   }
   for (int j = from; j < to; ++j) {
-    F vj[kVecs];
+    if constexpr (kAsk) {
+      if (j % 2 == 0) next.ask_v<kVecs * kLanes, 3>(j / 2, first);
+    }
+    F w[kRows];
 #pragma GCC unroll 4
-    for (int i = 0; i < kVecs; ++i) vj[i] = v.template lanes<kVecs>(j, first, i);
-    if constexpr (kAsk) next.ask_v(j, first);
+    for (int r = 0; r < kRows; ++r) w[r] = set1(weights[r * kSoftmaxTile + j]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVecs; ++i) {
+      const F vj = v.template lanes<kVecs>(j, first, i);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const F w = set1(weights[r * kSoftmaxTile + j]);
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecs; ++i) acc[r][i] = fma(w, vj[i], acc[r][i]);
+      for (int r = 0; r < kRows; ++r) acc[r][i] = fma(w[r], vj, acc[r][i]);
     }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < kVecs; ++i) store(o + r * padded + first + i * kLanes, acc[r][i]);
+  }
+}
+
+/// Vectors from dimension `d` on, kVecs at a time while there are so many, then fewer.
+template <int kRows, int kVecs, bool kAsk, typename Source>
+HEARTH_SIMD void values_from(int64_t d, const Source& v, int64_t padded, int from, int to,
+                             const float* weights, const float* alpha, const Next& next, float* o) {
+  for (; d + kVecs * kLanes <= padded; d += kVecs * kLanes) {
+    values_block<kRows, kVecs, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
+  }
+  if constexpr (kVecs > 1) {
+    values_from<kRows, kVecs / 2, kAsk>(d, v, padded, from, to, weights, alpha, next, o);
   }
 }
 
 template <int kRows, bool kAsk, typename Source>
 void tile_values(const TileData& data, int64_t padded, int from, int to, const float* weights,
                  const float* alpha, const Next& next, float* o) {
-  const Source v(data);
-  int64_t d = 0;
-  for (; d + kVecBlock * kLanes <= padded; d += kVecBlock * kLanes) {
-    values_block<kRows, kVecBlock, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
-  }
-  for (; d < padded; d += kLanes) {
-    values_block<kRows, 1, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
-  }
+  values_from<kRows, vec_block(kRows), kAsk>(0, Source(data), padded, from, to, weights, alpha,
+                                             next, o);
 }
 
 }  // namespace

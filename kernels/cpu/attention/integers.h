@@ -105,43 +105,68 @@ struct NibbleKeys : KeyWords {
   }
 };
 
+/// sum[r][i] += key(i) . four(r). What there is less of stays in registers.
+template <int kRows, int kVecs, typename Key, typename FourOf>
+HEARTH_SIMD void add_dots(Sum (&sum)[kRows][kVecs], const Key& key, const FourOf& four_of) {
+  if constexpr (kRows < kVecs) {
+    Four four[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) four[r] = four_of(r);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVecs; ++i) {
+      const auto k = key(i);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sum[r][i] = dot4(sum[r][i], k, four[r]);
+    }
+  } else {
+    decltype(key(0)) k[kVecs];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVecs; ++i) k[i] = key(i);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const Four four = four_of(r);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVecs; ++i) sum[r][i] = dot4(sum[r][i], k[i], four);
+    }
+  }
+}
+
 /// scores[r][j] = scale * q[r] . k[j] (with soft cap) for the positions of a tile.
 template <int kRows, bool kAsk, typename Source>
 void integer_scores(const AttentionSplit& a, int row, const TileData& data, const Next& next,
                     float* scores) {
   constexpr int kRowsOfBlock = kScaleDims / (4 * Source::kFours);
   constexpr int kDims = 4 * Source::kFours;
+  constexpr int kVecs = vec_block(kRows);
   const Source k(data);
   const int32_t blocks = num_scales(a.k_dim);
   for (int32_t b = 0; b < blocks; ++b) {
     const int32_t left = a.k_dim - b * kScaleDims;
     const int32_t rows = left < kScaleDims ? (left + kDims - 1) / kDims : kRowsOfBlock;
     const QueryBlock* const* q = a.codes + row;
-    for (int first_vec = 0; first_vec < kSoftmaxTile / kLanes; first_vec += kVecBlock) {
-      Sum sum[kRows][kVecBlock];
+    for (int first_vec = 0; first_vec < kSoftmaxTile / kLanes; first_vec += kVecs) {
+      Sum sum[kRows][kVecs];
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         const Sum start = dot_start<Source::kOffset, Source::kWide>(q[r][b].start);
-#pragma GCC unroll 4
-        for (int i = 0; i < kVecBlock; ++i) sum[r][i] = start;
+#pragma GCC unroll 8
+        for (int i = 0; i < kVecs; ++i) sum[r][i] = start;
       }
 #pragma GCC unroll 8
       for (int i_row = 0; i_row < kRowsOfBlock; ++i_row) {
         if (i_row >= rows) break;
-        if constexpr (kAsk) next.ask_half_k(b * kRowsOfBlock + i_row);
+        if constexpr (kAsk) {
+          if (first_vec == 0) next.ask_half_k(b * kRowsOfBlock + i_row);
+        }
 #pragma GCC unroll 2
         for (int e = 0; e < Source::kFours; ++e) {
-          decltype(dot_operand<Source::kWide>(B{})) kd[kVecBlock];
-#pragma GCC unroll 4
-          for (int i = 0; i < kVecBlock; ++i) {
-            kd[i] = dot_operand<Source::kWide>(k.lanes(b * kRowsOfBlock + i_row, e, first_vec + i));
-          }
-#pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r) {
-            const Four four = load_four(q[r][b].codes, i_row * Source::kFours + e);
-#pragma GCC unroll 4
-            for (int i = 0; i < kVecBlock; ++i) sum[r][i] = dot4(sum[r][i], kd[i], four);
-          }
+          add_dots(
+              sum,
+              [&](int i) {
+                return dot_operand<Source::kWide>(
+                    k.lanes(b * kRowsOfBlock + i_row, e, first_vec + i));
+              },
+              [&](int r) { return load_four(q[r][b].codes, i_row * Source::kFours + e); });
         }
       }
       const float* scales = data.k_scales + b * kSoftmaxTile + first_vec * kLanes;
@@ -149,8 +174,8 @@ void integer_scores(const AttentionSplit& a, int row, const TileData& data, cons
       for (int r = 0; r < kRows; ++r) {
         const F of_row = set1(q[r][b].scale);
         float* out = scores + r * kSoftmaxTile + first_vec * kLanes;
-#pragma GCC unroll 4
-        for (int i = 0; i < kVecBlock; ++i) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kVecs; ++i) {
           const F before = b == 0 ? zero() : load(out + i * kLanes);
           const F scale = mul(load(scales + i * kLanes), of_row);
           store(out + i * kLanes, fma(to_float(sum[r][i]), scale, before));
@@ -364,7 +389,7 @@ HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int64_t f
   I sum[kRows][kVecs];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < kVecs; ++i) sum[r][i] = no_sum();
   }
   const int64_t block = first / kScaleDims;
@@ -375,26 +400,24 @@ HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int64_t f
     const int begin = from > base ? from - base : 0;
     const int end = to < base + kPairRows ? to - base : kPairRows;
     for (int pair = begin; pair < end; ++pair) {
-      Pairs vj[kVecs];
-#pragma GCC unroll 4
-      for (int i = 0; i < kVecs; ++i) vj[i] = rows.template lanes<kVecs>(pair, i);
       if constexpr (kAsk) {
-        next.ask_pairs<kVecs * kLanes>(base + pair, first);
+        next.ask_v<kVecs * kLanes, 2>(base + pair, first);
       }
       const int16_t* of_pair = of_block + 2 * (base + pair);
+#pragma GCC unroll 8
+      for (int i = 0; i < kVecs; ++i) {
+        const Pairs vj = rows.template lanes<kVecs>(pair, i);
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kVecs; ++i) {
+        for (int r = 0; r < kRows; ++r) {
           const int row = i * kLanes / kScaleDims * kRows + r;
-          sum[r][i] = dot2(sum[r][i], vj[i], load_pair(of_pair + row * kSoftmaxTile));
+          sum[r][i] = dot2(sum[r][i], vj, load_pair(of_pair + row * kSoftmaxTile));
         }
       }
     }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < kVecs; ++i) {
       float* out = o + r * padded + first + i * kLanes;
       const F factor = set1(weights.factors[(block + i * kLanes / kScaleDims) * kRows + r]);
@@ -403,20 +426,23 @@ HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int64_t f
   }
 }
 
+/// Vectors from dimension `d` on, kVecs at a time while there are so many, then fewer.
+template <int kRows, int kVecs, bool kAsk, typename Source>
+HEARTH_SIMD void integer_values_from(int64_t d, const Source& v, int64_t padded, int from, int to,
+                                     const RowWeights& weights, const Next& next, float* o) {
+  for (; d + kVecs * kLanes <= padded; d += kVecs * kLanes) {
+    integer_values_block<kRows, kVecs, kAsk>(v, padded, d, from, to, weights, next, o);
+  }
+  if constexpr (kVecs > 1) {
+    integer_values_from<kRows, kVecs / 2, kAsk>(d, v, padded, from, to, weights, next, o);
+  }
+}
+
 template <int kRows, bool kAsk, typename Source>
 void integer_values(const TileData& data, int from, int to, const RowWeights& weights,
                     const Next& next, float* o) {
-  const Source v(data);
-  const int64_t padded = data.padded;
-  from /= 2;
-  to = (to + 1) / 2;
-  int64_t d = 0;
-  for (; d + kVecBlock * kLanes <= padded; d += kVecBlock * kLanes) {
-    integer_values_block<kRows, kVecBlock, kAsk>(v, padded, d, from, to, weights, next, o);
-  }
-  for (; d < padded; d += kLanes) {
-    integer_values_block<kRows, 1, kAsk>(v, padded, d, from, to, weights, next, o);
-  }
+  integer_values_from<kRows, vec_block(kRows), kAsk>(0, Source(data), data.padded, from / 2,
+                                                     (to + 1) / 2, weights, next, o);
 }
 
 }  // namespace

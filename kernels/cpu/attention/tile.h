@@ -13,10 +13,16 @@ constexpr int kSubTiles = kSoftmaxTile / kSubTile;
 constexpr int kScaleDims = 32;
 constexpr int kPairBytes = kScaleDims / 2;  // of 32 codes of 4 bits
 constexpr float kMinusInfinity = -__builtin_inff();
-// Rows and vectors in one block of chains: enough to hide fma latency, few enough for the registers
-// (16 + 4 + 1 of 32, 8 + 2 + 1 of 16).
 constexpr int kRowBlock = 4;
-constexpr int kVecBlock = kRegisters == 32 ? 4 : 2;
+
+/// Vectors in one block of chains of `rows` rows: enough to hide the latency of a chain's steps,
+/// few enough for the registers, of which sums take half. More vectors than lanes made code longer
+/// and not faster (SSE).
+constexpr int vec_block(int rows) {
+  int vecs = kLanes;
+  while (rows * vecs > kRegisters / 2 || vecs * kLanes > kSoftmaxTile) vecs /= 2;
+  return vecs;
+}
 
 constexpr int32_t num_scales(int32_t dims) { return (dims + kScaleDims - 1) / kScaleDims; }
 
@@ -52,9 +58,9 @@ struct TileData {
 struct Next {
   const char* k[kSubTiles];
   const char* v[kSubTiles];
-  int64_t k_row_bytes;    ///< of a block
-  int32_t k_rows_shared;  ///< that scores and softmax share; 0 if products are of f32
-  int64_t v_row_bytes;    ///< one position
+  int64_t k_row_bytes;     ///< of a block
+  int32_t k_rows_of_line;  ///< a power of two
+  int32_t k_rows_shared;   ///< that scores and softmax share; 0 if products are of f32
   int32_t v_value_bits;
 
   template <int kLocality>
@@ -73,20 +79,14 @@ struct Next {
     const int32_t end = half + left * (part + 1) / kNumParts;
     for (int32_t row = half + left * part / kNumParts; row < end; ++row) ask_k<2>(row);
   }
-  /// 64 dimensions, starting with `first`, take two lines in f16.
-  HEARTH_SIMD void ask_v(int j, int64_t first) const {
-    const char* row = v[j / kSubTile] + j % kSubTile * v_row_bytes + first * v_value_bits / 8;
-    __builtin_prefetch(row, 0, 3);
-    if (v_value_bits > 8) __builtin_prefetch(row + 64, 0, 3);
-  }
   /// A line of each sub-tile, for every 1024 bits of V of kWidth dimensions, starting with `first`,
   /// and of pairs of positions.
-  template <int kWidth>
-  HEARTH_SIMD void ask_pairs(int pair, int64_t first) const {
+  template <int kWidth, int kLocality>
+  HEARTH_SIMD void ask_v(int pair, int64_t first) const {
     const int bits = pair * kWidth * v_value_bits;
     if (bits % 1024 != 0) return;
     const int64_t line = first * v_value_bits / 32 + bits / 1024;
-    for (const char* sub : v) __builtin_prefetch(sub + line * 64, 0, 2);
+    for (const char* sub : v) __builtin_prefetch(sub + line * 64, 0, kLocality);
   }
 };
 

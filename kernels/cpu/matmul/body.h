@@ -57,7 +57,16 @@ HEARTH_SIMD void dot_plain(const MatmulPanel& a, int32_t group) {
 #pragma GCC unroll 16
     for (int t = 0; t < kWidth; ++t) acc[c][t] = a.first == 0 ? zero() : load(out[c] + 16 * t);
   }
+  const uint8_t* const ahead = a.ahead.at + group * a.ahead.group_bytes;
   for (int64_t k = a.first; k < a.last; ++k) {
+    if constexpr (kWidth >= kLeastPlainAhead) {
+      if (a.ahead.lines != 0 && k * kStep % 64 == 0) {
+#pragma GCC unroll 16
+        for (int c = 0; c < kColumns; c += kParts) {
+          __builtin_prefetch(ahead + c / kParts * a.ahead.group_bytes + k * kStep, 0, 3);
+        }
+      }
+    }
     F w[kColumns];
 #pragma GCC unroll 16
     for (int c = 0; c < kColumns; ++c) w[c] = W::load_lanes(columns[c] + k * kStep);

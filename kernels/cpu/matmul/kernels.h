@@ -53,8 +53,10 @@ struct PackTile {
   const float* row(int32_t t) const { return x + (row_of != nullptr ? row_of[t] : t) * stride; }
 };
 
-/// Packed weights to prefetch for later: `lines` cache lines of each group per block. Used by the
-/// kernels of quantized weights.
+/// Packed weights to prefetch for later: `lines` cache lines of each group per block. Plain weights
+/// are fetched as far ahead of each input as `at` is ahead of input 0, by tiles of kLeastPlainAhead
+/// rows and more; of fewer, waiting for memory leaves time to nothing else.
+inline constexpr int kLeastPlainAhead = 4;
 struct Ahead {
   const uint8_t* at;    ///< in the first group
   int64_t group_bytes;  ///< distance to the same place in the next group

@@ -62,6 +62,12 @@ MatmulPlan::MatmulPlan(const PackedWeight::Segment& segment, int64_t read_bytes,
     // stay in L1: all tiles prefetch the next panel, so memory is busy throughout.
     inputs_per_panel = tiles.count == 1 ? 512 : 1024;
     in_order = true;
+  } else if (is_read_once(tiles)) {
+    // A tile's data for a panel's inputs takes half of L1; weights are read in order.
+    groups_per_panel = groups_per_item;
+    inputs_per_panel = (16 << 10) / (4 * tiles.full_width) / 32 * 32;
+    in_order = true;
+    if (!late && tiles.full_width >= kLeastPlainAhead) ahead = Ahead::kNearby;
   }
 }
 
@@ -104,12 +110,17 @@ void FetchAhead::begin_panel(PanelPlace now) {
     // once, across the borders of groups and into the next item, which usually goes to the same
     // thread.
     constexpr int64_t kDistance = 8 << 10;
+    lines_left_ = lines_per_share_ = 1;  // the first tile fetches all of it
+    if (!is_quantized(dtype_)) {
+      share_.at = item_ + now.group * group_bytes_ + kDistance;
+      share_.lines = 1;
+      return;
+    }
     const int64_t step = group_bytes_ / (cols_ / kQuantBlock);
     share_.at = item_ + now.group * group_bytes_ + now.input / kQuantBlock * step + kDistance;
     share_.block_bytes = step;
     share_.lines = static_cast<int32_t>(divide_up(step, 64));
     share_.soon = true;
-    lines_left_ = lines_per_share_ = 1;  // the only tile fetches all of it
     return;
   }
   PanelPlace next = plan_.next(now, num_groups_, cols_);
