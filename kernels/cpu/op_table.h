@@ -77,11 +77,14 @@ struct CpuState {
   /// is worth waking them, else on the caller.
   template <typename Body>
   void for_each(int64_t num_items, int64_t work, const Body& body) {
-    if (work >= kParallelFrom) return pool.run(num_items, body);
+    if (work >= parallel_from()) return pool.run(num_items, body);
     for (int64_t item = 0; item < num_items; ++item) body(item, 0);
   }
 
-  static constexpr int64_t kParallelFrom = 16384;
+  /// The more threads, the longer it takes until all have begun and ended. Within a step they spin.
+  int64_t parallel_from() const {
+    return pool.active() < 8 ? int64_t{2048} * pool.active() : 16384;
+  }
 
   const MatmulKernels& matmul;
   const AttentionKernels& attention;

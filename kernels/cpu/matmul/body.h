@@ -101,10 +101,21 @@ void matmul_plain(const MatmulPanel& a) {
 
 void pack_plain(const PackTile& a) {
   auto* tile = static_cast<float*>(a.tile);
-  for (int32_t t = 0; t < a.width; ++t) {
-    const float* x = t < a.rows ? a.row(t) : nullptr;
-    for (int64_t k = a.first; k < a.last; ++k) tile[k * a.width + t] = t < a.rows ? x[k] : 0.0f;
+  if (a.rows < a.width) {
+    for (int32_t t = 0; t < a.width; ++t) {
+      const float* x = t < a.rows ? a.row(t) : nullptr;
+      for (int64_t k = a.first; k < a.last; ++k) tile[k * a.width + t] = t < a.rows ? x[k] : 0.0f;
+    }
+    return;
   }
+  with_width(a.width, [&]<int kWidth>() {
+    const float* x[kWidth];
+    for (int t = 0; t < kWidth; ++t) x[t] = a.row(t);
+    for (int64_t k = a.first; k < a.last; ++k) {
+#pragma GCC unroll 8
+      for (int t = 0; t < kWidth; ++t) tile[k * kWidth + t] = x[t][k];
+    }
+  });
 }
 
 void pack_quantized(const PackTile& a) {
