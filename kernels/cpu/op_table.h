@@ -81,7 +81,8 @@ struct CpuState {
     for (int64_t item = 0; item < num_items; ++item) body(item, 0);
   }
 
-  /// The more threads, the longer it takes until all have begun and ended. Within a step they spin.
+  /// The least work, in cycles, that all threads share: the more they are, the longer it takes
+  /// until each has begun and ended. Within a step they spin, so none has to be woken.
   int64_t parallel_from() const {
     return pool.active() < 8 ? int64_t{2048} * pool.active() : 16384;
   }

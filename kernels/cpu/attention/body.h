@@ -434,7 +434,6 @@ void attend_split(const AttentionSplit& a, AttentionPartial* partial, float* o) 
   const SeenByRows seen = begin_rows(w);
   Next next{};
   next.k_row_bytes = reading.k.row_bytes;
-  next.k_rows_of_line = next.k_row_bytes < 64 ? static_cast<int32_t>(64 / next.k_row_bytes) : 1;
   if (reading.k.type.integers()) {
     next.k_rows_shared = a.k_dim * reading.k.type.value_bits / (8 * reading.k.type.position_bytes);
   }

@@ -17,7 +17,8 @@ void tile_scores(const AttentionSplit& a, int first_row, const TileData& data, c
   const float* row[kRows];
   for (int r = 0; r < kRows; ++r) row[r] = a.q[first_row + r];
   constexpr int kWalks = kSoftmaxTile / (kVecs * kLanes);
-  const int32_t ask_every = kWalks * next.k_rows_of_line;
+  // Each walk asks for its share of the rows, so that memory is busy throughout.
+  const int32_t ask_every = kAsk ? kWalks * next.k_rows_of_line() : 1;
   for (int walk = 0; walk < kWalks; ++walk) {
     const int first_vec = walk * kVecs;
     F acc[kRows][kVecs];
@@ -117,23 +118,13 @@ HEARTH_SIMD void values_block(const Source& v, int64_t padded, int64_t first, in
   }
 }
 
-/// Vectors from dimension `d` on, kVecs at a time while there are so many, then fewer.
-template <int kRows, int kVecs, bool kAsk, typename Source>
-HEARTH_SIMD void values_from(int64_t d, const Source& v, int64_t padded, int from, int to,
-                             const float* weights, const float* alpha, const Next& next, float* o) {
-  for (; d + kVecs * kLanes <= padded; d += kVecs * kLanes) {
-    values_block<kRows, kVecs, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
-  }
-  if constexpr (kVecs > 1) {
-    values_from<kRows, kVecs / 2, kAsk>(d, v, padded, from, to, weights, alpha, next, o);
-  }
-}
-
 template <int kRows, bool kAsk, typename Source>
 void tile_values(const TileData& data, int64_t padded, int from, int to, const float* weights,
                  const float* alpha, const Next& next, float* o) {
-  values_from<kRows, vec_block(kRows), kAsk>(0, Source(data), padded, from, to, weights, alpha,
-                                             next, o);
+  const Source v(data);
+  in_blocks<vec_block(kRows)>(0, padded, [&]<int kVecs>(int64_t d) HEARTH_SIMD_LAMBDA {
+    values_block<kRows, kVecs, kAsk>(v, padded, d, from, to, weights, alpha, next, o);
+  });
 }
 
 }  // namespace

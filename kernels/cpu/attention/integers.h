@@ -426,23 +426,14 @@ HEARTH_SIMD void integer_values_block(const Source& v, int64_t padded, int64_t f
   }
 }
 
-/// Vectors from dimension `d` on, kVecs at a time while there are so many, then fewer.
-template <int kRows, int kVecs, bool kAsk, typename Source>
-HEARTH_SIMD void integer_values_from(int64_t d, const Source& v, int64_t padded, int from, int to,
-                                     const RowWeights& weights, const Next& next, float* o) {
-  for (; d + kVecs * kLanes <= padded; d += kVecs * kLanes) {
-    integer_values_block<kRows, kVecs, kAsk>(v, padded, d, from, to, weights, next, o);
-  }
-  if constexpr (kVecs > 1) {
-    integer_values_from<kRows, kVecs / 2, kAsk>(d, v, padded, from, to, weights, next, o);
-  }
-}
-
 template <int kRows, bool kAsk, typename Source>
 void integer_values(const TileData& data, int from, int to, const RowWeights& weights,
                     const Next& next, float* o) {
-  integer_values_from<kRows, vec_block(kRows), kAsk>(0, Source(data), data.padded, from / 2,
-                                                     (to + 1) / 2, weights, next, o);
+  const Source v(data);
+  in_blocks<vec_block(kRows)>(0, data.padded, [&]<int kVecs>(int64_t d) HEARTH_SIMD_LAMBDA {
+    integer_values_block<kRows, kVecs, kAsk>(v, data.padded, d, from / 2, (to + 1) / 2, weights,
+                                             next, o);
+  });
 }
 
 }  // namespace

@@ -24,6 +24,14 @@ constexpr int vec_block(int rows) {
   return vecs;
 }
 
+/// Calls block<n>(d) for blocks of n vectors from dimension d on, up to `padded`: kVecs at a time
+/// while there are so many, then fewer.
+template <int kVecs, typename Block>
+HEARTH_SIMD void in_blocks(int64_t d, int64_t padded, const Block& block) {
+  for (; d + kVecs * kLanes <= padded; d += kVecs * kLanes) block.template operator()<kVecs>(d);
+  if constexpr (kVecs > 1) in_blocks<kVecs / 2>(d, padded, block);
+}
+
 constexpr int32_t num_scales(int32_t dims) { return (dims + kScaleDims - 1) / kScaleDims; }
 
 /// Of V's scales of a tile (attention_rounding.h).
@@ -58,11 +66,14 @@ struct TileData {
 struct Next {
   const char* k[kSubTiles];
   const char* v[kSubTiles];
-  int64_t k_row_bytes;     ///< of a block
-  int32_t k_rows_of_line;  ///< a power of two
-  int32_t k_rows_shared;   ///< that scores and softmax share; 0 if products are of f32
+  int64_t k_row_bytes;    ///< of a block
+  int32_t k_rows_shared;  ///< that scores and softmax share; 0 if products are of f32
   int32_t v_value_bits;
 
+  /// Rows of K whose positions of a sub-tile may share a line; a power of two.
+  HEARTH_SIMD int32_t k_rows_of_line() const {
+    return k_row_bytes < 64 ? static_cast<int32_t>(64 / k_row_bytes) : 1;
+  }
   template <int kLocality>
   HEARTH_SIMD void ask_k(int32_t row) const {
     for (const char* sub : k) __builtin_prefetch(sub + row * k_row_bytes, 0, kLocality);

@@ -101,7 +101,7 @@ void matmul_plain(const MatmulPanel& a) {
 
 void pack_plain(const PackTile& a) {
   auto* tile = static_cast<float*>(a.tile);
-  if (a.rows < a.width) {
+  if (a.rows < a.width) {  // row after row: next to one another, zeros were slower
     for (int32_t t = 0; t < a.width; ++t) {
       const float* x = t < a.rows ? a.row(t) : nullptr;
       for (int64_t k = a.first; k < a.last; ++k) tile[k * a.width + t] = t < a.rows ? x[k] : 0.0f;

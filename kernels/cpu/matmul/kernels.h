@@ -53,10 +53,12 @@ struct PackTile {
   const float* row(int32_t t) const { return x + (row_of != nullptr ? row_of[t] : t) * stride; }
 };
 
-/// Packed weights to prefetch for later: `lines` cache lines of each group per block. Plain weights
-/// are fetched as far ahead of each input as `at` is ahead of input 0, by tiles of kLeastPlainAhead
-/// rows and more; of fewer, waiting for memory leaves time to nothing else.
+/// Rows of a tile from which kernels of plain weights prefetch: with fewer they compute so little
+/// that memory is busy anyway.
 inline constexpr int kLeastPlainAhead = 4;
+
+/// Packed weights to prefetch for later: `lines` cache lines of each group per block. Of plain
+/// weights, if `lines` is not 0, those as far ahead of each input as `at` is of input 0.
 struct Ahead {
   const uint8_t* at;    ///< in the first group
   int64_t group_bytes;  ///< distance to the same place in the next group
